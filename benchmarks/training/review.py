@@ -19,7 +19,7 @@ from onebert_bench.report import markdown_table
 from onebert_bench.script import options, say
 from onebert_encoder.answering.results import Prediction
 from onebert_encoder.base.base import Base, load_base
-from onebert_server.feedback.ranking import By, Scored, ranked
+from onebert_server.feedback.ranking import Scored, ranked
 from onebert_server.versions.facts import Facts
 from onebert_training.data.dataset import Dataset, load_dataset
 from onebert_training.data.options import DataOptions
@@ -110,7 +110,7 @@ def _by_margin(scores: Scores, count: int, _: np.random.Generator) -> Sequence[i
     names = [str(label) for label in range(scores.shape[1])]
     facts = Facts("replay", 1, "", "", "single_label", names, 128, "mean")
     answers = [[Scored(facts, Prediction(names, row, int(row.argmax())))] for row in scores]
-    return ranked(By.MARGIN, answers)[:count]
+    return ranked("margin", answers)[:count]
 
 
 ORDERS: Mapping[str, Chooses] = {"chance": _by_chance, "margin": _by_margin}

@@ -14,7 +14,6 @@ from onebert_encoder.maths.precision import fast_dtype, trusted
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.bank_bytes import BankBytes, default_bank_bytes
 from onebert_server.engine.host import Host
-from onebert_server.engine.probe import probe
 from onebert_server.settings import Settings
 from onebert_store.errors import InvalidSettings
 
@@ -55,10 +54,7 @@ def load_hosts(settings: Settings) -> list[Host]:
     if len({base.spec.digest for base in bases}) < len(bases):
         raise InvalidSettings("ONEBERT_BASE: two of the bases are the same")
     bound = BankBytes(settings.bank_bytes or default_bank_bytes(bases[0].device), len(bases))
-    hosts = [Host(base, Bank(base, bound)) for base in bases]
-    for host in hosts:
-        host.bank.answer_bare(probe(host.base))
-    return hosts
+    return [Host(base, Bank(base, bound)) for base in bases]
 
 
 def load_only_host(settings: Settings) -> Host:

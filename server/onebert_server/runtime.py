@@ -1,6 +1,5 @@
 """The parts of a replica without HTTP, as its routes see them; `run/opening.py` builds them."""
 
-from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -29,7 +28,6 @@ from onebert_server.versions.measured import Measured
 from onebert_server.versions.presence import Presence
 from onebert_server.versions.residency.loader import Loader
 from onebert_server.versions.residency.residents import Residents
-from onebert_server.watching.inputs import Inputs
 from onebert_server.watching.watch import Watch
 from onebert_store.errors import Unhealthy
 from onebert_store.registry.registry import Registry
@@ -79,7 +77,6 @@ class Runtime(Edge):
         feedback: records feedback in `store`.
         reviews: chooses kept texts for people to label.
         verdicts: judges versions by the feedback in `store`.
-        inputs: by the digest of each base: compares all its texts with the first day's; empty if that is switched off.
         presence: this replica among others on the registry; None if the registry is not shared.
         trainer: makes versions of examples; None if that is switched off.
     """
@@ -96,7 +93,6 @@ class Runtime(Edge):
     loader: Loader
     follower: Follower
     watch: Watch | None
-    inputs: Mapping[str, Inputs]
     presence: Presence | None
     registry: Registry
     admission: Admission

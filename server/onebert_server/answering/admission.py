@@ -1,7 +1,6 @@
 """Admission in the engine's process: resolves and pins versions, cuts the inputs, submits them to the engine."""
 
 import asyncio
-import random
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
@@ -16,7 +15,6 @@ from onebert_server.access.principal import Action
 from onebert_server.answering.arrivals import Arrivals
 from onebert_server.answering.backend import Missed, Result, Wanted
 from onebert_server.answering.plan import Computed, ComputedQuestion, Planned, expand
-from onebert_server.answering.probing import Probing
 from onebert_server.answering.rates import Rates
 from onebert_server.answering.sizes import AnswerSize
 from onebert_server.answering.tokenizing import Split, Splitter
@@ -30,7 +28,6 @@ from onebert_server.versions.facts import Facts
 from onebert_server.versions.residency.residents import Residents
 from onebert_server.versions.version import Held, Version
 from onebert_store.errors import DeadlineExceeded, HeaderNeeded, InvalidInput, OneBertError
-from onebert_store.file.manifest import SIAMESE
 
 if TYPE_CHECKING:
     from onebert_server.telemetry.tracing import Tracing
@@ -39,11 +36,8 @@ if TYPE_CHECKING:
 class Admission:
     """The Backend of the engine's process: the directory resolves, the engine computes.
 
-    `probing` sees one text of each request to the engine that is answered; None compares none. `rates` has what
-    is left of the principals' quotas.
+    `rates` has what is left of the principals' quotas.
     """
-
-    probing: Probing | None = None
 
     def __init__(
         self,
@@ -214,11 +208,6 @@ class Admission:
             for one in submitted:
                 if any(len(each.held) > 1 for each in one.questions):
                     asyncio.get_running_loop().call_soon(self._follow, one.request, one.questions)
-        questions = [each for one in submitted for each in one.questions]
-        if self.probing is not None and questions and self.probing.is_due():
-            asked = random.choice(questions)  # noqa: S311 - no secret
-            if asked.version.facts.pooling != SIAMESE:
-                asyncio.get_running_loop().call_soon(self.probing.compute, asked.host, asked.items[0])
         return {one.request.host: iter(logits) for one, logits in zip(submitted, found, strict=True)}
 
     def _pin(self, wanted: Wanted, context: Context) -> list[Held]:

@@ -1,23 +1,19 @@
 """Client methods for kept samples, the feedback on them, and the review queue."""
 
-from typing import Literal, TypeAlias
 from urllib.parse import urlencode
 
 from onebert_server.client.exchange import Asking, quoted
-from onebert_server.contract.review import FeedbackRow, FeedbackRows, ReviewQueue, SampleRows
-
-By: TypeAlias = Literal["margin", "disagreement", "spread", "novelty"]
+from onebert_server.contract.review import FeedbackRow, FeedbackRows, Order, ReviewQueue, SampleRows
 
 
 class ReviewCalls(Asking):
     """The methods that read kept texts; each takes a key with the scope `review`."""
 
-    async def review(self, task: str, by: By = "margin", limit: int = 20) -> ReviewQueue:
+    async def review(self, task: str, by: Order = "margin", limit: int = 20) -> ReviewQueue:
         """Kept texts without feedback, answered anew, the most informative to label first.
 
         Args:
-            by: `margin`: the answer is uncertain; `disagreement`: versions answer differently; `spread`: the committee
-                is uncertain; `novelty`: none of the latest texts with feedback is like it.
+            by: `margin`: the answer is uncertain; `disagreement`: versions answer differently.
             limit: at most 100.
         """
         query = urlencode({"by": by, "limit": limit})

@@ -37,23 +37,10 @@ class FleetTask(Declared, frozen=True, kw_only=True):
     ] = None
 
 
-class InputsFacts(Declared, frozen=True, kw_only=True):
-    """The texts of all tasks of a base beside the first day's, as the base's own vectors show them."""
-
-    _always = ("alarm_since", "p")
-
-    base: str
-    state: Annotated[str, Rule("collecting: the reference still grows", one_of=("collecting", "watched"))]
-    texts: Annotated[int, Rule("texts of the reference")]
-    alarm_since: datetime | None = None
-    p: Annotated[float | None, Rule("probability of a window of 500 texts this far from it by chance")] = None
-
-
 class FleetResponse(Declared, frozen=True, kw_only=True):
     """A page of the tasks, by name, as this server has seen them since its start."""
 
     _always = ("next",)
 
     tasks: list[FleetTask]
-    inputs: Annotated[list[InputsFacts], Rule("empty without watching, and for a key for some tasks only")]
     next: Annotated[str | None, Rule("what `after` must be for the next page; null on the last one")] = None

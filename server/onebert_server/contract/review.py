@@ -1,12 +1,15 @@
 """Kept samples, the feedback on them, and the queue of texts that a person shall label."""
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal, TypeAlias
 
 from onebert_server.contract.answers import Result
 from onebert_server.contract.declared import Declared, Rule
 
 KINDS = ("outcome", "review", "correction")
+
+# An order of the review queue, which has the texts first whose answer is least certain, or on which versions differ.
+Order: TypeAlias = Literal["margin", "disagreement"]
 
 
 class RightSpan(Declared, frozen=True, omit_defaults=True):

@@ -91,10 +91,6 @@ class Bank:
         self.rows = self._view()
         return slot
 
-    def answer_bare(self, head: Head) -> None:
-        """Gives the bare base a head, so that it answers, too. It takes no slot, and nothing of the bound."""
-        self._heads[BASE_ROW] = head
-
     def release(self, slot: int) -> None:
         """Frees a slot that no request may name any more; the engine's thread calls it, so it never blocks.
 

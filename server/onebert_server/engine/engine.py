@@ -191,7 +191,7 @@ class Engine:
 
     @property
     def failed_in_a_row(self) -> int:
-        """The batches of which no request was answered, since the device's last answer."""
+        """The number of batches without any answer since the device answered last."""
         return self._failed
 
     def batch_tokens(self, host: Host) -> int:
@@ -270,9 +270,9 @@ class Engine:
         return None
 
     def _compute_alone(self, batch: Sequence[Waiting]) -> None:
-        """Computes the requests of a failed batch once more, each alone, because one may have broken the pass of all.
+        """Computes the requests of a failed batch once more, each alone: one may have broken the pass of all.
 
-        Those that fail again are lost. The batch counts as failed if none is answered.
+        A request that fails again is lost. A batch without any answer counts as failed.
         """
         parts = dict[Request, list[Waiting]]()
         for entry in batch:

@@ -4,7 +4,6 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from math import inf
 from typing import NamedTuple
 
 from onebert_encoder.answering.answer import kind_of
@@ -14,16 +13,16 @@ from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
 from onebert_server.answering.answers import Answered, Answerer
 from onebert_server.answering.backend import Wanted
-from onebert_server.answering.probing import Vectors
-from onebert_server.feedback.ranking import By, Scored, farthest_first, ranked
+from onebert_server.contract.review import Order
+from onebert_server.feedback.ranking import Scored, ranked
 from onebert_server.limits import MAX_ITEMS
 from onebert_server.threads import run_in
 from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.facts import Facts
 from onebert_server.versions.version import TaskEntry
-from onebert_store.errors import AliasNotFound, InvalidInput, VersionUnavailable
+from onebert_store.errors import InvalidInput, VersionUnavailable
 from onebert_store.file.manifest import PER_TOKEN
-from onebert_store.registry.names import COMMITTEE, LIVE
+from onebert_store.registry.names import LIVE
 from onebert_store.samples.records import Feedback, Sample
 from onebert_store.samples.store import SampleStore
 
@@ -42,34 +41,27 @@ class Queue(NamedTuple):
 class Reviews:
     """Reads kept answers and feedback for people; `registrars` are the threads for the store."""
 
-    def __init__(
-        self, store: SampleStore, catalog: Catalog, answerer: Answerer, vectors: Vectors, registrars: Executor
-    ) -> None:
+    def __init__(self, store: SampleStore, catalog: Catalog, answerer: Answerer, registrars: Executor) -> None:
         self._store = store
         self._catalog = catalog
         self._answerer = answerer
-        self._vectors = vectors
         self._registrars = registrars
 
-    async def queue(self, task: str, by: By, most: int, context: Context) -> Queue:
+    async def queue(self, task: str, by: Order, most: int, context: Context) -> Queue:
         """Chooses the texts to label next among all that half of the request's time suffices for.
 
         Raises:
             Forbidden, TaskNotFound: see `Principal.require`.
-            AliasNotFound: the task has no live version, or for `spread` no committee.
-            InvalidInput: the task's type has no such order.
+            AliasNotFound: the task has no live version.
+            InvalidInput: the task's type has no queue.
             SamplesKeyNeeded: a text cannot be read.
             OneBertError: a version could not answer; see `Answerer.answer`.
         """
-        versions = await run_in(self._registrars, self._versions, task, by, context)
-        read = MAX_COMPARED if by is By.NOVELTY else min(MAX_COMPARED, MAX_ANSWERS // len(versions))
+        versions = await run_in(self._registrars, self._versions, task, context)
+        read = min(MAX_COMPARED, MAX_ANSWERS // len(versions))
         found = await run_in(self._registrars, self._store.without_feedback, task, read)
         samples = [one for one in found if all(kind_of(facts).takes(len(one.texts) == 2) for facts in versions)]
         until = (time.monotonic() + context.deadline) / 2
-        if by is By.NOVELTY and samples:
-            compared, chosen = await self._novel(versions[0], samples, most, until, context)
-            answers = await self._answers(versions, chosen, inf, context)
-            return Queue(versions[0], compared, [*zip(chosen, answers, strict=True)])
         answers = await self._answers(versions, samples, until, context)
         order = ranked(by, answers)[:most]
         return Queue(versions[0], len(answers), [(samples[index], answers[index]) for index in order])
@@ -103,13 +95,11 @@ class Reviews:
         context.principal.require(Action.REVIEW, task)
         return self._catalog.directory.task(task, most=0, who=context.principal)
 
-    def _versions(self, task: str, by: By, context: Context) -> list[Facts]:
+    def _versions(self, task: str, context: Context) -> list[Facts]:
         """Returns the versions that answer, the one with the largest share first."""
         directory, who = self._catalog.directory, context.principal
         entry = self._require(task, context)
-        if by is By.SPREAD and COMMITTEE not in entry.aliases:
-            raise AliasNotFound(f"{task} has no alias {COMMITTEE}, and a spread needs its versions")
-        target = entry.alias(COMMITTEE if by is By.SPREAD else LIVE).target
+        target = entry.alias(LIVE).target
         numbers = sorted(target.numbers, key=lambda number: number != target.version)
         versions = [directory.version(task, number, who) for number in numbers]
         self._catalog.learn_all(versions)
@@ -117,24 +107,9 @@ class Reviews:
         if len(facts) < len(versions):
             raise VersionUnavailable(f"a manifest of {task} cannot be read")
         kinds = {one.task_type for one in facts}
-        by_label = by in (By.MARGIN, By.DISAGREEMENT)
-        if not kinds.isdisjoint(PER_TOKEN) or (by_label and "regression" in kinds) or len(kinds) > 1:
-            raise InvalidInput(f"{task} is a {' and '.join(sorted(kinds))} task, which has no queue by {by}")
-        if by is By.SPREAD and any(one.labels != facts[0].labels for one in facts):
-            raise InvalidInput(f"the versions of {task}@{COMMITTEE} have different labels")
+        if not kinds.isdisjoint((*PER_TOKEN, "regression")) or len(kinds) > 1:
+            raise InvalidInput(f"{task} is a {' and '.join(sorted(kinds))} task, which has no queue")
         return facts
-
-    async def _novel(
-        self, facts: Facts, samples: Sequence[Sample], most: int, until: float, context: Context
-    ) -> tuple[int, list[Sample]]:
-        """Returns how many samples are compared, and those least like the texts with feedback and like each other."""
-        given = await run_in(self._registrars, self._store.labeled_texts, facts.task, MAX_COMPARED)
-        own = replace(context.of_own_questions, counted=True)
-        soon = (time.monotonic() + until) / 2
-        known = await self._vectors.of(facts.base, [*map(_text, given)], soon, own)
-        vectors = await self._vectors.of(facts.base, [_text(one.texts) for one in samples], until, own)
-        order = await run_in(self._registrars, farthest_first, vectors, known, most)
-        return len(vectors), [samples[index] for index in order]
 
     async def _answers(
         self, versions: Sequence[Facts], samples: Sequence[Sample], until: float, context: Context

@@ -11,11 +11,9 @@ from onebert_server.access.keys import KeyRing
 from onebert_server.answering.admission import Admission
 from onebert_server.answering.answers import WORKERS, Answerer
 from onebert_server.answering.gates import Gates
-from onebert_server.answering.probing import Probing, Vectors
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host import Host
 from onebert_server.engine.memory import give_back_freed_memory
-from onebert_server.engine.probe import SEED, outputs_of
 from onebert_server.engine.queue import QueueLimits
 from onebert_server.feedback.keeping import SampleKeeper, redactor_named
 from onebert_server.feedback.recording import Recorder
@@ -38,7 +36,6 @@ from onebert_server.versions.follower import Follower
 from onebert_server.versions.presence import Presence
 from onebert_server.versions.residency.loader import Loader
 from onebert_server.versions.residency.residents import Residents
-from onebert_server.watching.inputs import Inputs
 from onebert_server.watching.watch import Watch
 from onebert_store.registry.registry import Registry
 from onebert_store.samples.store import open_samples
@@ -85,7 +82,6 @@ def open_runtime(
         samples = SampleKeeper(store, redactor_named(settings.redactor), metrics.count_samples)
         opened.callback(samples.close)
         watch = _watch(opened, settings, catalog, metrics, hooks) if settings.false_alarms else None
-        inputs = _inputs(settings, hosts, watch, metrics, hooks) if watch else {}
         opened.callback(follower.close)
         opened.callback(loader.close)
         workers, registrars, readers, uploader = (
@@ -104,7 +100,6 @@ def open_runtime(
         opened.callback(keeper.close)
         keeper.start()
         admission = Admission(engine, residents, tracing=telemetry.tracing, computed=hooks.computed)
-        admission.probing = Probing(engine, {digest: one.add for digest, one in inputs.items()}) if inputs else None
         telemetry.samples = samples
         samples.start()
         answerer = Answerer(admission.splitters, admission, workers)
@@ -122,7 +117,6 @@ def open_runtime(
             loader=loader,
             follower=follower,
             watch=watch,
-            inputs=inputs,
             presence=presence,
             registry=registry,
             admission=admission,
@@ -130,7 +124,7 @@ def open_runtime(
             samples=samples,
             store=store,
             feedback=Recorder(store, samples, catalog, answerer, registrars, metrics.count_feedback),
-            reviews=Reviews(store, catalog, answerer, Vectors(engine, admission.rates, answerer), registrars),
+            reviews=Reviews(store, catalog, answerer, registrars),
             verdicts=Verdicts(store, registry.feed, catalog, gates, registrars),
             answerer=answerer,
             metrics=metrics,
@@ -191,27 +185,6 @@ def _trainer(opened: ExitStack, runtime: Runtime) -> Trainer:
     worker.start()
     parts = runtime.catalog, runtime.gates, runtime.keys, runtime.receiving, runtime.registrars, runtime.uploader
     return Trainer(worker, runtime, *parts)
-
-
-def _inputs(settings: Settings, hosts: list[Host], watch: Watch, metrics: Metrics, hooks: Hooks) -> dict[str, Inputs]:
-    """Compares the texts of each base; vectors of another precision or probe are another reference."""
-
-    def changed(base: str, state: str) -> None:
-        metrics.count_alarm(state)
-        hooks.announce(f"alarm.{state}", {"inputs": base, "cause": None})
-
-    found = {}
-    for host in hosts:
-        outputs = outputs_of(host.base)
-        path = settings.data_dir / f"inputs-{host.digest[-12:]}-{host.base.dtype_name}-{outputs}-{SEED}.npz"
-        found[host.digest] = Inputs(path, outputs, watch.later, watch.budget.spend, partial(changed, host.digest))
-    alarms = {digest: partial(_is_on, one) for digest, one in found.items()}
-    metrics.gauge_of("base", "inputs_alarm", "1 while the texts are unlike those of the first day.", alarms)
-    return found
-
-
-def _is_on(inputs: Inputs) -> bool:
-    return inputs.alarm_since is not None
 
 
 def _add_gauges(metrics: Metrics, engine: Engine, catalog: Catalog, follower: Follower, keeper: KeyKeeper) -> None:

@@ -86,7 +86,7 @@ class Watch(Collector):
         shown: int,
         changed: Callable[[str, str, int, str | None], None],
     ) -> None:
-        self.budget = Budget(false_alarms)
+        self._budget = Budget(false_alarms)
         self._versions = versions
         self._shown = shown
         self._changed = changed
@@ -104,10 +104,6 @@ class Watch(Collector):
         self._waiting.put(None)
         if self._thread.ident is not None:
             self._thread.join()
-
-    def later(self, call: Callable[[], None]) -> None:
-        """Runs a call on the thread that judges, which alone spends the budget."""
-        self._waiting.put(call)
 
     def count(self, answers: Sequence[Seen]) -> None:
         """Counts the answers of one request that may be compared with a reference."""
@@ -153,11 +149,11 @@ class Watch(Collector):
             return
         if one is None:
             one = self._watched[key] = Watched()
-            self.later(partial(self._begin, key, one))
+            self._waiting.put(partial(self._begin, key, one))
             self._make_room()
         elif one.window is not None and (live := one.window.add(seen.labels, seen.score)) is not None:
             self._watched.move_to_end(key)
-            self.later(partial(self._take, key, one, live))
+            self._waiting.put(partial(self._take, key, one, live))
 
     def _make_room(self) -> None:
         while len(self._watched) > MAX_WATCHED or (self._labels > MAX_LABELS and len(self._watched) > 1):
@@ -204,7 +200,7 @@ class Watch(Collector):
         if one.window is None:
             return
         one.judged = judged = judge(one.window.reference, live)
-        level = self.budget.spend()
+        level = self._budget.spend()
         if one.alarm_since is None and judged.p < level:
             one.alarm_since = datetime.now(UTC)
             cause = cause_of(one.shift)

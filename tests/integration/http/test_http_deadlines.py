@@ -198,8 +198,7 @@ async def test_health_fails_when_the_engines_thread_is_dead_and_who_waits_is_tol
 
 @pytest.mark.promise("health")
 async def test_health_fails_when_every_pass_fails_and_is_well_again_after_an_answer(tmp_path):
-    # Without the probe of the texts' source, whose pass does not fail, at its own time.
-    async with lived(tmp_path, false_alarms=0) as held:
+    async with lived(tmp_path) as held:
         [[version]] = held.runtime.directory.pin(["task"], root("test"))
         host, number = version.slot
         outside_the_vocabulary = Item(Tokens([10**9], [0]), number)

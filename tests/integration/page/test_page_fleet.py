@@ -1,8 +1,5 @@
 """The fleet in a browser: what needs attention comes first, a thousand tasks are filtered, and nobody needs a mouse."""
 
-import json
-from datetime import UTC, datetime
-
 import pytest
 from playwright.sync_api import expect
 
@@ -58,18 +55,3 @@ def test_what_needs_attention_comes_first_and_the_rest_by_traffic(browser, serve
             page.keyboard.press("Tab")
         page.keyboard.press("Enter")
         expect(page.get_by_role("heading", level=1)).to_have_text(BUSY)
-
-
-def test_texts_of_another_source_are_said_above_all_tasks(browser, server):
-    with opened(browser, server.url) as page:
-
-        def changed(route):
-            found = route.fetch().json()
-            for one in found["inputs"]:
-                one["alarm_since"] = datetime.now(UTC).isoformat()
-            route.fulfill(body=json.dumps(found), content_type="application/json")
-
-        page.route("**/v1/fleet*", changed)
-        page.get_by_role("link", name="Fleet").click()
-        expect(page.get_by_role("alert")).to_contain_text("no longer like those of the first day")
-        assert_accessible(page)

@@ -100,14 +100,12 @@ def test_labels_of_a_multi_label_task_are_toggled_and_sent(browser, server, clie
     assert set(feedback(client, "topics")[first["text"]]["labels"]) == right
 
 
-def test_without_kept_texts_or_an_order_the_view_says_what_to_do(browser, server):
+def test_without_kept_texts_or_a_queue_the_view_says_what_to_do(browser, server):
     refused = "Failed to load resource: the server responded with a status of 4"
     with opened(browser, f"{server.url}/#/tasks/empty/review", expected=[refused]) as page:
         expect(page.get_by_text("PUT /v1/tasks/empty/samples")).to_be_visible()
         assert_accessible(page, "empty")
-        page.get_by_label("Order").select_option("spread")
-        expect(page.get_by_role("alert")).to_contain_text("no alias committee")
     with opened(browser, f"{server.url}/#/tasks/names/review", expected=[refused]) as page:
         expect(page.get_by_role("alert")).to_contain_text("names is a token task")
         expect(page.get_by_text("single_label and multi_label tasks")).to_be_visible()
-        assert_accessible(page, "no order")
+        assert_accessible(page, "no queue")

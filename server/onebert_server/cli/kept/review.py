@@ -11,7 +11,7 @@ import typer
 from onebert_server.cli.options import INPUT, OUTPUT, URL, ApiKey, TaskName, Url
 from onebert_server.cli.references import version_of
 from onebert_server.client import Client
-from onebert_server.client.review import By
+from onebert_server.contract.review import Order
 from onebert_server.limits import MAX_ITEMS
 from onebert_store.command import console
 from onebert_store.disk import check_writable, write_whole
@@ -30,7 +30,7 @@ def review(
     labeled: Annotated[
         Path | None, INPUT.option("Record the labels in this file, which the program wrote.", "--in", metavar="FILE")
     ] = None,
-    by: Annotated[By, OUTPUT.option("The order of the queue: the most wanted texts first.")] = "margin",
+    by: Annotated[Order, OUTPUT.option("The order of the queue: the most wanted texts first.")] = "margin",
     limit: Annotated[int, OUTPUT.option("Texts of the queue.", min=1, max=100)] = 20,
     url: Url = URL,
     api_key: ApiKey = None,
@@ -49,7 +49,7 @@ def review(
             _write(client, task, out, tool, by, limit)
 
 
-def _write(client: Client, task: str, out: Path, tool: Program, by: By, limit: int) -> None:
+def _write(client: Client, task: str, out: Path, tool: Program, by: Order, limit: int) -> None:
     from onebert_server.cli.kept.tools import TOOLS  # noqa: PLC0415
 
     check_writable("--out", out)

@@ -7,7 +7,7 @@ import msgspec
 from fastapi import Query, Request, Response
 
 from onebert_server.access.principal import Action
-from onebert_server.contract.fleet import FleetResponse, FleetTask, InputsFacts, LabelShift
+from onebert_server.contract.fleet import FleetResponse, FleetTask, LabelShift
 from onebert_server.http.routes.registry import registry_router
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf, in_thread
 from onebert_server.http.routes.tasks import MAX_PAGE
@@ -46,23 +46,9 @@ async def fleet(
             gate = entry.name in gates if may(Action.PROMOTE, entry.name) else None
             found.append(msgspec.structs.replace(_task(runtime, entry), gate=gate, feedback=feedback.get(entry.name)))
         more = found[-1].name if len(entries) > limit else None
-        inputs = _inputs(runtime) if context.principal.may(Action.MEASURE) else []
-        return msgspec.json.encode(FleetResponse(tasks=found, inputs=inputs, next=more))
+        return msgspec.json.encode(FleetResponse(tasks=found, next=more))
 
     return Answer(request, await in_thread(runtime, page), "application/json")
-
-
-def _inputs(runtime: Runtime) -> list[InputsFacts]:
-    return [
-        InputsFacts(
-            base=runtime.host_of(digest).base.spec.name,
-            state="collecting" if one.collecting else "watched",
-            texts=one.texts,
-            alarm_since=one.alarm_since,
-            p=one.p,
-        )
-        for digest, one in runtime.inputs.items()
-    ]
 
 
 def _feedback(runtime: Runtime, entries: Sequence[TaskEntry]) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """Routes for people who label: the review queue, and the lists of kept answers and of feedback."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import Query, Request
 
@@ -9,6 +9,7 @@ from onebert_encoder.answering.results import fields_of
 from onebert_server.contract.review import (
     FeedbackRow,
     FeedbackRows,
+    Order,
     ReviewItem,
     ReviewQueue,
     RightLabel,
@@ -17,7 +18,7 @@ from onebert_server.contract.review import (
     SampleRows,
     VersionAnswer,
 )
-from onebert_server.feedback.ranking import By, Scored
+from onebert_server.feedback.ranking import Scored
 from onebert_server.http.patience import Patience
 from onebert_server.http.routes.registry import Name, registry_router
 from onebert_server.http.routes.runtime_of import RuntimeOf
@@ -30,7 +31,6 @@ router = registry_router()
 # Rows of a page, each with two texts and an explanation at most; texts of a queue; scores of an answer in it.
 MAX_PAGE, MAX_QUEUE, MAX_SCORES = 50, 100, 20
 
-Order = Literal["margin", "disagreement", "spread", "novelty"]
 After = Annotated[str, Query(max_length=MAX_REF, description="`next` of the page before")]
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="rows of a page")]
 
@@ -41,7 +41,7 @@ async def review(
     request: Request,
     runtime: RuntimeOf,
     context: ContextOf,
-    by: Annotated[Order, Query(description="`spread` is of the versions of the alias `committee`")] = "margin",
+    by: Order = "margin",
     limit: Annotated[int, Query(ge=1, le=MAX_QUEUE, description="texts of the queue")] = 20,
 ) -> ReviewQueue:
     """Returns kept texts without feedback, the most wanted first, each answered anew by all versions of `live`.
@@ -49,7 +49,7 @@ async def review(
     They are chosen from the latest 1,000, or from fewer that half of the request's time is enough for.
     """
     async with Patience(context, request.receive):
-        found = await runtime.reviews.queue(task, By(by), limit, context)
+        found = await runtime.reviews.queue(task, by, limit, context)
     items = [
         ReviewItem(id=one.id, **_texts(one.texts), at=one.at, share=one.share, answers=[*map(_answer, answers)])
         for one, answers in found.chosen

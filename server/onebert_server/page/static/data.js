@@ -3,18 +3,18 @@
 import { ask, path } from "./api.js";
 
 /** Every task that the principal may see, by name. */
-export const allTasks = async (signal) => (await everyPage("/v1/tasks", signal)).tasks;
-/** `{tasks, inputs}`: the same tasks with what an overview shows, and the alarms of all texts. */
+export const allTasks = (signal) => everyPage("/v1/tasks", signal);
+/** The same tasks with what an overview shows. */
 export const wholeFleet = (signal) => everyPage("/v1/fleet", signal);
 
 async function everyPage(where, signal) {
-  let found = { tasks: [] };
+  const tasks = [];
   for (let after = ""; after !== null; ) {
     const { value } = await ask("GET", `${where}?${new URLSearchParams({ after })}`, { signal });
-    found = { ...value, tasks: [...found.tasks, ...value.tasks] };
+    tasks.push(...value.tasks);
     after = value.next;
   }
-  return found;
+  return tasks;
 }
 
 /** A task with its versions, newest first. */

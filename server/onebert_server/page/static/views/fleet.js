@@ -16,8 +16,7 @@ const urgency = (task) => (task.alarm_since ? 2 : 0) + (unavailable(task) ? 1 : 
 const attention = (one, other) => urgency(other) - urgency(one) || (other.a_minute ?? 0) - (one.a_minute ?? 0);
 
 export function Fleet() {
-  const { value, error, again } = useLoaded(wholeFleet, []);
-  const tasks = value?.tasks;
+  const { value: tasks, error, again } = useLoaded(wholeFleet, []);
   const [wanted, setWanted] = useState("");
   useEffect(() => note({ method: "GET", path: "/v1/fleet", python: "fleet()" }), []);
   const sorted = useMemo(() => tasks?.toSorted(attention) ?? [], [tasks]);
@@ -32,8 +31,6 @@ export function Fleet() {
     <h1 tabindex="-1">Fleet</h1>
     ${error && html`<${Refused} error=${error} again=${again} />`}
     ${!tasks && !error && html`<${Waiting} />`}
-    ${value?.inputs.filter((one) => one.alarm_since).map((one) => html`
-      <p class="refused" role="alert">Since ${date(one.alarm_since)} the texts of all tasks are no longer like those of the first day (${one.base}).</p>`)}
     ${tasks && html`
       <div class="search">
         <label class="unseen" for="search">Filter by name</label>

@@ -7,7 +7,7 @@ import { number, Refused, say, Waiting } from "../parts.js";
 import { link } from "../route.js";
 import { Answer } from "./answers.js";
 
-const ORDERS = { margin: "small margin first", disagreement: "disagreement first", spread: "the committee's spread first", novelty: "unlike labeled texts first" };
+const ORDERS = { margin: "small margin first", disagreement: "disagreement first" };
 // Texts of a page, and at most, since skipped ones come again.
 const PAGE = 20;
 const MOST = 100;
