@@ -69,8 +69,7 @@ WITHOUT = {
 
 # Likewise for the tables of the samples.
 WITHOUT_OF_SAMPLES = {
-    4: "DROP TABLE unknown_samples",
-    3: "DROP TABLE refusals",
+    3: "DROP TABLE unknown_samples",
     2: "ALTER TABLE feedback DROP COLUMN counted",
 }
 

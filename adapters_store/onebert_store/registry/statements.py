@@ -297,8 +297,12 @@ def _next_number(connection: sa.Connection, task: str) -> int:
 
 
 def _at(task: str, alias: str, target: Target) -> tuple[sa.ColumnElement[bool], ...]:
-    means = ALIASES.c.version == target.version, ALIASES.c.target.is_not_distinct_from(target.dumps())
-    return ALIASES.c.task == task, ALIASES.c.alias == alias, *means
+    text = target.dumps()
+    means = ALIASES.c.target.is_not_distinct_from(text)
+    if text is not None:
+        # An older store may have appended `decide`: see `Target.loads`.
+        means = sa.or_(means, ALIASES.c.target.startswith(text[:-1] + ",", autoescape=True))
+    return ALIASES.c.task == task, ALIASES.c.alias == alias, ALIASES.c.version == target.version, means
 
 
 def _storable(n: int) -> int:

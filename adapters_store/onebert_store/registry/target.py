@@ -3,7 +3,6 @@
 import hashlib
 import json
 import re
-from collections.abc import Collection
 from functools import lru_cache
 from typing import NamedTuple, Self
 
@@ -12,8 +11,6 @@ from onebert_store.file.strict_json import shown
 
 # Versions and shadows of one target.
 MAX_VERSIONS = 16
-# Verdicts at a higher level would mean little.
-MAX_LEVEL = 0.5
 
 _DENSE = (",", ":")
 _STICKY = re.compile(r"principal|header:[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -33,13 +30,11 @@ class Target(NamedTuple):
         shares: the versions that may answer, ascending, each with its percentage of the requests; 100 together.
         sticky: the key that chooses the version: `principal`, or the value of `header:NAME`; None: chance chooses.
         shadows: by version, ascending.
-        decide: the level of the verdicts that move the alias by themselves; None: people move it.
     """
 
     shares: tuple[tuple[int, int], ...]
     sticky: str | None = None
     shadows: tuple[Shadow, ...] = ()
-    decide: float | None = None
 
     @property
     def version(self) -> int:
@@ -64,24 +59,13 @@ class Target(NamedTuple):
 
     def dumps(self) -> str | None:
         """The target as JSON for the registry; None for one version alone."""
-        # Rows of a registry that was written before `decide` have three elements, and are found by their text.
-        return None if self == alone(self.version) else json.dumps(self if self.decide else self[:3], separators=_DENSE)
+        return None if self == alone(self.version) else json.dumps(self, separators=_DENSE)
 
     @classmethod
     def loads(cls, text: str) -> Self:
-        """Reads what `dumps` wrote."""
-        shares, sticky, shadows, *decide = json.loads(text)
-        return cls(tuple((n, share) for n, share in shares), sticky, tuple(Shadow(*one) for one in shadows), *decide)
-
-    def without(self, gone: Collection[int]) -> Self:
-        """The target without some candidates; the version with the largest share takes over their shares."""
-        kept = [(n, share) for n, share in self.shares if n not in gone]
-        freed = 100 - sum(share for _, share in kept)
-        shares = tuple((n, share + freed * (n == self.version)) for n, share in kept)
-        shadows = tuple(one for one in self.shadows if one.version not in gone)
-        several = len(shares) > 1
-        decide = self.decide if several or shadows else None
-        return type(self)(shares, self.sticky if several else None, shadows, decide)
+        """Reads what `dumps` wrote; an older store may have a fourth element, `decide`, which means nothing now."""
+        shares, sticky, shadows = json.loads(text)[:3]
+        return cls(tuple((n, share) for n, share in shares), sticky, tuple(Shadow(*one) for one in shadows))
 
 
 # Most of a million aliases are `live` at version 1, and share one target.
@@ -104,9 +88,5 @@ def check_target(target: Target) -> None:
         raise InvalidInput("a shadow computes 1 to 100 percent of the requests")
     if target.sticky is not None and not _STICKY.fullmatch(target.sticky):
         raise InvalidInput(f"sticky is principal or header:NAME, not {shown(target.sticky, 80)!r}")
-    if target.decide is not None and not 0 < target.decide <= MAX_LEVEL:
-        raise InvalidInput(f"decide is the level of a verdict, above 0 and at most {MAX_LEVEL}")
-    if target.decide is not None and not target.candidates:
-        raise InvalidInput("decide is for a split or shadows: one version alone has nothing to be compared with")
     if target.sticky is not None and len(shares) < 2:
         raise InvalidInput("sticky is for a split: all requests go to one version here")

@@ -17,7 +17,7 @@ from onebert_store.samples.cipher import Cipher
 from onebert_store.samples.homes import Homes
 from onebert_store.samples.records import Feedback, Home, Kind, Outcomes, Sample
 from onebert_store.samples.sweeping import NO_TEXT, Sweeper, delete_texts, trim
-from onebert_store.samples.tables import FEEDBACK, REFUSALS, SAMPLES, TABLES
+from onebert_store.samples.tables import FEEDBACK, SAMPLES, TABLES
 
 FILE = "samples.sqlite3"
 # Rows of feedback of a task; the oldest go.
@@ -195,19 +195,6 @@ class SampleStore:
                         count[answers[str(version)] == right, answers[str(main)] == right] += 1
         order = (True, True), (True, False), (False, True), (False, False)
         return {version: Outcomes(*(count[one] for one in order)) for version, count in counts.items()}
-
-    def refused(self, task: str) -> str | None:
-        """Returns the tag of the meaning of `live` whose move the gate refused last."""
-        found = select(REFUSALS.c.tag).where(REFUSALS.c.task == self.home(task).task)
-        with self._database.reading() as connection:
-            return connection.scalar(found)
-
-    def refuse(self, task: str, tag: str) -> None:
-        """Remembers a move that the gate refused, instead of the one before."""
-        made = {"task": self.home(task).task, "tag": tag}
-        with self._database.writing() as connection:
-            added = upsert(connection, REFUSALS).values(made)
-            connection.execute(added.on_conflict_do_update(index_elements=["task"], set_=made))
 
     def delete_sample(self, task: str, id: str) -> None:
         """Deletes the sample with this id, and the texts of feedback on it or with this identifier.

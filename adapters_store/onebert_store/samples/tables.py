@@ -55,15 +55,6 @@ UNKNOWN = sa.Table(
     _METADATA,
     sa.Column("task", NAME, primary_key=True),
     sa.Column("since", UtcDateTime, nullable=False),
-    info={"since": 4},
-)
-
-# The tag of the meaning of `live` whose move by a verdict the task's gate refused last.
-REFUSALS = sa.Table(
-    "refusals",
-    _METADATA,
-    sa.Column("task", NAME, primary_key=True),
-    sa.Column("tag", sa.String, nullable=False),
     info={"since": 3},
 )
 

@@ -83,8 +83,7 @@ def meaning(target: TargetFacts | None, version: int | None) -> str:
     shares = ", ".join(f"{share} % {number}" for number, share in target.split.items())
     said = shares if len(target.split) > 1 else next(iter(target.split))
     said += f" by {target.sticky}" if target.sticky else ""
-    said += "".join(f", shadow {one.version} ({one.percent} %)" for one in target.shadow or ())
-    return said + (f", decided at {target.decide:g}" if target.decide else "")
+    return said + "".join(f", shadow {one.version} ({one.percent} %)" for one in target.shadow or ())
 
 
 def forced_of(change: Change) -> str:

@@ -148,4 +148,4 @@ def _with_shadow(client: Client, task: str, version: int) -> TargetFacts:
     place = client.alias(task, LIVE)
     now = place.target or TargetFacts({str(place.version): 100})
     others = [one for one in now.shadow or () if one.version != version]
-    return TargetFacts(now.split, now.sticky, [*others, ShadowShare(version, 100)], decide=now.decide)
+    return TargetFacts(now.split, now.sticky, [*others, ShadowShare(version, 100)])

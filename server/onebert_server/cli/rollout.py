@@ -51,12 +51,6 @@ def rollout(
         list[str] | None,
         typer.Option(metavar="N[=PERCENT]", help="Version that computes the requests unseen; may be repeated."),
     ] = None,
-    decide: Annotated[
-        float | None,
-        typer.Option(
-            metavar="LEVEL", help="Level at which verdicts over feedback move the alias, as 0.05; 0: none do."
-        ),
-    ] = None,
     alias: Annotated[str, typer.Option(metavar="ALIAS", help="The alias.")] = LIVE,
     force: Force = False,
     message: Message = None,
@@ -68,22 +62,23 @@ def rollout(
 
     An option replaces its part of the alias's meaning, `none` takes it away, and the other parts stay. `onebert promote
     TASK --rollback` goes back to the whole meaning before, `onebert promote TASK VERSION` ends the rollout. A version
-    that begins to answer must pass the task's gate, as with `onebert promote`.
+    that begins to answer must pass the task's gate, as with `onebert promote`. Without an option the command shows how
+    shadows agree, and the wins, losses and e-values of versions by feedback.
     """
     require_reason(force, message)
     with Client(url, api_key, MAX_REQUEST_TIMEOUT) as client:
         place = client.alias(task, alias)
-        changes = split or sticky or shadow or decide is not None
+        changes = split or sticky or shadow
         if blend and changes:
-            raise typer.BadParameter("--blend is a meaning of its own: leave out --split, --sticky, --shadow, --decide")
+            raise typer.BadParameter("--blend is a meaning of its own: leave out --split, --sticky, --shadow")
         if blend or changes:
-            to = _weights(blend) if blend else _changed(place, split, sticky, shadow, decide)
+            to = _weights(blend) if blend else _changed(place, split, sticky, shadow)
             with showing_refusals(as_json):
                 moved = move(client, task, alias, to, None, message)
             print_move(moved, as_json)
             return
         if force:
-            raise typer.BadParameter("--force is for a change: --split, --blend, --sticky, --shadow or --decide")
+            raise typer.BadParameter("--force is for a change: --split, --blend, --sticky or --shadow")
         agreements, verdicts = client.shadows(task, alias), client.verdicts(task, alias)
     if as_json:
         judged = as_dict(verdicts)["verdicts"]
@@ -94,9 +89,7 @@ def rollout(
     _show_verdicts(verdicts)
 
 
-def _changed(
-    place: AliasPlace, split: str | None, sticky: str | None, shadow: Sequence[str] | None, decide: float | None
-) -> TargetFacts:
+def _changed(place: AliasPlace, split: str | None, sticky: str | None, shadow: Sequence[str] | None) -> TargetFacts:
     """The present meaning with the parts that are given in place of its own; `none` takes a part away."""
     to = place.target or TargetFacts({str(place.version): 100})
     shares, key, shadows = to.split, to.sticky, to.shadow
@@ -106,7 +99,7 @@ def _changed(
         key = None if sticky == NONE else sticky
     if shadow:
         shadows = [ShadowShare(*one) for one in _numbers("--shadow", shadow, 100)] if [*shadow] != [NONE] else None
-    return TargetFacts(shares, key, shadows, decide=to.decide if decide is None else decide or None)
+    return TargetFacts(shares, key, shadows)
 
 
 def _numbers(option: str, given: Sequence[str], default: int | None) -> list[tuple[int, int]]:

@@ -76,9 +76,6 @@ class TargetFacts(Declared, frozen=True, omit_defaults=True):
     sticky: Annotated[str | None, Rule("`principal` or `header:NAME`: one key, one version; null: by chance")] = None
     shadow: list[ShadowShare] | None = None
     tag: Annotated[str | None, Rule("as `If-Match` takes it, between quotes")] = None
-    decide: Annotated[float | None, Rule("level of the verdicts that move the alias by themselves; null: none do")] = (
-        None
-    )
 
 
 class AliasPlace(Declared, frozen=True):
@@ -138,13 +135,12 @@ class VerdictFacts(Declared, frozen=True):
 
 
 class VerdictsResponse(Declared, frozen=True):
-    """Verdicts by feedback of the kinds outcome and review, right at any time that they are looked at."""
+    """Verdicts by feedback of the kind outcome, counted when they are asked for, and right at any time."""
 
     task: str
     alias: str
     version: Annotated[int, Rule("the one with the largest share, beside which candidates are judged")]
     level: Annotated[float, Rule("a candidate is proven better or worse at an e-value of candidates / level")]
-    decides: Annotated[bool, Rule("whether a verdict moves the alias")]
     verdicts: list[VerdictFacts]
 
 

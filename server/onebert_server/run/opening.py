@@ -125,7 +125,7 @@ def open_runtime(
             store=store,
             feedback=Recorder(store, samples, catalog, answerer, registrars, metrics.count_feedback),
             reviews=Reviews(store, catalog, answerer, registrars),
-            verdicts=Verdicts(store, registry.feed, catalog, gates, registrars),
+            verdicts=Verdicts(store, registrars),
             answerer=answerer,
             metrics=metrics,
             telemetry=telemetry,

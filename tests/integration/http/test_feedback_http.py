@@ -1,6 +1,5 @@
 """Kept answers and feedback of a real server: both layouts, two replicas, kill -9, and no text where none may be."""
 
-import itertools
 import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -225,43 +224,3 @@ def test_killed_inside_a_rename_a_task_has_one_name_with_everything(tmp_path):
         with Client(server.url) as client:
             client.push(names[1], TONE.file)
             assert (client.samples(names[1]).share, client.samples(names[1]).kept) == (None, 0)
-
-
-@pytest.mark.promise("verdict-level")
-@pytest.mark.slow("starts a server four times")
-def test_killed_inside_the_move_of_a_verdict_it_has_moved_or_not_and_the_trail_says_which(tmp_path):
-    """The server dies while the gate asks its texts before the move, beside the move without a gate, and after it."""
-    first, second = Task(seed=1), Task(seed=2)
-    labels = first.manifest["labels"]
-    texts = [" ".join(words) for words in itertools.permutations(WORDS, 2)]
-    best = {text: [labels[np.argmax(task.logits(text))] for task in (first, second)] for text in texts}
-    won = [text for text, (one, two) in best.items() if one != two]
-    store(tmp_path / "data", **{task: [first, second] for task in ("a", "b", "c")})
-    with Server(tmp_path, **SETTINGS) as server:
-        for task in ("a", "b", "c"):
-            items = [{"task": task, "text": text, "label": best[text][1]} for text in won[:12]]
-            live = f"/v1/tasks/{task}/aliases/live"
-            with server.client() as client:
-                must = [{"text": text, "label": two} for text, (_, two) in best.items()]
-                if task == "a":
-                    client.send("PUT", f"/v1/tasks/{task}/gate", json={"rules": {"must": must[:60]}})
-                rule = {"version": 1, "shadow": [{"version": 2, "percent": 100}], "decide": 0.05}
-                client.send("PUT", live, json=rule, headers={"If-Match": '"1"'})
-                assert client.send("POST", "/v1/feedback", json={"data": items[:9]}).status_code == 200
-                assert client.send("POST", "/v1/feedback", json={"data": items[9:11]}).status_code == 200
-                if task == "c":
-                    wait_until(lambda client=client, live=live: client.send("GET", live).json()["version"] == 2)
-            server.kill()
-            server.start()
-            with server.client() as client:
-
-                def moves(client=client, task=task):
-                    changes = client.send("GET", f"/v1/audit?task={task}").json()["changes"]
-                    return [one["version"] for one in changes if one["principal"] == "(server)"]
-
-                place = client.send("GET", live).json()
-                assert (place["version"], moves()) in ((1, []), (2, [2]))
-                # The next feedback finds the verdict complete, and moves what has not moved.
-                client.send("POST", "/v1/feedback", json={"data": items[11:]})
-                wait_until(lambda client=client, live=live: client.send("GET", live).json()["version"] == 2)
-                assert moves() == [2]

@@ -142,7 +142,6 @@ def test_a_kill_while_a_blend_is_made_leaves_an_unused_version_at_most(server, a
         (("--blend", "1=0.5,2"), "is not VERSION=WEIGHT"),
         (("--blend", "1=0.5,2=0.4"), "1 together"),
         (("--blend", "1=0.5,2=0.5", "--shadow", "3"), "a meaning of its own"),
-        (("--decide", "0.05"), "decide is for a split or shadows"),
     ],
 )
 def test_a_bad_rollout_is_one_line(server, onebert, options, why):

@@ -91,7 +91,6 @@ def test_a_blend_may_be_shadowed_and_starts_from_any_alias(runtime):
         ({"blend": {str(n): 1 / 17 for n in range(1, 18)}}, 422),
         ({"blend": {"1": 0.5, "2": 0.5}, "version": 1}, 422),
         ({"blend": {"1": 0.5, "2": 0.5}, "sticky": "principal"}, 422),
-        ({"blend": {"1": 0.5, "2": 0.5}, "decide": 0.05}, 422),
         ({"blend": {"1": 0.5, "9": 0.5}}, 404),
         ({"blend": {"1": 0.5, "4": 0.5}}, 422),
     ],

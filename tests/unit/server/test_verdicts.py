@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from onebert_server.gate.verdicts import decide, e_value
+from onebert_server.feedback.verdicts import e_value, verdict_of
 
 LEVEL, SERIES, PAIRS = 0.05, 10_000, 1_000
 
@@ -61,15 +61,15 @@ def test_a_version_that_wins_sixty_percent_of_the_pairs_is_promoted_in_time():
 
 
 def test_evidence_against_is_the_mirror_of_evidence_for():
-    assert decide(60, 20, LEVEL) == "promote"
-    assert decide(20, 60, LEVEL) == "roll_back"
-    assert decide(40, 40, LEVEL) == decide(0, 0, LEVEL) == "not_yet"
+    assert verdict_of(60, 20, LEVEL) == "promote"
+    assert verdict_of(20, 60, LEVEL) == "roll_back"
+    assert verdict_of(40, 40, LEVEL) == verdict_of(0, 0, LEVEL) == "not_yet"
     # Of two candidates each is judged at half of the level.
-    assert (decide(16, 3, LEVEL), decide(16, 3, LEVEL / 2)) == ("promote", "not_yet")
+    assert (verdict_of(16, 3, LEVEL), verdict_of(16, 3, LEVEL / 2)) == ("promote", "not_yet")
 
 
 def test_extreme_counts_stay_finite_numbers():
     for wins, losses in ((10**6, 0), (0, 10**6), (10**6, 10**6)):
         assert np.isfinite(e_value(wins, losses))
-    assert decide(10**6, 0, 1e-4) == "promote"
-    assert decide(0, 10**6, 1e-4) == "roll_back"
+    assert verdict_of(10**6, 0, 1e-4) == "promote"
+    assert verdict_of(0, 10**6, 1e-4) == "roll_back"

@@ -30,14 +30,14 @@ from onebert_store.errors import (
 )
 from onebert_store.file.format import dumps, loads
 from onebert_store.registry import statements
-from onebert_store.registry.database import VERSIONS
+from onebert_store.registry.database import ALIASES, VERSIONS
 from onebert_store.registry.dialects import sqlite
 from onebert_store.registry.dialects.sqlite import SqliteDatabase
 from onebert_store.registry.grants import Grant, Quotas, Scope
 from onebert_store.registry.records import Actor, Alias
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import join_store, open_store
-from onebert_store.registry.target import alone
+from onebert_store.registry.target import Target, alone
 from onebert_store.upkeep import gc
 from stores import all_at_once, name_of, orphans
 from tiny_delta import make_delta, manifest_dict, tensors_for
@@ -90,6 +90,23 @@ def test_a_blob_is_an_orphan_once_no_task_has_it(registry, place, tmp_path):
     assert orphans(place) == set()
     registry.delete_version("b", 1)
     assert orphans(place) == {shared.digest}
+
+
+def test_an_alias_of_an_older_store_whose_target_has_a_level_in_decide_moves_and_is_deleted(registry):
+    for seed in (1, 2):
+        registry.add("spam", make_delta(seed))
+    target = Target(((1, 50), (2, 50)), "header:X_User")
+    for alias in ("next", "old"):
+        registry.move_alias("spam", alias, target, None)
+    with registry.database.writing() as connection:
+        connection.execute(
+            update(ALIASES).where(ALIASES.c.alias != "live").values(target=target.dumps()[:-1] + ",0.05]")
+        )
+    assert registry.task("spam").aliases["next"] == Alias(target)
+    registry.move_alias("spam", "next", 2, target.tag)
+    assert registry.task("spam").aliases["next"] == Alias(alone(2), target)
+    registry.delete_alias("spam", "old", target.tag)
+    assert set(registry.task("spam").aliases) == {"live", "next"}
 
 
 @pytest.mark.promise("alias-limit")

@@ -251,18 +251,16 @@ def test_what_is_kept_while_a_rename_commits_follows_it(samples, registry):
 def test_of_a_deleted_task_nothing_stays_and_nothing_comes_back(samples, registry):
     keep(samples, [sample()])
     record(samples, [feedback(texts=(MARKER,), texts_at=NOW)])
-    samples.refuse("tone", "tag")
     before = samples.home("tone")
     registry.delete_task("tone")
     assert samples.home("tone") == Home("", None)
     registry.add("tone", make_delta(2))
-    assert samples.refused("tone") is None
     assert samples.keep([(before.keeping, sample("r/1"))]) == {}
     with pytest.raises(TaskNotFound):
         samples.record([(before, feedback("late"))])
     samples.sweeper.sweep()
     assert samples.find(["r/0", "r/1"], lambda task: True) == []
-    assert rows_of(samples) == [0, 0, 0]
+    assert rows_of(samples) == [0, 0]
 
 
 @contextmanager
@@ -335,15 +333,8 @@ def test_texts_of_a_keeping_that_the_registry_does_not_know_are_marked_and_those
 
 def rows_of(samples):
     with samples._database.reading() as connection:
-        tables = ("samples", "feedback", "refusals")
+        tables = ("samples", "feedback")
         return [connection.scalar(text(f"SELECT COUNT(*) FROM {table}")) for table in tables]
-
-
-def test_a_refusal_replaces_the_one_before(samples):
-    assert samples.refused("tone") is None
-    for tag in ("a", "b"):
-        samples.refuse("tone", tag)
-        assert (samples.refused("tone"), samples.refused("two")) == (tag, None)
 
 
 @contextmanager

@@ -52,4 +52,4 @@ def _facts(target: Target) -> dict[str, Any]:
     """A target as `TargetFacts` has it for clients."""
     shares = {str(version): share for version, share in target.shares}
     shadows = [{"version": one.version, "percent": one.percent} for one in target.shadows] or None
-    return {"split": shares, "sticky": target.sticky, "shadow": shadows, "tag": target.tag, "decide": target.decide}
+    return {"split": shares, "sticky": target.sticky, "shadow": shadows, "tag": target.tag}

@@ -23,7 +23,7 @@ from onebert_server.http.schemas.tasks import AliasRequest
 from onebert_server.http.strict import ContextOf
 from onebert_server.runtime import Runtime
 from onebert_store.errors import AliasConflict, InvalidInput
-from onebert_store.registry.names import LIVE, check_alias
+from onebert_store.registry.names import check_alias
 from onebert_store.registry.records import Alias
 from onebert_store.registry.target import Target, alone
 
@@ -43,10 +43,10 @@ async def alias(task: Name, alias: AliasName, response: Response, view: ViewOf) 
 
 @router.get("/v1/tasks/{task}/aliases/{alias}/verdicts")
 async def verdicts(task: Name, alias: AliasName, view: ViewOf, runtime: RuntimeOf) -> VerdictsResponse:
-    """Judges each candidate of an alias beside its largest share, by feedback; it may be asked at any time."""
+    """Returns wins, losses and e-values of an alias's other versions beside the largest share, by feedback."""
     target = view.alias(task, alias).target
     found = await runtime.verdicts.of(task, target)
-    return VerdictsResponse(task, alias, target.version, target.decide or LEVEL, target.decide is not None, found)
+    return VerdictsResponse(task, alias, target.version, LEVEL, found)
 
 
 @router.put("/v1/tasks/{task}/aliases/{alias}", openapi_extra={"parameters": [AT, NEW]})
@@ -71,8 +71,6 @@ async def move_alias(
     expected = _expected(request)
     await in_thread(runtime, runtime.catalog.look)
     target = body.target(UNMADE if body.blend else None)
-    if target.decide is not None and alias != LIVE:
-        raise InvalidInput("decide is for live: feedback is answered by the versions of live alone")
     if body.blend:
         context.principal.require(Action.PROMOTE, task)
         context.principal.require(Action.UPLOAD, task)
@@ -141,4 +139,4 @@ def facts_of(target: Target) -> TargetFacts | None:
         return None
     shadows = [ShadowShare(*one) for one in target.shadows] or None
     shares = {str(version): share for version, share in target.shares}
-    return TargetFacts(shares, target.sticky, shadows, target.tag, target.decide)
+    return TargetFacts(shares, target.sticky, shadows, target.tag)

@@ -66,12 +66,10 @@ async def delete_sample(task: Name, id: AnswerId, runtime: RuntimeOf, context: C
 async def feedback(body: FeedbackRequest, request: Request, runtime: RuntimeOf, context: ContextOf) -> FeedbackResponse:
     """Records the right labels of 1 to 64 kept answers or texts: all, or none.
 
-    Every version of the task's `live` answers each text, and the row has all answers beside the right label. If `live`
-    decides by verdicts and this feedback completes one, the alias moves soon after the answer.
+    Every version of the task's `live` answers each text, and the row has all answers beside the right label.
     """
     async with Patience(context, request.receive):
         rows = await runtime.feedback.record(body.data, context)
-    runtime.verdicts.follow({one.task for one in rows})
     return FeedbackResponse(rows)
 
 

@@ -13,7 +13,7 @@ from onebert_store.file.blend import MAX_BLENDED
 from onebert_store.file.changes import Kind
 from onebert_store.file.fields import Line
 from onebert_store.file.manifest import Manifest
-from onebert_store.registry.target import MAX_LEVEL, MAX_VERSIONS, Shadow, Target, check_target
+from onebert_store.registry.target import MAX_VERSIONS, Shadow, Target, check_target
 
 Number = Annotated[int, Field(ge=1, lt=2**31)]
 NumberText = Annotated[str, Field(pattern="^[1-9][0-9]{0,9}$")]
@@ -41,10 +41,6 @@ class AliasRequest(RequestBody):
         Field(max_length=80, description="`principal` or `header:NAME`: one key, one version; without it by chance"),
     ] = None
     shadow: Annotated[list[ShadowShare] | None, Field(max_length=MAX_VERSIONS)] = None
-    decide: Annotated[
-        float | None,
-        Field(gt=0, le=MAX_LEVEL, description="level at which verdicts over feedback move the alias; null: people do"),
-    ] = None
     force: Annotated[bool, Field(description="whether the alias moves past the task's gate")] = False
     message: Annotated[Line | None, Field(description="why it is forced, for the audit trail")] = None
 
@@ -65,7 +61,7 @@ class AliasRequest(RequestBody):
         alone = self.version or blended
         shares = {alone: 100} if alone else {int(n): share for n, share in (self.split or {}).items()}
         shadows = sorted(Shadow(one.version, one.percent) for one in self.shadow or ())
-        target = Target(tuple(sorted(shares.items())), self.sticky, tuple(shadows), self.decide)
+        target = Target(tuple(sorted(shares.items())), self.sticky, tuple(shadows))
         check_target(target)
         return target
 
