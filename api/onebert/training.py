@@ -1,29 +1,22 @@
 """Trains a delta from data in Python, like the command `onebert train` (`onebert.train`)."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
-
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from typing import Any
 
 from onebert.tables import source_of
 from onebert_encoder.base.base import Base
-from onebert_store.errors import InvalidSettings
 from onebert_store.meant import is_meant, meant
 from onebert_training.contest.contest import train_kept
 from onebert_training.data.options import DataOptions
+from onebert_training.earlier import FIELDS, GROUPS, settings_from
 from onebert_training.fit.loop import Progress
 from onebert_training.fit.settings import Settings
-from onebert_training.options import fields_by_option, wrong_value
+from onebert_training.options import fields_by_option
 from onebert_training.prepared import prepare
 
-_GROUPS = (Settings, DataOptions)
-_STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-_HINTS = {name: hint for group in _GROUPS for name, hint in get_type_hints(group, include_extras=True).items()}
-_FIELDS: dict[str, Any] = {each.name: (_HINTS[each.name], each.default) for group in _GROUPS for each in fields(group)}
-_OPTIONS = fields_by_option(*_GROUPS)
-_Options: type[BaseModel] = create_model("Options", __config__=_STRICT, **_FIELDS)
+_OPTIONS = fields_by_option(*GROUPS)
 
 
 @dataclass(frozen=True)
@@ -79,7 +72,7 @@ def train(
         InvalidSettings: an option has an invalid value.
         OneBertError: the data, the base or the method is refused, or the training failed.
     """
-    settings, reading = _made(options)
+    settings, reading = _checked(options)
     job = prepare(task, source_of(data), reading, settings, base, dtype, device, None if out is None else Path(out))
     listen = on_progress or (lambda _: None)
     kept = train_kept(job.run, lambda _, progress: listen(progress), job.checkpoint)
@@ -96,15 +89,9 @@ def train(
     )
 
 
-def _made(options: Mapping[str, Any]) -> tuple[Settings, DataOptions]:
+def _checked(options: Mapping[str, Any]) -> tuple[Settings, DataOptions]:
     """Validates options against the command line's bounds."""
-    for name in sorted(options.keys() - _FIELDS):
-        said = is_meant(_OPTIONS[name]) if name in _OPTIONS else meant(name, _FIELDS)
-        raise TypeError(f"train() has no option {name}{said}")
-    try:
-        checked = _Options.model_validate(dict(options)).model_dump()
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        raise InvalidSettings(f"{first['loc'][0]}: {wrong_value(first)}") from None
-    settings, reading = ({each.name: checked[each.name] for each in fields(group)} for group in _GROUPS)
-    return Settings(**settings), DataOptions(**reading)
+    for name in sorted(options.keys() - FIELDS):
+        hint = is_meant(_OPTIONS[name]) if name in _OPTIONS else meant(name, FIELDS)
+        raise TypeError(f"train() has no option {name}{hint}")
+    return settings_from(options)

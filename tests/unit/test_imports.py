@@ -47,7 +47,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"commands", "sweep", "worker"},
         {"prepared", "names"},
         {"report", "interop"},
-        {"insight"},
+        {"earlier", "insight"},
         {"contest"},
         {"fit"},
         {"heads"},

@@ -1,4 +1,4 @@
-"""`train`, `check`, `methods`, `evaluate`, `calibrate`, `explain`: their options; the work is in commands/."""
+"""`check`, `methods`, `evaluate`, `calibrate`, `explain`: their options; the work is in commands/."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -7,8 +7,7 @@ import typer
 from rich.markup import escape
 
 from onebert_training.data.options import DataOptions, ReadOptions
-from onebert_training.fit.settings import Settings, refuse_steps
-from onebert_training.options import DATA, OUTPUT, AsJson, BaseName, Device, Dtype, Machine, with_options
+from onebert_training.options import DATA, OUTPUT, AsJson, BaseName, Device, Machine, with_options
 
 # torch and other slow libraries are imported inside the functions, so that `onebert --help` stays quick.
 
@@ -34,32 +33,6 @@ Unknown = Annotated[
         show_default=False,
     ),
 ]
-
-
-@with_options
-def train(
-    task: Annotated[str, typer.Option(help="Name of the task; a-z, 0-9, '.', '_', '-'.", show_default=False)],
-    data: Data,
-    reading: DataOptions,
-    settings: Settings,
-    base: BaseName = None,
-    out: Annotated[
-        Path | None, OUTPUT.option("The file to write; else TASK.safetensors (for full: the folder TASK).")
-    ] = None,
-    dtype: Dtype = "float32",
-    device: Device = None,
-    as_json: AsJson = False,
-) -> None:
-    """Train a delta: everything a task adds to the frozen base, in one small file.
-
-    The last evaluation is kept, unless an earlier one is really better on validation.
-    An interrupted run continues when the same command is given again.
-    Loss and metrics go to standard error, the result to standard output.
-    """
-    refuse_steps(settings)  # before the slow imports
-    from onebert_training.commands.train import run_train  # noqa: PLC0415
-
-    run_train(task, data, reading, settings, base, dtype, device, out, as_json)
 
 
 @with_options

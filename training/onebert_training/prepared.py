@@ -1,6 +1,6 @@
 """Runs one training from data to file without any output; `onebert train` and `onebert.train` share it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from onebert_training.contest.few import make_run, read_pairs
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
 from onebert_training.device import load_on
+from onebert_training.earlier import repeatable
 from onebert_training.fit.checkpoint import checkpoint_path
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.record import make_record
@@ -38,12 +39,13 @@ class PreparedRun:
     Attributes:
         out: the file to write; a folder for a method that changes the base's weights.
         base: the base's Hub id or folder as the user gave it.
+        settings: as the user gave them, for the manifest (`repeatable`).
     """
 
     run: Run
     out: Path
     base: str | None
-    train_rows: int | None
+    settings: Mapping[str, Any]
 
     @property
     def checkpoint(self) -> Path:
@@ -55,16 +57,17 @@ class PreparedRun:
     def finish(self, kept: Kept) -> tuple[dict[str, Any], list[str]]:
         """Writes the kept result; returns the record, and notes on the file to show. Raises StorageFull."""
         run, yardsticks = kept.run, self.run.yardsticks
-        compared = {
-            **{"yardsticks": yardsticks.provenance(run.metric)},
+        facts = {
+            **{"settings": self.settings, "yardsticks": yardsticks.provenance(run.metric)},
             **({"contest": kept.facts} if kept.facts else {}),
         }
-        result = kept.result.with_provenance(compared)
+        result = kept.result.with_provenance(facts)
         notes = write_result(run, result, self.out, self.base)
         self.forget()
         files = [self.out, *self.out.rglob("*")]
         size = sum(file.stat().st_size for file in files if file.is_file())
-        record = make_record(run, result, size, self.train_rows, yardsticks=yardsticks, contest=kept.facts)
+        limit = self.settings.get("train_rows")
+        record = make_record(run, result, size, limit, yardsticks=yardsticks, contest=kept.facts)
         return record | {"out": str(self.out)}, notes
 
 
@@ -77,6 +80,7 @@ def prepare(
     dtype: str = "float32",
     device: str | None = None,
     out: Path | None = None,
+    more: Source | None = None,
     busy: Busy = lambda _: nullcontext(),
 ) -> PreparedRun:
     """Reads the data, loads the base and plans the run.
@@ -86,6 +90,7 @@ def prepare(
         base: Hub id or folder, or a loaded base; None is the default base.
         device: None is a GPU if there is one, else the CPU.
         out: the file to write; None is `TASK.safetensors`, or the folder `TASK` if no delta can hold the result.
+        more: labeled rows in memory to train on as well, in place of `reading.more`.
         busy: makes a context manager from a text such as "loading the base", entered around each slow step.
 
     Raises:
@@ -96,7 +101,7 @@ def prepare(
     if out is not None:
         check_writable("--out", out, [Path(data)] if isinstance(data, str) else ())
     with busy(f"reading {data if isinstance(data, str) else data.name}"):
-        dataset = load_dataset(data, reading, keep_few=True, keep_all=settings.method == HEAD)
+        dataset = load_dataset(data, reading, keep_few=True, keep_all=settings.method == HEAD, more=more)
         if settings.method == HEAD:
             dataset = dataset.rejoined()
     with busy("loading the base"):
@@ -104,12 +109,11 @@ def prepare(
     with busy(f"tokenizing {sum(map(len, dataset.splits.values())):,} rows"):
         inputs = TaskInputs(loaded, dataset, settings.max_length)
         inputs.check_targets()
-        settings = read_pairs(inputs, settings, task)
-        run = make_run(inputs, settings, task)
+        run = make_run(inputs, read_pairs(inputs, settings, task), task)
     out = out or Path(f"{task}.safetensors" if run.plan.servable else task)
     _check_result(run, out)
     name = base.spec.name if isinstance(base, Base) else base
-    return PreparedRun(run, out, name, reading.train_rows)
+    return PreparedRun(run, out, name, repeatable(settings, reading))
 
 
 def write_result(run: Run, result: Result, out: Path, base: str | None) -> list[str]:

@@ -22,6 +22,7 @@ from onebert_store.plugins import COMMANDS, Plugin, installed
 
 # The help groups commands by component in this order; other packages' commands come last.
 PANELS = {
+    "onebert": "Training",
     "onebert_training": "Training",
     "onebert_server": "Serving",
     "onebert_encoder": "Files and stores",

@@ -60,6 +60,15 @@ def with_options(**made: Callable[..., Any]) -> Callable[[Callable[..., None]], 
     return expand
 
 
+# Options of commands that ask a server
+URL = "http://127.0.0.1:8000"
+CONNECTION = Panel("Server")
+Url = Annotated[str, CONNECTION.option("Address of the server.", "--url", envvar="ONEBERT_URL", metavar="URL")]
+ApiKey = Annotated[
+    str | None,
+    CONNECTION.option("API key, if the server wants one.", "--api-key", envvar="ONEBERT_API_KEY", metavar="KEY"),
+]
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 
 _DURATION = re.compile(r"(\d{1,6})([smhd])")

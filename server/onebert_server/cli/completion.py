@@ -5,7 +5,7 @@ from typing import Any
 
 import typer
 
-URL = "http://127.0.0.1:8000"
+from onebert_store.command.options import URL
 
 # Seconds that a key press may wait, and the most names shown.
 PATIENCE = 0.5

@@ -6,26 +6,22 @@ from typing import Annotated, Any
 
 import typer
 
-from onebert_server.cli import completion
 from onebert_server.cli.completion import references, task_names
+from onebert_store.command import options
 from onebert_store.command.options import BASE, ENCODING, SHEET, TEXT, TEXT_PAIR, Panel
 from onebert_store.file.decision import Activation
 from onebert_store.file.strict_json import shown
 
-CONNECTION = Panel("Server")
 COMPUTING = Panel("Base and device")
 INPUT = Panel("Input")
 OUTPUT = Panel("Output")
 ANSWER = Panel("Answer")
-URL = completion.URL
+URL, CONNECTION = options.URL, options.CONNECTION
 
 _WINDOW = re.compile(r"(?P<tokens>\d{1,5})(,(?P<overlap>\d{1,5})(,(?P<reduction>max|mean|union))?)?")
 
-Url = Annotated[str, CONNECTION.option("Address of the server.", "--url", envvar="ONEBERT_URL", metavar="URL")]
-ApiKey = Annotated[
-    str | None,
-    CONNECTION.option("API key, if the server wants one.", "--api-key", envvar="ONEBERT_API_KEY", metavar="KEY"),
-]
+Url = options.Url
+ApiKey = options.ApiKey
 AsJson = Annotated[bool, OUTPUT.option("Print JSON instead of a table.", "--json")]
 
 TaskName = Annotated[str, typer.Argument(help="Name of the task.", metavar="TASK", autocompletion=task_names)]

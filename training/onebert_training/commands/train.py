@@ -1,29 +1,16 @@
-"""`onebert train`: prepares, trains, writes, shows."""
+"""`onebert train` of a prepared run: trains, writes, shows."""
 
-from pathlib import Path
+from collections.abc import Iterable
 
 from onebert_store.command import console
 from onebert_store.errors import NotFinite
 from onebert_training.commands.showing import next_step, show_trained, summary, train_shown
-from onebert_training.data.options import DataOptions
-from onebert_training.fit.settings import Settings
-from onebert_training.prepared import PreparedRun, prepare
+from onebert_training.prepared import PreparedRun
 
 
-def run_train(
-    task: str,
-    data: str,
-    reading: DataOptions,
-    settings: Settings,
-    base: str | None,
-    dtype: str,
-    device: str | None,
-    out: Path | None,
-    as_json: bool,
-) -> None:
-    """Trains, writes the file and shows the record; rejects invalid input before the slow work."""
-    job = prepare(task, data, reading, settings, base, dtype, device, out, console.busy)
-    _show_beginning(job)
+def run_train(job: PreparedRun, notes: Iterable[str], as_json: bool) -> None:
+    """Trains, writes the file and shows the record; `notes` come before the run's notes."""
+    _show_beginning(job, notes)
     try:
         kept = train_shown(job.run, job.checkpoint)
     except KeyboardInterrupt:
@@ -33,8 +20,8 @@ def run_train(
     except NotFinite:
         job.forget()  # a resumed run would fail again
         raise
-    record, notes = job.finish(kept)
-    for note in notes:
+    record, file_notes = job.finish(kept)
+    for note in file_notes:
         console.tell(f"note: {note}")
     if kept.line:
         console.tell(kept.line)
@@ -45,11 +32,11 @@ def run_train(
         console.say(next_step(kept.run, record))
 
 
-def _show_beginning(job: PreparedRun) -> None:
+def _show_beginning(job: PreparedRun, notes: Iterable[str]) -> None:
     """Prints the facts known before the first step."""
     run = job.run
     console.tell(summary(run))
-    for note in run.notes:
+    for note in (*notes, *run.notes):
         console.tell(f"note: {note}")
     console.note_replaced(job.out, "when the training is done")
     with console.busy("measuring the yardsticks"):

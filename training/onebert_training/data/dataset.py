@@ -107,6 +107,7 @@ def load_dataset(
     asked: DataOptions = DataOptions(),  # noqa: B008 - frozen
     keep_few: bool = False,
     keep_all: bool = False,
+    more: Source | None = None,
 ) -> Dataset:
     """Loads data for training, and holds out validation rows if the data has no validation split.
 
@@ -119,6 +120,7 @@ def load_dataset(
             split: for benchmarks that hide their test labels (What Parameters to Freeze, section III-B).
         keep_few: hold nothing out of fewer than `TOO_FEW_TO_SPARE` training rows, unless a share or a number is given.
         keep_all: the same for any number of rows; folds of them measure the result.
+        more: rows to add to the training split, in place of `asked.more`.
 
     Raises:
         InvalidData: one sentence, with line numbers if rows are bad.
@@ -165,11 +167,12 @@ def load_dataset(
     if train_rows is not None and rows_there < train_rows:
         notes.append(f"only {rows_there:,} training rows are there, not {train_rows:,}")
     notes += [*read_as, *checks.label_doubts(task_type, labels, guessed, splits["train"]), *doubts]
-    found = Dataset(read.name, task_type, labels, read.metric, splits, tuple(notes), whole if held_out else None)
-    return found if asked.more is None else _with_more(found, asked.more)
+    dataset = Dataset(read.name, task_type, labels, read.metric, splits, tuple(notes), whole if held_out else None)
+    added = more or asked.more
+    return dataset if added is None else _with_more(dataset, added)
 
 
-def _with_more(dataset: Dataset, more: str) -> Dataset:
+def _with_more(dataset: Dataset, more: str | Source) -> Dataset:
     """Adds labeled rows to the training split; validation and test stay, so that scores compare with earlier ones."""
     added = load_split(more, ReadOptions(), dataset.task_type, dataset.labels, "train").split
     measured = {text for name, split in dataset.splits.items() if name != "train" for text in split.texts}
@@ -183,7 +186,8 @@ def _with_more(dataset: Dataset, more: str) -> Dataset:
 
     train = joined(dataset.splits["train"])
     replaced = len(dataset.splits["train"]) + len(new) - len(train)
-    said = f"rows of {Path(more).name}: {len(new):,} added, {replaced:,} of the data replaced by them"
+    name = Path(more).name if isinstance(more, str) else more.name
+    said = f"rows of {name}: {len(new):,} added, {replaced:,} of the data replaced by them"
     if left := len(added) - len(new):
         said += f", {left:,} left out: validation or test has their texts, or a later row"
     return replace(

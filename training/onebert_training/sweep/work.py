@@ -19,11 +19,12 @@ from onebert_store.spec import BaseSpec
 from onebert_training.contest.few import make_run, needs_folds, with_folds_measured
 from onebert_training.data.dataset import Dataset, load_dataset
 from onebert_training.data.options import DataOptions
+from onebert_training.earlier import repeatable
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import Report, train_together
 from onebert_training.fit.record import make_record
 from onebert_training.fit.run import Run
-from onebert_training.fit.settings import REVISION
+from onebert_training.fit.settings import REVISION, Settings
 from onebert_training.methods.methods import parse_method
 from onebert_training.methods.rules import HEAD_LEARNING_RATE
 from onebert_training.report.records import EVALUATED, PLANNED
@@ -170,6 +171,12 @@ def make_sample_runs(base: Base, job_set: JobSet) -> list[Run]:
         raise type(error)(f"{job_set.dataset.name}: {error.detail}") from None
 
 
+def _as_trained(settings: Settings, run: Run) -> Settings:
+    """The settings by which `onebert train` repeats a sweep's run: a sweep compares neither starts nor poolings."""
+    start = settings.start or (None if run.contrastive or run.plan.exact else "fresh")
+    return replace(settings, start=start, pooling=run.pooling)
+
+
 def train_job_set(
     job_set: JobSet, runs: Sequence[Run], width: int, checkpoint_of: Callable[[str], Path], report: Report
 ) -> Iterator[Outcome]:
@@ -184,6 +191,8 @@ def train_job_set(
         except OneBertError as error:
             yield Outcome(job.name, error=error.detail)
             continue
+        settings = _as_trained(job.request.settings, run)
+        result = result.with_provenance({"settings": repeatable(settings, job.request.reading)})  # noqa: PLW2901
         delta = dumps(result.delta) if result.delta is not None else None
         size = len(delta) if delta is not None else None
         record = make_record(run, result, size, job.request.reading.train_rows, job.request.experiment)

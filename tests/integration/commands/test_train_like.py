@@ -1,0 +1,169 @@
+"""`onebert train --like`: a training repeated by the manifest of its version, of a file or of a real server."""
+
+import re
+from pathlib import Path
+
+import pytest
+from cryptography.fernet import Fernet
+
+from bases import far_delta, manifest_for, tiny_base
+from ended import recorded, refused, succeeded
+from onebert_encoder.base.base import load_base
+from onebert_server.client import Client
+from onebert_store.file.delta import Delta
+from onebert_store.file.format import load, save
+from onebert_store.file.manifest import parse_manifest
+from servers import Server, wait_until
+from trainings import write_tone
+
+PAGE = (Path(__file__).parents[3] / "docs/guide/review.md").read_text(encoding="utf-8")
+BASE = str(tiny_base("bert"))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with Server(tmp_path_factory.mktemp("like"), base=BASE, samples_key=Fernet.generate_key().decode()) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_tone(tmp_path_factory.mktemp("tone"))
+
+
+@pytest.fixture
+def train(onebert, tmp_path):
+    """Runs `onebert train` and returns the file's path, the record and what it said."""
+
+    def run(name, *options, data, base=("--base", BASE)):
+        out = tmp_path / f"{name}.safetensors"
+        record, error = recorded(
+            onebert("train", *options, "--data", data, *base, "--device", "cpu", "--out", out, "--json")
+        )
+        return out, record, error
+
+    return run
+
+
+# Every option that single texts take, with another value than its default.
+DIFFERENT = (
+    *("--method", "bitfit+lora:r=2", "--pooling", "cls", "--positive", "complaint", "--class-weight", "balanced"),
+    *("--max-length", "20", "--epochs", "9", "--max-steps", "20", "--batch-size", "4", "--lr", "0.004"),
+    *("--head-lr", "same", "--averaging", "0.2", "--start", "fresh", "--seed", "3", "--evals-per-epoch", "2"),
+    *("--patience", "30", "--keep", "best", "--metric", "macro_f1", "--measure-train", "--dtype", "bfloat16"),
+    *("--text", "words", "--label", "kind", "--encoding", "cp1252", "--drop-unlabeled", "--drop-empty"),
+    *("--task-type", "single_label", "--train-rows", "40", "--validation-rows", "10", "--validation-share", "0.3"),
+)
+
+
+def test_a_training_with_every_option_changed_is_repeated_to_the_byte(train, data, tmp_path):
+    named = tmp_path / "tone.csv"
+    rows = (data / "train.csv").read_text().replace("text,label", "words,kind")
+    named.write_text(rows + ",complaint\nno label,\n")
+    first, record, _ = train("first", "--task", "tone", *DIFFERENT, data=named)
+    again, repeated, error = train("again", "--like", first, data=named)
+    assert again.read_bytes() == first.read_bytes()
+    assert repeated["settings"] == record["settings"]
+    assert "are not those of" not in error
+
+
+def test_steps_that_end_within_an_epoch_are_repeated(train, data):
+    # 48 rows in batches of 8 are 6 steps an epoch.
+    steps = ("--max-steps", "8", "--batch-size", "8", "--start", "fresh")
+    first, record, _ = train("first", "--task", "tone", "--method", "bitfit", *steps, data=data)
+    again, repeated, _ = train("again", "--like", first, data=data)
+    assert record["steps"] == repeated["steps"] == 8
+    assert again.read_bytes() == first.read_bytes()
+
+
+def test_options_beside_like_replace_its_settings_and_other_data_are_noted(train, data, tmp_path):
+    first, _, _ = train("first", "--task", "tone", "--method", "bitfit", "--max-steps", "4", "--seed", "3", data=data)
+    again, record, error = train("again", "--like", first, "--task", "mood", "--seed", "5", data=write_more(tmp_path))
+    assert load(again).manifest.training["settings"] == load(first).manifest.training["settings"] | {"seed": 5}
+    assert record["task"] == "mood"
+    assert "note: the data are not those of first.safetensors\n" in error
+
+
+def write_more(folder):
+    data = write_tone(folder / "more")
+    with (data / "train.csv").open("a") as rows:
+        rows.write("the order was very bad 99,complaint\n")
+    return data
+
+
+def test_a_run_of_a_sweep_is_repeated(onebert, train, data, tmp_path):
+    recipe = tmp_path / "small.toml"
+    recipe.write_text(
+        'name = "small"\ndescription = "one run"\n[settings]\nmethod = "bitfit"\nmax_steps = 5\n'
+        f'validation_rows = 10\n[grid]\ndata = ["{data}"]\n'
+    )
+    succeeded(onebert("sweep", recipe, "--data", tmp_path, "--out", tmp_path / "runs", "--base", BASE))
+    [first] = (tmp_path / "runs").glob("*.safetensors")
+    again, record, _ = train("again", "--like", first, data=data)
+    assert record["contest"] is None
+    tensors, same = load(first).tensors, load(again).tensors
+    assert {name: tensor.tobytes() for name, tensor in tensors.items()} == {
+        name: tensor.tobytes() for name, tensor in same.items()
+    }
+
+
+def test_the_next_version_learns_from_feedback_and_shadows_the_live_one(
+    onebert, train, server, data, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("ONEBERT_URL", server.url)
+    monkeypatch.chdir(tmp_path)
+    first, record, _ = train(
+        "tone", "--task", "tone", "--method", "bitfit", "--max-steps", "8", "--lr", "0.004", data=data
+    )
+    succeeded(onebert("push", first))
+    error = refused(onebert("train", "--like", "tone", "--data", data, "--feedback"))
+    assert error == "error: tone has no feedback whose text is kept\n"
+    with Client(server.url) as client:
+        client.set_samples("tone", 1.0)
+        client.classify("tone", ["the zebra was very good", "the screen was very bad and late 5"])
+        wait_until(lambda: client.samples("tone").kept >= 2)
+        client.feedback([{"task": "tone", "text": "the zebra was very good", "label": "complaint"}])
+        wait_until(lambda: len(client.feedback_rows("tone")) == 1)
+    # The page's commands, with the base of the tests.
+    section = PAGE.partition("## Train again")[2]
+    for line in re.findall(r"^onebert (.*)$", section, re.MULTILINE):
+        words = [data if word == "data/tone" else word for word in line.split()]
+        succeeded(onebert(*words, *(("--base", BASE, "--device", "cpu") if words[0] == "train" else ())))
+    with Client(server.url) as client:
+        manifest = client.version("tone", 2).manifest
+        assert client.alias("tone", "live").target.shadow[0].version == 2
+    training = manifest["training"]
+    assert training["data"]["more"]["rows"] == 1
+    assert training["data"]["rows"]["train"] == record["rows"]["train"] + 1
+    assert training["settings"] == load(first).manifest.training["settings"]
+    assert training["data"]["digest"] == record["data"]["digest"]
+    # A version that learned from feedback is repeated without it, and says so.
+    _, _, error = train("plain", "--like", "tone@2", data=data)
+    assert "note: tone@2 also learned 1 added rows" in error
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((), "give --task, or --like"),
+        (("--task", "tone", "--feedback"), "--feedback is the server's"),
+        (("--like", "tone.safetensors", "--feedback"), "--feedback is the server's"),
+        (("--like", "tone", "--feedback", "--more", "rows.csv"), "give --feedback or --more"),
+    ],
+)
+def test_options_that_do_not_combine_are_wrong_usage(onebert, data, options, message):
+    status, printed, error = onebert("train", *options, "--data", data)
+    assert (status, printed) == (2, "")
+    assert message in " ".join(error.replace("│", " ").split())
+
+
+def test_what_cannot_be_repeated_is_refused_in_one_line(onebert, train, server, data, tmp_path):
+    imported = tmp_path / "imported.safetensors"
+    base = load_base(BASE)
+    save(imported, Delta(parse_manifest(manifest_for(base.spec)), far_delta(base.spec, "bitfit", "mean", 2, 0)))
+    first, _, _ = train("first", "--task", "tone", "--method", "bitfit", "--max-steps", "1", data=data)
+    like = ("train", "--data", data, "--device", "cpu", "--url", server.url)
+    assert "imported.safetensors records no settings to repeat" in refused(onebert(*like, "--like", imported))
+    assert "there is no task nothing" in refused(onebert(*like, "--like", "nothing"))
+    assert "nowhere.safetensors" in refused(onebert(*like, "--like", tmp_path / "nowhere.safetensors"))
+    assert "leave out --max-steps" in refused(onebert(*like, "--like", first, "--method", "head", "--base", BASE))

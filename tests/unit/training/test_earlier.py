@@ -1,0 +1,106 @@
+"""Settings in manifests: every one is recorded and read back, and a manifest that cannot be repeated is refused."""
+
+from dataclasses import fields, replace
+
+import pytest
+
+from bases import manifest_for, tiny_base
+from onebert_encoder.base.base import load_base
+from onebert_store.errors import InvalidInput
+from onebert_store.file.manifest import parse_manifest
+from onebert_training.data.options import DataOptions
+from onebert_training.earlier import earlier_training, repeatable, settings_from
+from onebert_training.fit.settings import Settings
+
+# A value for each setting that is not its default; a new setting needs one here.
+CHANGED = Settings(
+    method="bitfit",
+    pooling="cls",
+    positive="complaint",
+    class_weight="balanced",
+    max_length=40,
+    epochs=3,
+    max_steps=50,
+    batch_size=8,
+    learning_rate=0.004,
+    head_learning_rate="same",
+    averaging=0.2,
+    start="fresh",
+    seed=3,
+    evals_per_epoch=2,
+    patience=4,
+    keep="best",
+    metric="macro_f1",
+    measure_train=True,
+)
+READING = DataOptions(
+    text="words",
+    text_pair="more words",
+    label="kind",
+    encoding="cp1251",
+    sheet="rows",
+    label_separator=";",
+    drop_unlabeled=True,
+    drop_empty=True,
+    task_type="single_label",
+    train_rows=40,
+    validation_rows=9,
+    validation_share=0.25,
+    more="feedback.jsonl",
+)
+
+
+def test_every_setting_is_recorded_and_read_back():
+    for group in (CHANGED, READING):
+        unchanged = type(group)()
+        same = [field.name for field in fields(group) if getattr(group, field.name) == getattr(unchanged, field.name)]
+        assert same == [], "give these settings another value than their default above"
+    options = repeatable(CHANGED, READING)
+    assert options.keys() == {field.name for group in (CHANGED, READING) for field in fields(group)} - {"more"}
+    assert settings_from(options) == (CHANGED, replace(READING, more=None))
+    for method in ("bitfit", "head"):
+        options = repeatable(Settings(method=method), DataOptions())
+        assert settings_from(options) == (Settings(method=method), DataOptions())
+        assert ("batch_size" in options) == (method == "bitfit"), "an exact head takes no step"
+
+
+@pytest.fixture(scope="module")
+def manifest():
+    """Makes a manifest with the given facts on its training."""
+    spec = load_base(str(tiny_base("bert"))).spec
+
+    def make(**training):
+        return parse_manifest(manifest_for(spec, training=training))
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("training", "message"),
+    [
+        ({}, "tone@3 records no settings to repeat: it was imported, blended, or trained by an earlier OneBERT"),
+        ({"settings": "bitfit"}, "tone@3 records no settings to repeat"),
+        ({"settings": {"epochs": 0}}, "the settings of tone@3 cannot be repeated: epochs: must be at least 1"),
+        ({"settings": {"seed": True}}, "the settings of tone@3 cannot be repeated: seed: must be a whole number"),
+        ({"settings": {"later": 1}}, "the settings of tone@3 cannot be repeated: later"),
+    ],
+)
+def test_a_manifest_without_settings_or_with_others_is_refused_in_one_line(manifest, training, message):
+    with pytest.raises(InvalidInput, match=message) as caught:
+        earlier_training("tone@3", manifest(**training))
+    assert "\n" not in caught.value.detail
+
+
+def test_free_json_of_a_manifest_is_read_where_it_has_the_right_type_alone(manifest):
+    settings = {"method": "bitfit", "more": "/etc/passwd"}
+    earlier = earlier_training("tone@3", manifest(settings=settings, task=5, dtype=[], data={"digest": 1, "more": 2}))
+    assert (earlier.task, earlier.dtype, earlier.data_digest, earlier.added_rows) == (None, "float32", None, 0)
+    assert earlier.reading == DataOptions(), "a manifest names no file of this machine"
+    assert earlier.settings == Settings(method="bitfit")
+
+
+def test_named_options_replace_the_recorded_ones_and_must_combine_with_them(manifest):
+    earlier = earlier_training("tone@3", manifest(settings=repeatable(CHANGED, READING)))
+    settings, reading = earlier.overridden(Settings(seed=9), DataOptions(label="answer"), {"seed", "label", "dtype"})
+    assert settings == replace(CHANGED, seed=9)
+    assert reading == replace(READING, label="answer", more=None)
