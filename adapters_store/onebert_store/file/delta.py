@@ -12,7 +12,7 @@ import numpy as np
 
 from onebert_store.errors import BaseMismatch, InvalidManifest, NotFinite, TensorMismatch
 from onebert_store.file import strict_json
-from onebert_store.file.manifest import SIAMESE, Manifest, head_width
+from onebert_store.file.manifest import SIAMESE, Manifest, head_width, parse_manifest
 from onebert_store.file.strict_json import shown
 from onebert_store.spec import BaseSpec
 
@@ -105,6 +105,10 @@ class Delta:
     def digest(self) -> str:
         """`sha256:<hex>` of the canonical bytes; equal content has equal digests."""
         return f"sha256:{hashlib.sha256(canonical_bytes(self.manifest, self.tensors)).hexdigest()}"
+
+    def with_manifest(self, **fields: Any) -> "Delta":
+        """The delta with other fields of its manifest; raises InvalidManifest if they break a rule."""
+        return Delta(parse_manifest({**self.manifest.model_dump(), **fields}), self.tensors)
 
 
 def check(delta: Delta, spec: BaseSpec) -> None:

@@ -12,7 +12,7 @@ from onebert_store.command import console
 from onebert_store.disk import check_writable
 from onebert_store.file.delta import Delta, check
 from onebert_store.file.format import load, save
-from onebert_store.file.manifest import format_for, parse_manifest
+from onebert_store.file.manifest import format_for
 from onebert_store.file.strict_json import shown
 from onebert_training.commands.showing import abstaining_rule, percent, unknown_rows
 from onebert_training.data.dataset import Dataset, load_split, load_texts
@@ -106,8 +106,8 @@ def _decided(delta: Delta, found: Calibrated, facts: Mapping[str, Any]) -> Delta
         if name in facts:
             why[name] = {key: value for key, value in facts[name].items() if key != "labels"}
     training = {**manifest.training, "calibration": why}
-    said = {"format": format_for(decision, manifest.head), "decision": found.decision or None, "training": training}
-    return Delta(parse_manifest({**manifest.model_dump(), **said, "reference": None}), delta.tensors)
+    format_ = format_for(decision, manifest.head)
+    return delta.with_manifest(format=format_, decision=found.decision or None, training=training, reference=None)
 
 
 def _show(record: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from onebert_encoder.answering.scores import own_activation, score
 from onebert_store.file.delta import Delta
-from onebert_store.file.manifest import WATCHED, Manifest, format_for, parse_manifest
+from onebert_store.file.manifest import WATCHED, Manifest, format_for
 from onebert_store.file.reference import MAX_ANSWERED, MAX_TABLE_LABELS, Reference, Right, bin_edges, count_bins
 from onebert_training.tasks.objective import Logits
 
@@ -55,12 +55,8 @@ def reference_of(manifest: Manifest, logits: Sequence[Logits], gold: Any, split:
 
 def with_reference(delta: Delta, reference: Reference | None) -> Delta:
     """The delta with this reference, or without any."""
-    manifest = delta.manifest
-    changed = {
-        "format": format_for(manifest.decision, manifest.head, reference),
-        "reference": reference and reference.model_dump(),
-    }
-    return Delta(parse_manifest({**manifest.model_dump(), **changed}), delta.tensors)
+    format_ = format_for(delta.manifest.decision, delta.manifest.head, reference)
+    return delta.with_manifest(format=format_, reference=reference and reference.model_dump())
 
 
 def _table(rows: NDArray[Any], columns: NDArray[Any], shape: tuple[int, int]) -> list[list[int]]:

@@ -14,7 +14,6 @@ from onebert_encoder.maths.fold import fold_delta, to_tensors
 from onebert_encoder.maths.predict import compute_golden
 from onebert_store.errors import NotFinite
 from onebert_store.file.delta import Delta, check
-from onebert_store.file.manifest import parse_manifest
 from onebert_training.data.checks import listed
 from onebert_training.fit.features import Model
 from onebert_training.fit.reference import reference_of, with_reference
@@ -68,9 +67,7 @@ class Result:
         """Adds facts to the manifest, if there is a delta; raises InvalidManifest if a number is NaN or infinite."""
         if self.delta is None:
             return self
-        said = self.delta.manifest.model_dump()
-        manifest = parse_manifest({**said, "training": {**said["training"], **facts}})
-        return replace(self, delta=Delta(manifest, self.delta.tensors))
+        return replace(self, delta=self.delta.with_manifest(training={**self.delta.manifest.training, **facts}))
 
     def with_measured(self, run: Run, measured: Measurement | None) -> "Result":
         """Adds the measurement by which the result is judged, and the manifest's reference from the same rows."""
@@ -178,7 +175,7 @@ def checked_delta(base: Base, plain: Delta, facts: Mapping[str, Any], why: str) 
         golden = compute_golden(base, fold_delta(base, plain), plain.manifest.max_length)
     except (NotFinite, ValidationError):
         raise NotFinite(why) from None
-    return Delta(parse_manifest({**plain.manifest.model_dump(), **facts, "golden": golden.model_dump()}), plain.tensors)
+    return plain.with_manifest(**facts, golden=golden.model_dump())
 
 
 def to_arrays(tensors: Mapping[str, Tensor]) -> dict[str, Any]:

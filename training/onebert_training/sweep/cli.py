@@ -21,9 +21,7 @@ def sweep(
         list[str] | None, typer.Option(help="Only this data set or method of the recipe; may be given several times.")
     ] = None,
     machine: Machine = Machine(),  # noqa: B008 - frozen
-    together: Annotated[
-        int, typer.Option(min=1, help="Runs that train in one batch, unless a GPU records their steps.")
-    ] = 4,
+    together: Annotated[int, typer.Option(min=1, help="Runs that train in one batch.")] = 4,
     ray: Annotated[
         str | None,
         typer.Option(

@@ -11,7 +11,7 @@ from onebert_encoder.base.base import Base
 from onebert_encoder.text.tokens import Text
 from onebert_store.errors import InvalidData, InvalidInput, InvalidSettings
 from onebert_store.file.delta import Delta
-from onebert_store.file.manifest import TaskType, parse_manifest
+from onebert_store.file.manifest import TaskType
 from onebert_training.contest.contest import forget, train_kept
 from onebert_training.contest.few import make_run, read_pairs
 from onebert_training.data.dataset import Dataset
@@ -91,9 +91,8 @@ def import_by_distillation(
 
 def _imported(delta: Delta, facts: Mapping[str, Any]) -> Delta:
     """The delta with facts on its training, and without the name of a task, which the user gives."""
-    said = delta.manifest.model_dump()
-    training = {key: value for key, value in said["training"].items() if key != "task"}
-    return Delta(parse_manifest({**said, "training": {**training, **facts}}), delta.tensors)
+    training = {key: value for key, value in delta.manifest.training.items() if key != "task"}
+    return delta.with_manifest(training={**training, **facts})
 
 
 def _dataset(teacher: Teacher, name: str, texts: Sequence[Text], outputs: tuple[TaskType, list[str]]) -> Dataset:
