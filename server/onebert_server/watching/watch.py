@@ -113,8 +113,11 @@ class Watch(Collector):
                     self._count(seen)
 
     def rename(self, task: str, name: str) -> None:
-        """Goes on with a task's versions under its new name."""
+        """Goes on with the windows of a task under its new name; its alarms end, and those of that name before."""
         with self._lock:
+            for key, watched in self._watched.items():
+                if key[0] in (task, name):
+                    self._end_later(key, watched, "its task is renamed")
             kept = ((key, one) for key, one in self._watched.items() if key[0] != name)
             self._watched = OrderedDict(((name if key[0] == task else key[0], key[1]), one) for key, one in kept)
             self._labels = sum(one.window.labels for one in self._watched.values() if one.window is not None)
@@ -157,8 +160,9 @@ class Watch(Collector):
 
     def _make_room(self) -> None:
         while len(self._watched) > MAX_WATCHED or (self._labels > MAX_LABELS and len(self._watched) > 1):
-            _, gone = self._watched.popitem(last=False)
-            self._labels -= gone.window.labels if gone.window is not None else 0
+            key, evicted = self._watched.popitem(last=False)
+            self._labels -= evicted.window.labels if evicted.window is not None else 0
+            self._end_later(key, evicted, "others are watched in its place")
 
     def _run(self) -> None:
         looked = time.monotonic()
@@ -176,7 +180,8 @@ class Watch(Collector):
                 logger.error("a version is not judged: %s", type(error).__name__)
 
     def _take(self, key: Key, one: Watched, live: Live) -> None:
-        if live.answers >= LEAST_ANSWERS and self._versions.is_aliased(*key):
+        # An alarm of an evicted version would never end.
+        if live.answers >= LEAST_ANSWERS and self.of(*key) is one and self._versions.is_aliased(*key):
             self._judge(key, one, live)
 
     def _begin(self, key: Key, one: Watched) -> None:
@@ -216,8 +221,14 @@ class Watch(Collector):
             if one is not None and not self._versions.is_aliased(*key):
                 self._end(key, one, "no alias means it any more")
 
-    def _end(self, key: Key, one: Watched, why: str) -> None:
-        one.alarm_since = None
+    def _end_later(self, key: Key, watched: Watched, why: str) -> None:
+        """Ends the alarm on the thread that judges, which may just be starting it."""
+        self._waiting.put(partial(self._end, key, watched, why))
+
+    def _end(self, key: Key, watched: Watched, why: str) -> None:
+        if watched.alarm_since is None:
+            return
+        watched.alarm_since = None
         logger.warning("%s@%d: the alarm is off, %s", *key, why)
         self._changed("off", *key, None)
 

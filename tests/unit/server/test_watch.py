@@ -147,20 +147,41 @@ def begun(watch, task="tone"):
     wait_until(lambda: (one := watch.of(task, 1)) is not None and one.window is not None)
 
 
-def test_an_alarm_stays_with_a_renamed_task_and_ends_with_its_alias(watch, versions, changed, monkeypatch):
+def test_an_alarm_ends_when_its_task_is_renamed_and_is_raised_anew_by_the_next_window(watch, changed):
     begun(watch)
     tell(watch, "label 0")
     wait_until(lambda: changed)
     watch.rename("tone", "voice")
-    assert watch.alarms() == [("voice", 1)]
+    tell(watch, "label 0", PART, task="voice")
+    wait_until(lambda: len(changed) == 3)
+    cause = "label_shares"
+    assert changed == [("on", "tone", 1, cause), ("off", "tone", 1, None), ("on", "voice", 1, cause)]
     assert watch.of("tone", 1) is None
-    assert changed == [("on", "tone", 1, "label_shares")]
+    assert watch.alarms() == [("voice", 1)]
+
+
+def test_an_alarm_ends_with_the_last_alias_of_its_version(watch, versions, changed, monkeypatch):
+    begun(watch)
+    tell(watch, "label 0")
+    wait_until(lambda: changed)
     versions.aliased.clear()
     monkeypatch.setattr("onebert_server.watching.watch.LOOK_EVERY", 0.0)
-    tell(watch, "label 0", PART, task="voice")
+    tell(watch, "label 0", PART)
     wait_until(lambda: changed[1:])
+    assert changed[1:] == [("off", "tone", 1, None)]
     assert not watch.alarms()
-    assert changed[1:] == [("off", "voice", 1, None)]
+
+
+def test_an_alarm_ends_when_others_are_watched_in_place_of_its_version(watch, versions, changed, monkeypatch):
+    begun(watch)
+    tell(watch, "label 0")
+    wait_until(lambda: changed)
+    monkeypatch.setattr("onebert_server.watching.watch.MAX_WATCHED", 1)
+    versions.manifests["other", 1] = manifest_of()
+    begun(watch, "other")
+    wait_until(lambda: changed[1:])
+    assert changed[1:] == [("off", "tone", 1, None)]
+    assert watch.of("tone", 1) is None
 
 
 def test_a_version_without_an_alias_raises_no_alarm(watch, versions, changed):
