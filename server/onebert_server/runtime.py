@@ -20,7 +20,6 @@ from onebert_server.hooks import Hooks
 from onebert_server.settings import Settings
 from onebert_server.telemetry.metrics import Metrics
 from onebert_server.trainer.trainer import Trainer
-from onebert_server.versions.blending import Blending
 from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.follower import Follower
@@ -88,7 +87,6 @@ class Runtime(Edge):
     settings: Settings
     engine: Engine
     catalog: Catalog
-    blending: Blending
     residents: Residents
     loader: Loader
     follower: Follower

@@ -4,7 +4,7 @@ Biases, gains, weights, scales and heads are averaged (a weighted "model soup", 
 Adapters have no unit in common, so their outputs are averaged.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import isclose
 from typing import Any
 
@@ -13,12 +13,7 @@ import numpy as np
 from onebert_store.errors import InvalidInput
 from onebert_store.file import delta
 from onebert_store.file.delta import Array, Delta
-from onebert_store.file.format import MAX_FILE_BYTES
 from onebert_store.file.manifest import Manifest, format_for
-
-# Versions of one blend, and the bytes of their files: all are in memory together.
-MAX_BLENDED, MAX_BLENDED_BYTES = 16, 4 * MAX_FILE_BYTES
-METHOD = "blend"
 
 Sides = Sequence[tuple[Mapping[str, Array], float]]
 """The tensors of several deltas, each with its weight."""
@@ -27,21 +22,21 @@ Sides = Sequence[tuple[Mapping[str, Array], float]]
 _ALIKE = ("task_type", "labels", "pooling", "head")
 
 
-def blend(deltas: Sequence[Delta], weights: Sequence[float], training: Mapping[str, Any]) -> Delta:
+def blend(deltas: Sequence[Delta], weights: Sequence[float]) -> Delta:
     """Makes the blend, without golden logits and reference; decision and max_length are the heaviest delta's.
 
-    Among equally heavy deltas the last one decides. The mean is computed in float64 and stored as float32.
+    Among equally heavy deltas the last one decides. The mean is computed in float64 and stored as float32. `training`
+    has the digests and the weights, and the task if all deltas name the same one.
 
     Args:
         weights: above 0, 1 together within a millionth.
-        training: the provenance for the manifest.
 
     Raises:
         InvalidInput: the weights break a rule, the deltas differ in base, labels, task type, pooling or head, or their
             adapters have too many units together.
     """
-    if not 2 <= len(deltas) <= MAX_BLENDED:
-        raise InvalidInput(f"a blend is of 2 to {MAX_BLENDED} versions")
+    if len(deltas) < 2:
+        raise InvalidInput("a blend is of two deltas or more")
     if min(weights) <= 0 or not isclose(sum(weights), 1, abs_tol=1e-6):
         raise InvalidInput("the weights of a blend are above 0, and 1 together")
     manifests = [one.manifest for one in deltas]
@@ -50,7 +45,7 @@ def blend(deltas: Sequence[Delta], weights: Sequence[float], training: Mapping[s
     # A head's own layer has no parameter that changes nothing, as a missing bias is zero.
     kinds += ["the layers of their heads"] if len({frozenset(_head(one)) for one in deltas}) > 1 else []
     if kinds:
-        raise InvalidInput(f"the versions of a blend are alike in labels, base and head: these differ in {kinds[0]}")
+        raise InvalidInput(f"the deltas of a blend are alike in labels, base and head: these differ in {kinds[0]}")
     total = sum(weights)
     sides = [(one.tensors, weight / total) for one, weight in zip(deltas, weights, strict=True)]
     names = sorted({name for one in deltas for name in one.tensors})
@@ -58,7 +53,7 @@ def blend(deltas: Sequence[Delta], weights: Sequence[float], training: Mapping[s
     tensors = {name: _stored(name, weighted(name, sides)) for name in names}
     _bound_ranks(tensors)
     heaviest = max(zip(weights, range(len(deltas)), strict=True))[1]
-    return Delta(_manifest(manifests[heaviest], training), tensors)
+    return Delta(_manifest(manifests[heaviest], _provenance(deltas, weights)), tensors)
 
 
 def weighted(name: str, sides: Sides) -> Array:
@@ -127,7 +122,13 @@ def _stored(name: str, tensor: Array) -> Array:
     return tensor.astype(np.int32 if name.startswith(delta.SPARSE_INDEX) else np.float32)
 
 
-def _manifest(like: Manifest, training: Mapping[str, Any]) -> Manifest:
-    format_ = format_for(like.decision, like.head)
-    changed = {"format": format_, "method": METHOD, "training": dict(training), "golden": None, "reference": None}
-    return like.model_copy(update=changed)
+def _manifest(heaviest: Manifest, training: Mapping[str, Any]) -> Manifest:
+    format_ = format_for(heaviest.decision, heaviest.head)
+    changed = {"format": format_, "method": "blend", "training": training, "golden": None, "reference": None}
+    return heaviest.model_copy(update=changed)
+
+
+def _provenance(deltas: Sequence[Delta], weights: Iterable[float]) -> dict[str, Any]:
+    parts = [{"digest": part.digest, "weight": weight} for part, weight in zip(deltas, weights, strict=True)]
+    task, *others = (part.manifest.training.get("task") for part in deltas)
+    return {"blend": parts} | ({"task": task} if task is not None and all(other == task for other in others) else {})

@@ -21,7 +21,7 @@ def move(
     client: Client,
     task: str,
     alias: str,
-    to: int | TargetFacts | Mapping[int, float],
+    to: int | TargetFacts,
     wait: Wait | None = None,
     message: str | None = None,
 ) -> dict[str, Any]:

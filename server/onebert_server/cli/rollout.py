@@ -34,12 +34,6 @@ def rollout(
     split: Annotated[
         str | None, typer.Option(metavar="N=PERCENT,…", help="Versions that answer, as 7=95,8=5: 100 together.")
     ] = None,
-    blend: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N=WEIGHT,…", help="One version made of several, as 3=0.8,4=0.2: 1 together; in place of a split."
-        ),
-    ] = None,
     sticky: Annotated[
         str | None,
         typer.Option(
@@ -58,7 +52,7 @@ def rollout(
     api_key: ApiKey = None,
     as_json: AsJson = False,
 ) -> None:
-    """Split an alias's requests between versions, blend versions, have shadows compute, or show how they agree.
+    """Split an alias's requests between versions, have shadows compute, or show how they agree.
 
     An option replaces its part of the alias's meaning, `none` takes it away, and the other parts stay. `onebert promote
     TASK --rollback` goes back to the whole meaning before, `onebert promote TASK VERSION` ends the rollout. A version
@@ -68,17 +62,14 @@ def rollout(
     require_reason(force, message)
     with Client(url, api_key, MAX_REQUEST_TIMEOUT) as client:
         place = client.alias(task, alias)
-        changes = split or sticky or shadow
-        if blend and changes:
-            raise typer.BadParameter("--blend is a meaning of its own: leave out --split, --sticky, --shadow")
-        if blend or changes:
-            to = _weights(blend) if blend else _changed(place, split, sticky, shadow)
+        if split or sticky or shadow:
+            to = _changed(place, split, sticky, shadow)
             with showing_refusals(as_json):
                 moved = move(client, task, alias, to, None, message)
             print_move(moved, as_json)
             return
         if force:
-            raise typer.BadParameter("--force is for a change: --split, --blend, --sticky or --shadow")
+            raise typer.BadParameter("--force is for a change: --split, --sticky or --shadow")
         agreements, verdicts = client.shadows(task, alias), client.verdicts(task, alias)
     if as_json:
         judged = as_dict(verdicts)["verdicts"]
@@ -112,14 +103,6 @@ def _numbers(option: str, given: Sequence[str], default: int | None) -> list[tup
             raise typer.BadParameter(f"{option}: {shown(one, 40)!r} is not {form}")
         found.append((int(read[1]), int(read[2] or default or 0)))
     return found
-
-
-def _weights(given: str) -> dict[int, float]:
-    """Reads `N=WEIGHT,…`; the server checks the weights."""
-    read = [re.fullmatch(r"\s*([1-9]\d{0,8})=(\d*\.?\d+)\s*", one) for one in given.split(",")]
-    if not all(read):
-        raise typer.BadParameter(f"--blend: {shown(given, 40)!r} is not VERSION=WEIGHT,VERSION=WEIGHT")
-    return {int(one[1]): float(one[2]) for one in read if one}
 
 
 def _show(agreements: Sequence[ShadowAgreement]) -> None:

@@ -131,7 +131,7 @@ class TaskCalls(Asking):
         self,
         task: str,
         alias: str,
-        to: int | TargetFacts | Mapping[int, float],
+        to: int | TargetFacts,
         expected: int | str | None,
         wait: Wait | None = None,
         *,
@@ -140,7 +140,7 @@ class TaskCalls(Asking):
         """Gives an alias a meaning if its tag (of one version: its number) is `expected` (None: if it does not exist).
 
         Args:
-            to: a version, a split of the requests and shadows, or a blend: the weight of each version, 1 together.
+            to: a version, or a split of the requests, with shadows or without.
             wait: `all` returns once every live server shows the move.
             message: moves past the gate, and says why in the audit trail.
 
@@ -152,11 +152,7 @@ class TaskCalls(Asking):
         # Not repeatable, like the calls below: if the reply got lost, a repetition would report a conflict.
         condition = {"If-None-Match": "*"} if expected is None else {"If-Match": f'"{expected}"'}
         path = _alias_path(task, alias) + (f"?wait={wait}" if wait else "")
-        body: dict[str, Any] = {"version": to}
-        if isinstance(to, TargetFacts):
-            body = as_dict(replace(to, tag=None))
-        elif not isinstance(to, int):
-            body = {"blend": {str(version): weight for version, weight in to.items()}}
+        body = as_dict(replace(to, tag=None)) if isinstance(to, TargetFacts) else {"version": to}
         if message is not None:
             body |= {"force": True, "message": message}
         return await self._decoded(AliasPlace, "PUT", path, body, headers=condition, repeatable=False)

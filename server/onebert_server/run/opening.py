@@ -30,7 +30,6 @@ from onebert_server.telemetry.metrics import Metrics
 from onebert_server.telemetry.telemetry import open_telemetry
 from onebert_server.trainer.trainer import Trainer
 from onebert_server.trainer.worker import Worker
-from onebert_server.versions.blending import Blending
 from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.follower import Follower
 from onebert_server.versions.presence import Presence
@@ -112,7 +111,6 @@ def open_runtime(
             keeper=keeper,
             engine=engine,
             catalog=catalog,
-            blending=Blending(catalog, residents),
             residents=residents,
             loader=loader,
             follower=follower,

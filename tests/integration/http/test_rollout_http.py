@@ -1,10 +1,7 @@
 """Splits and shadows over real processes: front ends send the header that decides, a kill loses no meaning."""
 
 import json
-from contextlib import suppress
-from threading import Thread
 
-import httpx
 import pytest
 
 from onebert_server.versions.choice import place_of
@@ -86,51 +83,6 @@ def test_a_killed_server_has_the_whole_meaning_again_and_goes_back_as_a_whole(se
     assert onebert("alias", "mood", "live", "--remove", "--url", server.url)[0] == 0
 
 
-@both_layouts
-def test_the_slider_of_a_blend_moves_everyone(server, onebert):
-    with server.client() as own:
-        move(own, "tone", {"version": 1})
-        code, out, err = onebert("rollout", "tone", "--blend", "1=0.8,2=0.2", "--url", server.url)
-        assert (code, err) == (0, "")
-        assert out.startswith("tone@live: 1 → 4\n")
-        found = own.send("POST", "/v1/tasks/tone/classify", json={"inputs": TEXT}).json()
-    assert found["version"] == 4
-    mean = Task()
-    mean.tensors = {name: 0.8 * one + 0.2 * TASKS[1].tensors[name] for name, one in TASKS[0].tensors.items()}
-    assert_answers(found["results"][0], mean.scores(TEXT))
-    assert onebert("promote", "tone", "--rollback", "--url", server.url)[1].startswith("tone@live: 4 → 1\n")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("added", [False, True], ids=["at once", "when the version is there"])
-def test_a_kill_while_a_blend_is_made_leaves_an_unused_version_at_most(server, added):
-    body = {"blend": {"1": 0.5, "2": 0.1 + added / 10, "3": 0.4 - added / 10}}
-
-    def versions(own):
-        return len(own.send("GET", "/v1/tasks/tone").json()["versions"])
-
-    with server.client() as own:
-        move(own, "tone", {"version": 1})
-        before = versions(own)
-
-        def blend():
-            with suppress(httpx.TransportError), server.client() as other:
-                move(other, "tone", body)
-
-        asking = Thread(target=blend)
-        asking.start()
-        wait_until(lambda: not added or versions(own) > before)
-    server.kill()
-    asking.join()
-    server.start()
-    with server.client() as own:
-        live = own.send("GET", "/v1/tasks/tone/aliases/live").json()["version"]
-        assert live in (1, before + 1)
-        assert versions(own) - before in ((1,) if added or live != 1 else (0, 1))
-        assert move(own, "tone", body)["version"] == before + 1, "the version that is there is used"
-        assert versions(own) == before + 1
-
-
 @pytest.mark.parametrize(
     ("options", "why"),
     [
@@ -139,9 +91,6 @@ def test_a_kill_while_a_blend_is_made_leaves_an_unused_version_at_most(server, a
         (("--shadow", "x"), "is not VERSION or VERSION=PERCENT"),
         (("--shadow", "99"), "has no version 99"),
         (("--split", "1=100", "--sticky", "principal"), "for a split"),
-        (("--blend", "1=0.5,2"), "is not VERSION=WEIGHT"),
-        (("--blend", "1=0.5,2=0.4"), "1 together"),
-        (("--blend", "1=0.5,2=0.5", "--shadow", "3"), "a meaning of its own"),
     ],
 )
 def test_a_bad_rollout_is_one_line(server, onebert, options, why):

@@ -151,21 +151,6 @@ def test_a_gate_that_one_replica_takes_holds_on_every_replica(replicas):
     assert replicas.ask(1, "PUT", "/v1/tasks/mood/aliases/live", seq, **moved).status_code == 200
 
 
-@pytest.mark.promise("blend-exact")
-def test_a_blend_that_one_replica_makes_answers_on_every_replica_and_is_made_once(replicas):
-    for seed in (1, 2):
-        seq = replicas.upload(0, "tone", seed)
-    live, blend = "/v1/tasks/tone/aliases/live", {"blend": {"1": 0.4, "2": 0.6}}
-    seq = replicas.change(0, "PUT", live, json=blend, headers={"If-Match": '"1"'})
-    body = {"inputs": TEXT}
-    answers = [replicas.ask(n, "POST", "/v1/tasks/tone/classify", min_seq=seq, json=body).json() for n in (0, 1)]
-    assert answers[0] == answers[1]
-    assert answers[0]["version"] == 3
-    # The other replica finds the version, and the alias means it already.
-    moved = replicas.ask(1, "PUT", live, json=blend, headers={"If-Match": '"3"'})
-    assert (moved.status_code, moved.json()["version"], moved.json()["previous"]) == (200, 3, 1)
-
-
 def test_a_change_that_nobody_has_made_is_refused_at_once(replicas):
     seq = replicas.upload(0, "task", 1)
     for answer in (replicas.classify(0, "task", seq + 1), replicas.ask(0, "GET", "/v1/tasks", seq + 1)):

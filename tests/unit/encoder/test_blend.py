@@ -10,7 +10,7 @@ from onebert_encoder.maths.fold import fold_delta
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import stack_rows
 from onebert_store.errors import InvalidInput
-from onebert_store.file.blend import MAX_BLENDED, blend
+from onebert_store.file.blend import blend
 from onebert_store.file.delta import Delta, check
 from onebert_store.file.format import dumps, loads
 from onebert_store.file.manifest import parse_manifest
@@ -83,7 +83,7 @@ def test_a_blend_answers_as_the_model_of_mean_parameters(family, kinds):
     base = loaded(family)
     weights = [0.5, 0.2, 0.3] if len(kinds) == 3 else [0.7, 0.3]
     deltas = [delta_of(base, kind, seed) for seed, kind in enumerate(kinds)]
-    blended = loads(dumps(blend(deltas, weights, {})))
+    blended = loads(dumps(blend(deltas, weights)))
     check(blended, base.spec)
     twin = Mean(tiny_base(family), deltas, weights)
     expected = torch.stack([twin.logits(text.input_ids, text.type_ids) for text in TEXTS])
@@ -100,56 +100,65 @@ def test_folded_rows_are_averaged_where_a_row_is_linear_in_its_tensors():
         )
         for one in deltas
     ]
-    one, two, both = (fold_delta(base, each) for each in (*deltas, blend(deltas, [0.25, 0.75], {})))
+    one, two, both = (fold_delta(base, each) for each in (*deltas, blend(deltas, [0.25, 0.75])))
     # Biases move through the network's own weights, so the encoder's numbers are linear in them.
     torch.testing.assert_close(both.shift, 0.25 * one.shift + 0.75 * two.shift, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(both.head.weight, 0.25 * one.head.weight + 0.75 * two.head.weight)
 
 
-def test_answers_go_from_one_version_to_the_other_as_the_weight_does():
+def test_answers_go_from_one_delta_to_the_other_as_the_weight_does():
     base = loaded()
     deltas = [delta_of(base, "everything", seed) for seed in (1, 2)]
     ends = [logits(base, one) for one in deltas]
     assert abs(ends[0] - ends[1]).max() > 0.1
     for weight, end in ((1e-7, ends[0]), (1 - 1e-7, ends[1])):
-        torch.testing.assert_close(logits(base, blend(deltas, [1 - weight, weight], {})), end, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(logits(base, blend(deltas, [1 - weight, weight])), end, atol=1e-4, rtol=1e-4)
 
 
 def test_ranks_over_a_matrix_own_rank_are_multiplied_out():
     base = loaded()
-    deltas = [delta_of(base, "lora", seed) for seed in range(MAX_BLENDED)]
-    blended = blend(deltas, [1 / MAX_BLENDED] * MAX_BLENDED, {})
+    deltas = [delta_of(base, "lora", seed) for seed in range(16)]
+    blended = blend(deltas, [1 / 16] * 16)
     check(blended, base.spec)
     ranks = {len(tensor) for name, tensor in blended.tensors.items() if name.startswith("lora_A")}
     assert base.spec.hidden_size in ranks, "sixteen times one to four, cut to the width"
-    twin = Mean(tiny_base(), deltas, [1 / MAX_BLENDED] * MAX_BLENDED)
+    twin = Mean(tiny_base(), deltas, [1 / 16] * 16)
     expected = torch.stack([twin.logits(text.input_ids) for text in TEXTS])
     torch.testing.assert_close(logits(base, blended), expected, atol=2e-4, rtol=1e-4)
 
 
 def test_adapters_with_too_many_units_together_are_refused_in_one_sentence():
     base = loaded()
-    deltas = [delta_of(base, "adapter", seed) for seed in range(MAX_BLENDED)]
+    deltas = [delta_of(base, "adapter", seed) for seed in range(16)]
     with pytest.raises(InvalidInput, match="units together, and the format allows 32: blend fewer"):
-        blend(deltas, [1 / MAX_BLENDED] * MAX_BLENDED, {})
+        blend(deltas, [1 / 16] * 16)
 
 
-def test_the_heaviest_version_decides_how_answers_are_read():
+def test_the_heaviest_delta_decides_how_answers_are_read():
     base = loaded()
     rules = [{"temperature": 2.0}, {"temperature": 3.0}]
     deltas = [delta_of(base, "bitfit", 1, format=2, decision=rule, max_length=8 + i) for i, rule in enumerate(rules)]
     for weights, heaviest in (([0.6, 0.4], 0), ([0.4, 0.6], 1), ([0.5, 0.5], 1)):
-        manifest = blend(deltas, weights, {"blend": "facts"}).manifest
+        manifest = blend(deltas, weights).manifest
         assert manifest.decision == deltas[heaviest].manifest.decision
         assert (manifest.max_length, manifest.method) == (8 + heaviest, "blend")
-        assert (manifest.training, manifest.golden, manifest.reference) == ({"blend": "facts"}, None, None)
+        assert (manifest.golden, manifest.reference) == (None, None)
+
+
+def test_a_blend_records_its_parts_and_the_task_that_all_of_them_name():
+    base = loaded()
+    tasks = [{"task": "tone"}, {"task": "tone"}, {"task": "mood"}, {}]
+    parts = [delta_of(base, "bitfit", seed, training=training) for seed, training in enumerate(tasks)]
+    recorded = [{"digest": part.digest, "weight": 0.5} for part in parts]
+    assert blend(parts[:2], [0.5, 0.5]).manifest.training == {"task": "tone", "blend": recorded[:2]}
+    assert blend(parts[1:3], [0.5, 0.5]).manifest.training == {"blend": recorded[1:3]}
+    assert blend(parts[2:], [0.5, 0.5]).manifest.training == {"blend": recorded[2:]}
 
 
 @pytest.mark.parametrize(
     ("weights", "other", "said"),
     [
-        ([1.0], {}, "2 to 16"),
-        ([1 / 17] * 17, {}, "2 to 16"),
+        ([1.0], {}, "two deltas or more"),
         ([1.0, 0.0], {}, "above 0"),
         ([1.5, -0.5], {}, "above 0"),
         ([0.5, 0.4], {}, "1 together"),
@@ -167,4 +176,4 @@ def test_a_blend_without_a_meaning_is_refused_in_one_sentence(weights, other, sa
     deltas = [delta_of(base, kind, 1) for kind in kinds]
     deltas[-1] = Delta(parse_manifest(deltas[-1].manifest.model_dump() | other), deltas[-1].tensors)
     with pytest.raises(InvalidInput, match=said):
-        blend(deltas, weights, {})
+        blend(deltas, weights)

@@ -1,14 +1,11 @@
 """Alias routes. An alias moves by compare-and-set: `If-Match` has the version that the caller expects."""
 
 import re
-from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from fastapi import Query, Request, Response
 from starlette.exceptions import HTTPException
 
-from onebert_server.access.context import Context
-from onebert_server.access.principal import Action
 from onebert_server.contract.tasks import (
     AliasPlace,
     ShadowShare,
@@ -21,16 +18,13 @@ from onebert_server.http.routes.registry import AliasName, Name, header, registr
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf, in_thread
 from onebert_server.http.schemas.tasks import AliasRequest
 from onebert_server.http.strict import ContextOf
-from onebert_server.runtime import Runtime
-from onebert_store.errors import AliasConflict, InvalidInput
+from onebert_store.errors import InvalidInput
 from onebert_store.registry.names import check_alias
 from onebert_store.registry.records import Alias
 from onebert_store.registry.target import Target, alone
 
 router = registry_router()
 
-# The number of a blend that is not made yet: over every version's.
-UNMADE = 2**31
 AT = header("If-Match", '^"[1-9][0-9]{0,9}([.][0-9a-f]{16})?"$', "The alias's `tag` now, quoted: its version.")
 NEW = header("If-None-Match", r"^\*$", "The alias is new.")
 
@@ -62,7 +56,6 @@ async def move_alias(
 ) -> AliasPlace:
     """Gives an alias a meaning if its tag is as `If-Match: "<tag>"` says, or it is new with `If-None-Match: *`.
 
-    A `blend` becomes a version first, unless the task has it: its parameters are the weighted means of the versions'.
     Versions that answer and are not in memory are loaded first, a shadow afterwards, if there is room. The task's gate,
     if there is one for this alias, must pass for versions that did not answer before: 409 `gate-failed` has its report.
     `force` moves past the gate.
@@ -70,15 +63,7 @@ async def move_alias(
     check_alias(alias)
     expected = _expected(request)
     await in_thread(runtime, runtime.catalog.look)
-    target = body.target(UNMADE if body.blend else None)
-    if body.blend:
-        context.principal.require(Action.PROMOTE, task)
-        context.principal.require(Action.UPLOAD, task)
-        at = runtime.directory.task(task, most=0, who=context.principal).aliases.get(alias)
-        if (at and at.target.tag) != expected:
-            where = f"at version {at.target.tag}" if at else "not set"
-            raise AliasConflict(f"the alias {alias} of {task} is {where}")
-        target = body.target(await _blended(task, body.blend, runtime, context))
+    target = body.target
     async with runtime.catalog.in_memory(task, [number for number, _ in target.shares], context):
         if not body.force:
             await runtime.gates.require(task, alias, target, expected, context)
@@ -103,15 +88,6 @@ async def delete_alias(
         raise InvalidInput('an alias is deleted with If-Match: "<current tag>"')
     seq = await in_thread(runtime, runtime.catalog.delete_alias, task, alias, expected, context)
     response.headers[SEQ_HEADER] = str(seq)
-
-
-async def _blended(task: str, weights: Mapping[str, float], runtime: Runtime, context: Context) -> int:
-    """Returns the number of a blend's version, which is uploaded in turns with all other uploads."""
-    of = {int(number): weight for number, weight in weights.items()}
-    with runtime.receiving.admitted(context.principal.name) as incoming:
-        async with runtime.receiving.turn(incoming):
-            taken = await in_thread(runtime, runtime.blending.upload, task, of, context, pool=runtime.uploader)
-    return taken.entry.version
 
 
 def _expected(request: Request) -> str | None:

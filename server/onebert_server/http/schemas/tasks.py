@@ -9,7 +9,6 @@ from onebert_server.contract.tasks import ShadowShare, VersionFacts
 from onebert_server.gate.rules import MAX_ROWS, Gate, PinnedRow
 from onebert_server.http.schemas.common import RequestBody
 from onebert_server.http.schemas.questions import TextPair
-from onebert_store.file.blend import MAX_BLENDED
 from onebert_store.file.changes import Kind
 from onebert_store.file.fields import Line
 from onebert_store.file.manifest import Manifest
@@ -21,20 +20,12 @@ Percent = Annotated[int, Field(ge=1, le=100)]
 
 
 class AliasRequest(RequestBody):
-    """The new meaning of an alias: one version, a split of the requests, or a blend; with shadows, or without."""
+    """The new meaning of an alias: one version, or a split of the requests; with shadows, or without."""
 
     version: Number | None = None
     split: Annotated[
         dict[NumberText, Percent] | None,
         Field(min_length=1, description="percentage of the requests by version, 100 together"),
-    ] = None
-    blend: Annotated[
-        dict[NumberText, Annotated[float, Field(gt=0, lt=1)]] | None,
-        Field(
-            min_length=2,
-            max_length=MAX_BLENDED,
-            description="weight by version, 1 together: the server makes the version of their mean, or finds it",
-        ),
     ] = None
     sticky: Annotated[
         str | None,
@@ -52,14 +43,14 @@ class AliasRequest(RequestBody):
 
     @model_validator(mode="after")
     def _one_meaning(self) -> "AliasRequest":
-        if sum(one is not None for one in (self.version, self.split, self.blend)) != 1:
-            raise ValueError("an alias means a version, a split of the requests, or a blend: give one of the three")
+        if (self.version is None) == (self.split is None):
+            raise ValueError("an alias means a version, or a split of the requests: give one of the two")
         return self
 
-    def target(self, blended: int | None) -> Target:
-        """The target, with the version of the blend if there is one; raises InvalidInput if it breaks a rule."""
-        alone = self.version or blended
-        shares = {alone: 100} if alone else {int(n): share for n, share in (self.split or {}).items()}
+    @property
+    def target(self) -> Target:
+        """The target; raises InvalidInput if it breaks a rule."""
+        shares = {self.version: 100} if self.version else {int(n): share for n, share in (self.split or {}).items()}
         shadows = sorted(Shadow(one.version, one.percent) for one in self.shadow or ())
         target = Target(tuple(sorted(shares.items())), self.sticky, tuple(shadows))
         check_target(target)

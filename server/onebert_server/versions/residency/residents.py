@@ -14,10 +14,8 @@ import torch
 
 from onebert_encoder.answering.scores import Logits
 from onebert_encoder.maths.fold import fold_delta
-from onebert_encoder.maths.predict import compute_golden
 from onebert_encoder.maths.rows import Row
 from onebert_server.access.context import Context
-from onebert_server.engine.bank import full_device_is_typed
 from onebert_server.engine.engine import Engine
 from onebert_server.engine.host import Host, Slot
 from onebert_server.fairness.shares import Permits
@@ -131,17 +129,6 @@ class Residents:
             slot.release()
             raise
         return slot
-
-    def with_golden(self, delta: Delta) -> Delta:
-        """Adds golden logits in float32, as a trainer does, with which `install` compares the engine's own.
-
-        Raises InvalidDelta or BankFull.
-        """
-        base = self._host_of(delta).base
-        check(delta, base.spec)
-        with full_device_is_typed():
-            golden = compute_golden(base.in_dtype(torch.float32), fold_delta(base, delta), delta.manifest.max_length)
-        return Delta(delta.manifest.model_copy(update={"golden": golden}), delta.tensors)
 
     async def ready(self, held: Sequence[Held], context: Context) -> None:
         """Waits until pinned versions are resident; most requests find them so.
