@@ -10,8 +10,6 @@ from onebert_store.file.strict_json import shown
 from onebert_store.meant import is_meant
 
 LIVE = "live"
-# The alias of the versions that answer together.
-COMMITTEE = "committee"
 
 # ASCII only, so that no two names look alike and no name is a path.
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
