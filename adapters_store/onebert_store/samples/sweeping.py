@@ -86,7 +86,8 @@ def delete_texts(connection: Connection, samples: ColumnElement[bool], feedback:
 
 def trim(connection: Connection, table: Table, key: Column[Any], task: str, most: int) -> None:
     """Deletes a task's oldest rows above a number."""
-    oldest = select(key).where(table.c.task == task).order_by(table.c.at.desc(), key).offset(most)
+    # One direction for both columns, so that the index gives the order and nothing is sorted.
+    oldest = select(key).where(table.c.task == task).order_by(table.c.at.desc(), key.desc()).offset(most)
     connection.execute(delete(table).where(table.c.task == task, key.in_(oldest)))
 
 

@@ -189,7 +189,7 @@ def test_feedback_has_a_bound_of_rows(samples, monkeypatch):
     monkeypatch.setattr("onebert_store.samples.store.MAX_FEEDBACK", 5)
     for n in range(4):
         record(samples, [feedback(f"{n}-{each}", at=NOW + timedelta(n)) for each in range(2)])
-    assert [one.identifier for one in feedback_of(samples, "tone")] == ["3-0", "3-1", "2-0", "2-1", "1-0"]
+    assert [one.identifier for one in feedback_of(samples, "tone")] == ["3-0", "3-1", "2-0", "2-1", "1-1"]
 
 
 def test_a_deleted_sample_leaves_no_text_in_feedback(samples):
