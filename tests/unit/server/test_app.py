@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 from onebert_encoder.text.tokens import Tokens
-from onebert_server import runtime as composition
 from onebert_server.engine.passes import Item
 from onebert_server.fairness.receiving import MAX_UPLOADS
+from onebert_server.run import opening
 from onebert_server.run.app import create_app
 from onebert_server.run.opening import REGISTRARS
 from onebert_server.telemetry.metrics import Metrics
@@ -155,7 +155,7 @@ def test_an_alias_whose_version_is_not_loaded_in_time_stays_where_it_is(tmp_path
 
 
 def test_a_batch_that_hangs_does_not_hold_the_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(composition, "CLOSE_TIMEOUT", 0.1)
+    monkeypatch.setattr(opening, "CLOSE_TIMEOUT", 0.1)
     store(tmp_path, task=Task())
 
     def live(device):

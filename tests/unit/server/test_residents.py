@@ -25,7 +25,6 @@ from onebert_server.versions.residency.residents import RETRY_AT_MOST
 from onebert_server.versions.version import State, Version
 from onebert_store.errors import (
     BankFull,
-    GoldenMismatch,
     OverShare,
     QueueFull,
     StoreCorrupt,
@@ -507,13 +506,6 @@ def test_a_version_that_is_larger_than_the_bank_evicts_nobody(tmp_path):
         with pytest.raises(BankFull, match="larger than the whole bank"):
             upload(runtime, "other", Task("everything", labels=4000, seed=3))
         assert state(runtime, "small") is State.RESIDENT
-
-
-def test_an_upload_whose_answers_are_wrong_leaves_no_row(tmp_path):
-    with opened(tmp_path) as runtime:
-        with pytest.raises(GoldenMismatch):
-            upload(runtime, "task", Task(seed=1).with_golden(shift=1.0))
-        assert gauge(runtime, "bank_rows") == 0
 
 
 @pytest.mark.promise("damaged-while-serving")

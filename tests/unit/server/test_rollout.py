@@ -14,8 +14,8 @@ from onebert_store.errors import VersionInUse
 from onebert_store.registry.target import Target
 from parts import context
 from remote_engine import remote_engine
-from runtimes import WORK, ask, client, get, move, opened, upload
-from servers import Task, assert_answers, store, wait_until
+from runtimes import WORK, ask, get, move, opened, upload
+from servers import Task, store, wait_until
 
 LIVE = "/v1/tasks/tone/aliases/live"
 LIVE_AT_1 = {"version": 1, "previous": None, "target": None, "previous_target": None}
@@ -41,29 +41,6 @@ def classify(runtime, text=TEXTS[0], **headers):
     found = ask(runtime, "POST", "/v1/tasks/tone/classify", json={"inputs": text}, headers=headers)
     assert found.status_code == 200, found.text
     return found.json()
-
-
-def test_a_split_answers_each_key_by_one_version_and_names_it(runtime):
-    moved = move(runtime, SPLIT)
-    assert (moved["version"], moved["previous"]) == (1, 1)
-    assert moved["target"].items() >= SPLIT.items()
-    users = [str(number) for number in range(20) for _ in range(2)]
-
-    async def asked(headers):
-        async with client(runtime) as web:
-            path, body = "/v1/tasks/tone/classify", {"inputs": TEXTS[0]}
-            return [(await web.post(path, json=body, headers=each)).json() for each in headers]
-
-    scores = [task.scores(TEXTS[0]) for task in TASKS]
-    for user, found in zip(users, asyncio.run(asked([{"X-User": user} for user in users])), strict=True):
-        assert found["version"] == (2 if place_of("tone", user.encode()) <= 40 else 1)
-        assert_answers(found["results"][0], scores[found["version"] - 1])
-    by_chance = {found["version"] for found in asyncio.run(asked([{}] * 60))}
-    assert by_chance == {1, 2}, "one in 10^13 runs sees only one"
-    items = [{"task": "tone", "text": TEXTS[0]}, {"task": "tone@3", "text": TEXTS[0]}]
-    for path, body in (("/v1/classify", {"items": items}), ("/v1/classify", {"items": items, "partial": True})):
-        found = ask(runtime, "POST", path, json=body, headers={"x-user": "7"}).json()["results"]
-        assert [one["version"] for one in found] == [1 + (place_of("tone", b"7") <= 40), 3]
 
 
 def test_a_meaning_moves_as_a_whole_by_its_tag_and_goes_back_as_a_whole(runtime):

@@ -11,7 +11,7 @@ from onebert_server.engine.bank import Bank
 from onebert_server.hosts import load_hosts, load_only_host
 from onebert_server.settings import load_settings
 from onebert_server.versions.version import State
-from onebert_store.errors import BaseMismatch, InvalidSettings
+from onebert_store.errors import InvalidSettings
 from runtimes import WORK, ask, get, opened, upload
 from servers import Task, assert_answers, spec, store
 
@@ -52,17 +52,6 @@ def test_uploads_for_two_bases_answer_in_one_request_and_after_a_restart(tmp_pat
             refused = ask(runtime, "POST", "/v1/classify", json={"items": [{"task": other, "text": TEXT}]})
             assert (refused.status_code, refused.json()["code"]) == (503, "version-unavailable")
             assert "the base here is" in refused.json()["detail"]
-
-
-def test_an_upload_for_none_of_the_bases_is_refused_by_their_names_and_digests(tmp_path):
-    foreign = Task(base={"name": "x", "model_type": "bert", "digest": f"sha256:{'0' * 64}"})
-    with opened(tmp_path, base=BOTH) as runtime:
-        with pytest.raises(BaseMismatch) as refused:
-            upload(runtime, "foreign", foreign)
-        assert not runtime.directory.versions()
-    one, other = (f"{spec(path).name} ({spec(path).digest[:19]}…)" for path in PATHS.values())
-    bases = f"the bases here are {one} and {other}; see --base"
-    assert refused.value.detail == f"made for x (sha256:000000000000…), {bases}"
 
 
 def test_versions_of_every_base_share_the_memory_and_the_least_recently_used_goes(tmp_path):

@@ -58,12 +58,6 @@ def test_every_recipe_is_named_like_its_file_and_has_methods_that_exist(path):
     assert f"`{recipe.name}`" in (path.parents[2] / "docs/experiments.md").read_text()
 
 
-def test_grid_of_a_tiny_bert():
-    runs = expand("004-table-2")
-    assert len(runs) == 5 * 4 * 2  # batch sizes, learning rates, with and without BitFit
-    assert {run.settings.epochs for run in runs} == {4}
-
-
 @pytest.mark.parametrize("path", [path for path in RECIPES if path.stem[0].isdigit()], ids=lambda path: path.stem)
 def test_a_paper_has_one_rate_for_head_and_rest_and_measures_steps(path, base, data):
     runs = load_recipe(path).runs()
@@ -96,29 +90,6 @@ def test_sizes_of_the_low_data_regime(name, sizes):
     runs = expand(name)
     assert {run.reading.train_rows for run in runs} == {None, *sizes}
     assert len(runs) == 7 * 6 * 10  # rows of the table, columns, rounds
-
-
-def test_rates_of_bitfit_and_of_full_fine_tuning():
-    runs = expand("001-table-3")
-    rates = {
-        method: {run.settings.learning_rate for run in runs if run.settings.method == method}
-        for method in ("full", "bitfit")
-    }
-    assert rates == {"full": {1e-5, 2e-5, 3e-5, 5e-5}, "bitfit": {1e-4, 4e-4, 7e-4, 1e-3}}
-    metrics = {run.data: run.settings.metric for run in runs}
-    assert (metrics["cola"], metrics["mrpc"], metrics["stsb"], metrics["qqp"]) == ("matthews", "f1", "spearman", "f1")
-
-
-def test_batches_of_spafit_are_smaller_on_large_data():
-    runs = expand("002-table-2")
-    assert len(runs) == 10 * 9 * 4  # models of Table 2, tasks, learning rates
-    assert {run.data for run in runs if run.settings.batch_size == 8} == {"mnli", "qnli", "qqp"}
-
-
-def test_ablations_use_the_rates_of_their_tasks():
-    runs = expand("003-figure-7")
-    assert len({run.settings.method for run in runs}) == 14  # Figure 7 without full fine-tuning; rows and columns apart
-    assert {(run.data, run.settings.learning_rate) for run in runs} == {("cola", 7e-4), ("mrpc", 7e-4), ("rte", 1e-3)}
 
 
 def test_later_tables_win_and_lists_multiply(tmp_path):

@@ -1,9 +1,7 @@
 """Reports: reading records, choosing settings, averaging, and showing the results in page and pictures."""
 
 import json
-import re
 from html.parser import HTMLParser
-from itertools import pairwise
 from pathlib import Path
 from urllib.parse import unquote
 from xml.etree import ElementTree
@@ -15,13 +13,12 @@ from onebert_store.errors import InvalidInput
 from onebert_training.report.cli import report
 from onebert_training.report.curves import draw_seeds, middle_of
 from onebert_training.report.page import draw, render
-from onebert_training.report.plots import Axis, axis_for
+from onebert_training.report.plots import Axis
 from onebert_training.report.records import Evaluation, Record, load_records
 from onebert_training.report.scores import Dot, dots
 from onebert_training.report.tables import collect, format_configuration, results_markdown, varied
 
 ROOT = Path(__file__).parents[3]
-STYLES = ("training/onebert_training/report/page.css", "server/onebert_server/page/static/base.css")
 HOSTILE = '<script>alert("$x^")</script> & | `a` 😀'
 
 
@@ -236,11 +233,6 @@ def test_markdown_has_a_table_for_each_base_and_no_markup_of_names():
     assert r"| a\|b\* (accuracy, test) |" in table
 
 
-def test_no_average_where_a_data_set_comes_in_several_sizes():
-    (found,) = results(make(), make(train_rows=100), make(data="cola"))
-    assert not found.has_average
-
-
 def test_page_needs_no_network_and_shows_names_as_they_are():
     (found,) = results(make(data=HOSTILE, history=history()), make(method="full", data=HOSTILE))
     page = Page(render([(found, draw(found))], [(HOSTILE, "runs/evaluated/a'b.html")]))
@@ -277,10 +269,6 @@ def test_a_picture_is_an_xml_file_whatever_is_in_a_name():
         assert not any(one.tag.endswith("script") for one in root.iter())
 
 
-def test_a_phone_is_told_not_to_lay_the_page_out_as_a_desktop():
-    assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in render([])
-
-
 def elements(panel, name):
     """Attributes of the elements of a panel."""
     return [one.attrib for one in ElementTree.fromstring(panel.svg()).iter(f"{{http://www.w3.org/2000/svg}}{name}")]
@@ -298,25 +286,6 @@ def test_scores_are_dots_whose_axis_does_not_begin_at_zero_and_gaps_have_it():
     apart = [float(elements(p, "circle")[1]["cx"]) - float(elements(p, "circle")[0]["cx"]) for p in (scores, gaps)]
     assert apart[0] > 10 * apart[1]
     assert "a 80.0 ± 2.0; b 82.0" in scores.says
-
-
-@pytest.mark.parametrize(("low", "high"), [(0, 1), (0.613, 0.6131), (-3, 800), (1e-7, 3e-7), (80.2, 84.9)])
-def test_ticks_are_a_few_round_numbers_within_the_axis(low, high):
-    axis = Axis(low, high, 10, 200)
-    ticks = axis.ticks()
-    assert 2 <= len(ticks) <= 6
-    assert all(low - 1e-12 <= tick <= high + 1e-12 for tick in ticks)
-    steps = {f"{b - a:.2e}" for a, b in pairwise(ticks)}
-    assert len(steps) == 1
-    assert re.match(r"[125]\.00e", steps.pop())
-    assert (axis.at(low), axis.at(high)) == (10, 200)
-
-
-def test_an_axis_has_room_for_one_number_for_none_and_for_what_is_infinite():
-    for values in ([], [0.0], [5.0], [float("nan"), float("inf"), 3.0]):
-        axis = axis_for(values, 0, 100)
-        assert axis.low < axis.high
-        assert all(axis.low < value < axis.high for value in values if np.isfinite(value))
 
 
 def seeds_of(traces, kept):
@@ -343,11 +312,6 @@ def test_two_seeds_have_no_median_and_what_was_kept_is_marked():
 def test_only_what_records_hold_is_drawn(more, kinds):
     (found,) = results(make(**more))
     assert [picture.name for picture in draw(found)] == [f"tiny-{kind}" for kind in kinds]
-
-
-def test_sizes_are_drawn_where_there_are_several():
-    (found,) = results(*(make(method, train_rows=rows) for method in ("full", "bitfit") for rows in (100, 800)))
-    assert "tiny-sizes" in [picture.name for picture in draw(found)]
 
 
 def test_extremes_are_drawn_without_a_warning():
@@ -390,19 +354,3 @@ def test_command_prints_markdown_alone(tmp_path, capsys):
     report([folder], tmp_path / "out", markdown=True)
     assert capsys.readouterr().out == results_markdown(load_records([folder]))
     assert not (tmp_path / "out").exists()
-
-
-def test_a_report_has_the_colors_of_the_servers_page():
-    ours, theirs = ((ROOT / path).read_text(encoding="utf-8") for path in STYLES)
-    for dark in (False, True):
-        shared = colors(ours, dark).keys() & colors(theirs, dark).keys()
-        assert len(shared) > 8
-        assert {name: colors(ours, dark)[name] for name in shared} == {
-            name: colors(theirs, dark)[name] for name in shared
-        }
-
-
-def colors(style, dark):
-    """The colors that a style sheet names, for light or for dark."""
-    light, _, rest = style.partition("prefers-color-scheme: dark")
-    return dict(re.findall(r"(--[\w-]+): (#[0-9a-f]{6});", rest.partition("\n}")[0] if dark else light))
