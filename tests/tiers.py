@@ -77,7 +77,7 @@ GROUPS = {
     "improvements": Group(
         "trainings by the process beside a server: several versions, its death, its bounds",
         (
-            *(f"{SERVER}/{own}" for own in ("trainer", "gate", "http/routes/examples.py")),
+            *(f"{SERVER}/{own}" for own in ("extensions/trainer", "extensions/gate")),
             "training/onebert_training/worker.py",
         ),
     ),

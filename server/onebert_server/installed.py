@@ -6,6 +6,8 @@ from importlib.util import find_spec
 from types import ModuleType
 
 INSTALLED = (
+    "gate",
+    "trainer",
     "shadows",
     "webhooks",
 )

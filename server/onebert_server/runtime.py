@@ -1,14 +1,15 @@
 """The parts of a replica without HTTP, as its routes see them; `run/opening.py` builds them."""
 
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from onebert_server.access.context import Context
 from onebert_server.access.key_keeper import KeyKeeper
 from onebert_server.access.keys import KeyRing
 from onebert_server.answering.admission import Admission
 from onebert_server.answering.edge import Edge
-from onebert_server.answering.gates import Gates
 from onebert_server.engine.engine import Engine
 from onebert_server.engine.host import Host
 from onebert_server.fairness.receiving import Receiving
@@ -19,14 +20,15 @@ from onebert_server.feedback.verdicts import Verdicts
 from onebert_server.hooks import Hooks
 from onebert_server.settings import Settings
 from onebert_server.telemetry.metrics import Metrics
-from onebert_server.trainer.trainer import Trainer
 from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.follower import Follower
 from onebert_server.versions.measured import Measured
+from onebert_server.versions.moves import Moves
 from onebert_server.versions.presence import Presence
 from onebert_server.versions.residency.loader import Loader
 from onebert_server.versions.residency.residents import Residents
+from onebert_server.versions.version import TaskEntry
 from onebert_server.watching.watch import Watch
 from onebert_store.errors import Unhealthy
 from onebert_store.registry.registry import Registry
@@ -61,12 +63,16 @@ class Parts:
         return part
 
 
+Columns = Callable[["Runtime", Sequence[TaskEntry], Context], Mapping[str, Mapping[str, Any]]]
+"""Fields of `FleetTask` by task, of these tasks and for this caller; it may block."""
+
+
 @dataclass
 class Runtime(Edge):
     """All parts of the engine's process.
 
     Attributes:
-        hooks: where extensions listen; `parts` has their parts.
+        hooks: where extensions listen; `parts` has their parts, `columns` what they know of tasks.
         workers: threads that tokenize and read answers.
         registrars: threads for the registry's database and files, so that a slow disk delays no answer.
         readers: threads for whole stored files, so that a hanging bucket delays no change.
@@ -77,7 +83,6 @@ class Runtime(Edge):
         reviews: chooses kept texts for people to label.
         verdicts: judges versions by the feedback in `store`.
         presence: this replica among others on the registry; None if the registry is not shared.
-        trainer: makes versions of examples; None if that is switched off.
     """
 
     hooks: Hooks
@@ -94,7 +99,7 @@ class Runtime(Edge):
     presence: Presence | None
     registry: Registry
     admission: Admission
-    gates: Gates
+    moves: Moves
     samples: SampleKeeper
     store: SampleStore
     feedback: Recorder
@@ -106,10 +111,10 @@ class Runtime(Edge):
     uploader: Executor
     receiving: Receiving = field(default_factory=Receiving)
     measured: Measured = field(default_factory=Measured)
-    trainer: Trainer | None = None
 
     def __post_init__(self) -> None:
         self.parts = Parts()
+        self.columns: list[Columns] = []
 
     def settings_of(self, kind: type[P]) -> P:
         """Returns the settings as an extension declares them."""

@@ -62,9 +62,6 @@ class Settings(BaseSettings):
     #: Processes that take HTTP, tokenize and read answers beside the engine's
     #: ([operations](../guide/operations.md#front-ends)); 0: all in one process.
     front_ends: Annotated[int, Field(ge=0, le=256)] = 0
-    #: Whether a process beside this one makes versions of examples that clients send
-    #: ([examples](../guide/examples.md)).
-    trainer: bool = False
     #: Folder of the registry; one server at a time owns it.
     data_dir: Path = Path("onebert-data")
     # May hold a password.

@@ -61,11 +61,11 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"facades", "remote"},
         {"http", "score"},
         {"runtime"},
-        {"feedback", "hooks", "hosts", "trainer"},
+        {"feedback", "hooks", "hosts"},
         {"answering", "watching"},
         {"versions"},
         {"engine"},
-        {"access", "fairness", "gate", "page", "telemetry"},
+        {"access", "fairness", "page", "telemetry"},
     ),
 }
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from onebert_encoder.answering.scores import Array
+from onebert_store.file.manifest import TaskType
 
 # Python sorts up to this many labels faster than NumPy starts; most tasks have fewer.
 FEW = 32
@@ -104,3 +105,18 @@ def fields_of(found: Answer, top_k: int | None) -> dict[str, Any]:
         "abstained": found.abstained,
         "energy": found.energy,
     }
+
+
+ShortAnswer = str | tuple[str, ...] | float | None
+"""A label; the labels of a multi_label task, sorted; the number of a regression; None if the task abstains."""
+
+
+def answer_of(
+    task_type: TaskType, label: str | None, labels: Sequence[str] | None, score: float | None, abstained: bool | None
+) -> ShortAnswer:
+    """Returns the answer in the fields of a result."""
+    if abstained:
+        return None
+    if task_type == "regression":
+        return score
+    return tuple(sorted(labels or ())) if task_type == "multi_label" else label

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from onebert_server.cli.audit import meaning
-from onebert_server.cli.gate.refusals import Force, Message, require_reason, showing_refusals
 from onebert_server.cli.moving import move, print_move
 from onebert_server.cli.options import URL, ApiKey, AsJson, TaskName, Url
+from onebert_server.cli.refusals import Force, Message, require_reason, showing_refusals
 from onebert_server.client import (
     AliasPlace,
     Client,

@@ -81,7 +81,7 @@ def serve(
 
 
 def _on_ray(settings: "Settings", address: str, layout: dict[str, str | int]) -> None:
-    if settings.trainer:
+    if getattr(settings, "trainer", False):
         raise InvalidSettings("ONEBERT_TRAINER is for one server, not for the replicas of a cluster")
     if (plugin := installed(TRANSPORTS).get("ray")) is None:
         raise InvalidSettings("--ray needs Ray Serve: pip install 'onebert[ray-serve]'")

@@ -15,9 +15,7 @@ from onebert_server.http.routes import (
     aliases,
     classify,
     docs,
-    examples,
     fleet,
-    gates,
     page,
     review,
     samples,
@@ -30,7 +28,7 @@ from onebert_server.http.strict import Answer, ContextOf
 from onebert_store.errors import InvalidSettings
 
 # The modules with the server's own routes that do not classify, in the order of the OpenAPI document.
-CONTROL = (tasks, fleet, watch, aliases, gates, examples, samples, review, administration, system, docs, page)
+CONTROL = (tasks, fleet, watch, aliases, samples, review, administration, system, docs, page)
 
 
 def showing(control: Sequence[APIRouter]) -> APIRouter:

@@ -5,9 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from onebert_encoder.answering.results import Answer, Extraction, Labeling
+from onebert_encoder.answering.results import Answer, Extraction, Labeling, answer_of
 from onebert_encoder.text.tokens import Text as Input
-from onebert_server.gate.judge import answer_of
 from onebert_server.texts import Text
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput

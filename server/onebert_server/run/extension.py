@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fastapi import APIRouter
 
 from onebert_server.installed import modules
-from onebert_server.runtime import Runtime
+from onebert_server.runtime import Columns, Runtime
 
 
 @dataclass(frozen=True)
@@ -18,10 +18,12 @@ class Extension:
         open: builds its part, adds listeners to `runtime.hooks` and starts threads, which the stack ends; returns the
             part, which its routes get by its class (`part_of`), or None if the settings switch the extension off.
         routers: routes of the control plane.
+        columns: what it knows of tasks, for the list of all tasks.
     """
 
     open: Callable[[Runtime, ExitStack], object | None]
     routers: Sequence[APIRouter] = ()
+    columns: Columns | None = None
 
 
 def installed() -> list[Extension]:

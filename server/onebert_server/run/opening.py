@@ -10,7 +10,6 @@ from onebert_server.access.key_keeper import KeyKeeper
 from onebert_server.access.keys import KeyRing
 from onebert_server.answering.admission import Admission
 from onebert_server.answering.answers import WORKERS, Answerer
-from onebert_server.answering.gates import Gates
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host import Host
 from onebert_server.engine.memory import give_back_freed_memory
@@ -28,10 +27,9 @@ from onebert_server.settings import Settings
 from onebert_server.store import store_address
 from onebert_server.telemetry.metrics import Metrics
 from onebert_server.telemetry.telemetry import open_telemetry
-from onebert_server.trainer.trainer import Trainer
-from onebert_server.trainer.worker import Worker
 from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.follower import Follower
+from onebert_server.versions.moves import Moves
 from onebert_server.versions.presence import Presence
 from onebert_server.versions.residency.loader import Loader
 from onebert_server.versions.residency.residents import Residents
@@ -102,7 +100,7 @@ def open_runtime(
         telemetry.samples = samples
         samples.start()
         answerer = Answerer(admission.splitters, admission, workers)
-        gates = Gates(catalog, answerer, registrars, hooks.announce)
+        moves = Moves(catalog, hooks.before_move, registrars)
         _add_gauges(metrics, engine, catalog, follower, keeper)
         runtime = Runtime(
             hooks=hooks,
@@ -118,7 +116,7 @@ def open_runtime(
             presence=presence,
             registry=registry,
             admission=admission,
-            gates=gates,
+            moves=moves,
             samples=samples,
             store=store,
             feedback=Recorder(store, samples, catalog, answerer, registrars, metrics.count_feedback),
@@ -132,11 +130,10 @@ def open_runtime(
             readers=readers,
             uploader=uploader,
         )
-        if settings.trainer:
-            runtime.trainer = _trainer(opened, runtime)
         for extension in installed():
             if (part := extension.open(runtime, opened)) is not None:
                 runtime.parts.add(part)
+                runtime.columns += [extension.columns] if extension.columns is not None else []
         try:
             yield runtime
         finally:
@@ -174,15 +171,6 @@ def _watch(opened: ExitStack, settings: Settings, catalog: Catalog, metrics: Met
     opened.callback(watch.close)
     watch.start()
     return watch
-
-
-def _trainer(opened: ExitStack, runtime: Runtime) -> Trainer:
-    """Starts the process that trains on the first base."""
-    worker = Worker(runtime.settings.base[0] if runtime.settings.base else None)
-    opened.callback(worker.close)
-    worker.start()
-    parts = runtime.catalog, runtime.gates, runtime.keys, runtime.receiving, runtime.registrars, runtime.uploader
-    return Trainer(worker, runtime, *parts)
 
 
 def _add_gauges(metrics: Metrics, engine: Engine, catalog: Catalog, follower: Follower, keeper: KeyKeeper) -> None:

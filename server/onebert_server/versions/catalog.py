@@ -20,7 +20,7 @@ from onebert_store.file.delta import Delta
 from onebert_store.file.format import loads
 from onebert_store.file.manifest import Manifest
 from onebert_store.registry.keeping import Keeping
-from onebert_store.registry.records import Added, Alias, GateRecord, VersionEntry
+from onebert_store.registry.records import Added, Alias, VersionEntry
 from onebert_store.registry.registry import Registry, Stored
 from onebert_store.registry.target import Target
 
@@ -196,49 +196,40 @@ class Catalog:
     def delete_alias(self, task: str, alias: str, expected: str, context: Context) -> int:
         """Deletes an alias if its tag is `expected`."""
         context.principal.require(Action.PROMOTE, task)
-        return self._change(self._registry.delete_alias, context, task, alias, expected)
-
-    def gate(self, task: str, context: Context) -> GateRecord | None:
-        """Reads the gate of a task, which a key that may not move aliases does not see."""
-        context.principal.require(Action.PROMOTE, task)
-        self.directory.task(task, most=0, who=context.principal)
-        return self._registry.gates.of(task)
-
-    def set_gate(self, task: str, gate: GateRecord, context: Context) -> int:
-        """Sets the gate of a task in place of the one before."""
-        context.principal.require(Action.PROMOTE, task)
-        return self._change(self._registry.gates.set, context, task, gate)
-
-    def delete_gate(self, task: str, context: Context) -> int:
-        """Deletes the gate of a task."""
-        context.principal.require(Action.PROMOTE, task)
-        return self._change(self._registry.gates.delete, context, task)
+        return self.change(self._registry.delete_alias, context, task, alias, expected)
 
     def set_keeping(self, task: str, keeping: Keeping, context: Context) -> int:
         """Sets how much of a task's answers is kept."""
         context.principal.require(Action.KEEP, task)
-        return self._change(self._registry.set_keeping, context, task, keeping)
+        return self.change(self._registry.set_keeping, context, task, keeping)
 
     def delete_keeping(self, task: str, context: Context) -> int:
         """Has nothing of a task's answers kept."""
         context.principal.require(Action.KEEP, task)
-        return self._change(self._registry.delete_keeping, context, task)
+        return self.change(self._registry.delete_keeping, context, task)
+
+    def change(self, change: Callable[..., int], context: Context, *what: object) -> int:
+        """Makes a change of the registry, `change(*what, actor)`, and shows it; returns its number."""
+        with self._changing(context.deadline):
+            seq = change(*what, context.actor)
+            self._follower.reach(seq)
+            return seq
 
     def delete_version(self, task: str, version: int, context: Context) -> int:
         """Deletes a version without an alias; requests that hold it are still answered by it."""
         context.principal.require(Action.DELETE, task)
-        return self._change(self._registry.delete_version, context, task, version)
+        return self.change(self._registry.delete_version, context, task, version)
 
     def delete_task(self, task: str, context: Context) -> int:
         """Deletes a task with its aliases and versions; requests that hold a version are still answered."""
         context.principal.require(Action.DELETE, task)
-        return self._change(self._registry.delete_task, context, task)
+        return self.change(self._registry.delete_task, context, task)
 
     def rename_task(self, task: str, name: str, context: Context) -> int:
         """Renames a task; requires the rights to delete the old name and to upload to the new one."""
         context.principal.require(Action.DELETE, task)
         context.principal.require(Action.UPLOAD, name)
-        return self._change(self._registry.rename_task, context, task, name)
+        return self.change(self._registry.rename_task, context, task, name)
 
     def manifest(self, entry: VersionEntry) -> Manifest:
         """Returns the whole manifest of a version; from its file if the registry's copy is damaged."""
@@ -318,12 +309,6 @@ class Catalog:
                 # meanwhile.
                 self._follower.look_at(added.record)
             return added
-
-    def _change(self, change: Callable[..., int], context: Context, *what: str | int | GateRecord | Keeping) -> int:
-        with self._changing(context.deadline):
-            seq = change(*what, context.actor)
-            self._follower.reach(seq)
-            return seq
 
     @contextmanager
     def _changing(self, until: float) -> Iterator[None]:

@@ -128,7 +128,7 @@ def test_an_event_beyond_the_most_that_wait_is_dropped(tmp_path, receiver, monke
     monkeypatch.setattr(sender, "MOST_WAITING", 2)
     receiver.status = 500
     with opened(tmp_path, **receiver.settings) as runtime:
-        emit = runtime.gates._emit
+        emit = runtime.hooks.announce
         for number in range(5):
             emit("alarm.on", {"number": number})
         assert counted(runtime, "dropped") == 3

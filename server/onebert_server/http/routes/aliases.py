@@ -18,6 +18,7 @@ from onebert_server.http.routes.registry import AliasName, Name, header, registr
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf, in_thread
 from onebert_server.http.schemas.tasks import AliasRequest
 from onebert_server.http.strict import ContextOf
+from onebert_server.versions.moves import Move
 from onebert_store.errors import InvalidInput
 from onebert_store.registry.names import check_alias
 from onebert_store.registry.records import Alias
@@ -63,12 +64,7 @@ async def move_alias(
     check_alias(alias)
     expected = _expected(request)
     await in_thread(runtime, runtime.catalog.look)
-    target = body.target
-    async with runtime.catalog.in_memory(task, [number for number, _ in target.shares], context):
-        if not body.force:
-            await runtime.gates.require(task, alias, target, expected, context)
-        arguments = task, alias, target, expected, context, body.message
-        moved, seq = await in_thread(runtime, runtime.catalog.move_alias, *arguments)
+    moved, seq = await runtime.moves.move(Move(task, alias, body.target, expected), context, force=body.message)
     if wait and runtime.presence is not None:
         await runtime.presence.all_at(seq, context, runtime.registrars)
     response.headers[SEQ_HEADER] = str(seq)

@@ -39,12 +39,13 @@ async def fleet(
 
     def page() -> bytes:
         entries, may = view.tasks(after, limit + 1, ""), context.principal.may
-        gates = runtime.registry.gates.tasks()
+        columns = [columns(runtime, entries[:limit], context) for columns in runtime.columns]
         feedback = _feedback(runtime, [one for one in entries[:limit] if may(Action.REVIEW, one.name)])
         found = []
         for entry in entries[:limit]:
-            gate = entry.name in gates if may(Action.PROMOTE, entry.name) else None
-            found.append(msgspec.structs.replace(_task(runtime, entry), gate=gate, feedback=feedback.get(entry.name)))
+            added = {name: value for each in columns for name, value in each.get(entry.name, {}).items()}
+            task = msgspec.structs.replace(_task(runtime, entry), **added)
+            found.append(msgspec.structs.replace(task, feedback=feedback.get(entry.name)))
         more = found[-1].name if len(entries) > limit else None
         return msgspec.json.encode(FleetResponse(tasks=found, next=more))
 

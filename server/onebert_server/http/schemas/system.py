@@ -2,9 +2,8 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, JsonValue
 
-from onebert_server.gate.report import Report
 from onebert_store.registry.grants import Scope
 
 
@@ -54,4 +53,4 @@ class Problem(BaseModel):
     code: str
     instance: str
     errors: list[Reason] | None = None
-    report: Annotated[Report | None, Field(description="of `gate-failed`: what the task's gate found")] = None
+    report: Annotated[dict[str, JsonValue] | None, Field(description="of `gate-failed`: each check")] = None

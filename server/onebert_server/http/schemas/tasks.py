@@ -2,13 +2,11 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from onebert_server.contract.declared import NAME
 from onebert_server.contract.tasks import ShadowShare, VersionFacts
-from onebert_server.gate.rules import MAX_ROWS, Gate, PinnedRow
 from onebert_server.http.schemas.common import RequestBody
-from onebert_server.http.schemas.questions import TextPair
 from onebert_store.file.changes import Kind
 from onebert_store.file.fields import Line
 from onebert_store.file.manifest import Manifest
@@ -55,56 +53,6 @@ class AliasRequest(RequestBody):
         target = Target(tuple(sorted(shares.items())), self.sticky, tuple(shadows))
         check_target(target)
         return target
-
-
-class GateRequest(RequestBody):
-    """A task's gate, and its pinned rows if it has min, max or slices."""
-
-    rules: Gate
-    rows: list[PinnedRow] = Field(default_factory=list, max_length=MAX_ROWS)
-
-
-class Example(TextPair):
-    """A text, or a pair of texts, with its label."""
-
-    label: Line
-
-
-_EXAMPLES: list[JsonValue] = [
-    {"text": "where is my order?", "label": "question"},
-    {"text": "it is broken", "label": "complaint"},
-]
-
-
-class ExamplesRequest(RequestBody):
-    """Labeled examples of two labels or more, eight of each to begin with; or the labels' names alone."""
-
-    # Its fields exclude each other.
-    model_config = ConfigDict(json_schema_extra={"examples": [{"examples": _EXAMPLES}]})
-
-    examples: list[Example] | None = Field(None, min_length=2, max_length=MAX_ROWS)
-    labels: list[Line] | None = Field(
-        None, min_length=2, max_length=MAX_ROWS, description="names: a text gets the label whose name is nearest"
-    )
-    improve: Annotated[bool, Field(description="whether the default method is trained in the background, too")] = False
-
-    @model_validator(mode="after")
-    def _of_one_kind(self) -> "ExamplesRequest":
-        if (self.examples is None) == (self.labels is None):
-            raise ValueError("give examples, or labels alone")
-        if self.improve and self.labels:
-            raise ValueError("improve takes examples: names alone train nothing")
-        alone = [row.text_pair is None for row in self.examples or ()]
-        if any(alone) and not all(alone):
-            raise ValueError(f"examples.{alone.index(True)} has no text_pair, and others have")
-        return self
-
-    @property
-    def rows(self) -> list[dict[str, str]]:
-        """The examples, or a row without a text for each label."""
-        if self.examples is None:
-            return [{"label": label} for label in self.labels or ()]
-        return [row.model_dump(exclude_none=True) for row in self.examples]
 
 
 class RenameRequest(RequestBody):

@@ -6,8 +6,8 @@ import json
 import numpy as np
 import pytest
 
-from onebert_server.gate.judge import Rows, measure, verdict
-from onebert_server.gate.rules import Gate, PinnedRow, digest_of_rows
+from onebert_server.extensions.gate.judge import Rows, measure, verdict
+from onebert_server.extensions.gate.rules import Gate, PinnedRow, digest_of_rows
 from onebert_store.registry.records import GateRecord
 from runtimes import ask, get, opened, upload
 from servers import Task

@@ -3,16 +3,12 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 import numpy as np
 
-from onebert_server.gate.report import MAX_WRONG, Check, Numbers, SliceCounts, Wrong
-from onebert_server.gate.rules import Gate, Right
-from onebert_store.file.manifest import TaskType
-
-Answer: TypeAlias = str | tuple[str, ...] | float | None
-"""A label; the labels of a multi_label task, sorted; the number of a regression; None if the task abstains."""
+from onebert_encoder.answering.results import ShortAnswer as Answer
+from onebert_server.extensions.gate.report import MAX_WRONG, Check, Numbers, SliceCounts, Wrong
+from onebert_server.extensions.gate.rules import Gate, Right
 
 
 @dataclass(frozen=True)
@@ -23,17 +19,6 @@ class Rows:
     candidate: Sequence[Answer]
     live: Sequence[Answer] | None = None
     slices: Sequence[Mapping[str, str]] = field(default=())
-
-
-def answer_of(
-    task_type: TaskType, label: str | None, labels: Sequence[str] | None, score: float | None, abstained: bool | None
-) -> Answer:
-    """Returns the answer in the fields of a result."""
-    if abstained:
-        return None
-    if task_type == "regression":
-        return score
-    return tuple(sorted(labels or ())) if task_type == "multi_label" else label
 
 
 def right_of(label: Right) -> Answer:

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from onebert_server.gate.rules import Right
+from onebert_server.extensions.gate.rules import Right
 from onebert_store.file.fields import Strict
 
 # Wrong rows that a report lists.

@@ -10,8 +10,9 @@ from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, f1_score
 from sklearn.preprocessing import MultiLabelBinarizer
 
-from onebert_server.gate.judge import Rows, answer_of, measure, missed, verdict, wrong_rows
-from onebert_server.gate.rules import Gate, PinnedRow, digest_of_rows, pin, read_toml
+from onebert_encoder.answering.results import answer_of
+from onebert_server.extensions.gate.judge import Rows, measure, missed, verdict, wrong_rows
+from onebert_server.extensions.gate.rules import Gate, PinnedRow, digest_of_rows, pin, read_toml
 from onebert_store.errors import InvalidInput
 
 LABELS = ("bad", "good", "odd")

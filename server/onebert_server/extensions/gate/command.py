@@ -49,7 +49,7 @@ def gate(
 
 
 def _set(client: Client, task: str, file: Path, data: str | None) -> GateFacts:
-    from onebert_server.cli.gate.reading import gate_of, pinned_rows  # noqa: PLC0415
+    from onebert_server.extensions.gate.reading import gate_of, pinned_rows  # noqa: PLC0415
     from onebert_store.file.manifest import parse_manifest  # noqa: PLC0415
 
     rules, rows = gate_of(file), []

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from onebert_server.cli.compare.labeled import labeled_rows
-from onebert_server.gate.rules import Gate, PinnedRow, read_toml
+from onebert_server.extensions.gate.rules import Gate, PinnedRow, read_toml
 from onebert_store.errors import InvalidData, InvalidInput
 from onebert_store.file.manifest import Manifest
 from onebert_store.tables.columns import Columns

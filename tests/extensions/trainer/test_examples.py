@@ -15,6 +15,7 @@ import pytest
 
 from onebert_server.access.principal import EVERY_SCOPE, Principal
 from onebert_server.client import Client
+from onebert_server.extensions.trainer.trainer import Trainer
 from onebert_store.errors import (
     Forbidden,
     ImprovementNotFound,
@@ -270,8 +271,8 @@ def of(name, **more):
 
 async def created(runtime, task, context, improve=False):
     """Asks the trainer itself; its process may not have been started yet."""
-    await asyncio.to_thread(wait_until, lambda: runtime.trainer.worker._process is not None)
-    return await runtime.trainer.create(task, rows_of(EXAMPLES), improve, context)
+    await asyncio.to_thread(wait_until, lambda: runtime.parts[Trainer].worker._process is not None)
+    return await runtime.parts[Trainer].create(task, rows_of(EXAMPLES), improve, context)
 
 
 async def reached(improvement, state):
@@ -315,7 +316,7 @@ def test_a_version_without_room_is_not_trained_and_one_over_the_bound_of_uploads
         one = (await created(runtime, "one", full, improve=True)).improvement
         await reached(one, "failed")
         assert ("bytes stored" in one.reason, one.began) == (True, None)
-        with stopped(runtime.trainer.worker._process.pid), pytest.raises(OverQuota, match="1 tasks"):
+        with stopped(runtime.parts[Trainer].worker._process.pid), pytest.raises(OverQuota, match="1 tasks"):
             await created(runtime, "two", full)
         one = (await created(runtime, "one", of("acme"), improve=True)).improvement
         await reached(one, "failed")

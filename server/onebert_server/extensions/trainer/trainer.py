@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 from onebert_server.access.context import Context
 from onebert_server.access.keys import KeyRing
 from onebert_server.answering.edge import Edge
-from onebert_server.answering.gates import Gates
+from onebert_server.extensions.trainer.worker import Done, Told, Worker
 from onebert_server.fairness.places import Places
 from onebert_server.fairness.receiving import Receiving
 from onebert_server.fairness.shares import Permits
 from onebert_server.logs import log_failure
 from onebert_server.observed import Observed
-from onebert_server.trainer.worker import Done, Told, Worker
 from onebert_server.versions.catalog import Catalog, Taken
-from onebert_store.errors import Forbidden, ImprovementNotFound, Improving, OneBertError, ShuttingDown
+from onebert_server.versions.moves import Move, Moves
+from onebert_store.errors import AliasConflict, Forbidden, ImprovementNotFound, Improving, OneBertError, ShuttingDown
 from onebert_store.registry.names import LIVE
 from onebert_store.registry.target import alone
 
@@ -83,7 +83,7 @@ class Trainer:
     worker: Worker
     edge: Edge
     catalog: Catalog
-    gates: Gates
+    moves: Moves
     keys: KeyRing
     receiving: Receiving
     registrars: Executor
@@ -183,18 +183,19 @@ class Trainer:
         Returns why it did not move.
         """
         at = self.catalog.directory.task(one.task, most=0).aliases.get(LIVE)
+        elsewhere = f"live does not mean version {one.head} alone, with which it is compared"
+
+        def require_lead() -> None:
+            if at is None or at.target != alone(one.head):
+                raise AliasConflict(elsewhere)
+            if not ahead:
+                raise AliasConflict(f"its lead over version {one.head} in folds is within the standard error")
+
+        if at is None or at.target != alone(at.version):
+            return elsewhere
+        move = Move(one.task, LIVE, alone(one.version or 0), at.target.tag)
         try:
-            kept = await self.gates.of(one.task, context)
-            gated = kept is not None and LIVE in kept.gate.aliases
-            if at is None or at.target != alone(at.version if gated else one.head):
-                return f"live does not mean version {one.head} alone, with which it is compared"
-            if not gated and not ahead:
-                return f"its lead over version {one.head} in folds is within the standard error"
-            target, expected = alone(one.version or 0), at.target.tag
-            async with self.catalog.in_memory(one.task, [target.version], context):
-                await self.gates.require(one.task, LIVE, target, expected, context)
-                move = self.registrars.submit(self.catalog.move_alias, one.task, LIVE, target, expected, context)
-                await asyncio.wrap_future(move)
+            await self.moves.move(move, context, unless_compared=require_lead)
         except OneBertError as error:
             return error.detail
         return None

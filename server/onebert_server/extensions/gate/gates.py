@@ -1,26 +1,30 @@
 """Runs the gates of tasks: the candidate and the live version answer the pinned rows before an alias moves."""
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
-from onebert_encoder.answering.results import Prediction
+from onebert_encoder.answering.results import Prediction, ShortAnswer, answer_of
 from onebert_encoder.text.tokens import Text
 from onebert_server.access.context import Context
+from onebert_server.access.principal import Action
 from onebert_server.answering.answers import Answered, Answerer
 from onebert_server.answering.backend import Wanted
-from onebert_server.gate.judge import Answer, Rows, answer_of, measure, missed, right_of, verdict, wrong_rows
-from onebert_server.gate.report import Numbers, Report, Side, Wrong
-from onebert_server.gate.rules import Gate, PinnedRow, pin
+from onebert_server.extensions.gate.judge import Rows, measure, missed, right_of, verdict, wrong_rows
+from onebert_server.extensions.gate.report import Numbers, Report, Side, Wrong
+from onebert_server.extensions.gate.rules import Gate, PinnedRow, pin
 from onebert_server.limits import MAX_ITEMS
 from onebert_server.threads import run_in
 from onebert_server.versions.catalog import Catalog
+from onebert_server.versions.moves import Move
 from onebert_server.versions.version import Version
 from onebert_store.errors import AliasConflict, GateFailed, InvalidInput, StoreCorrupt, VersionUnavailable
 from onebert_store.file import strict_json
+from onebert_store.registry.gates import Gates as Records
 from onebert_store.registry.names import LIVE
 from onebert_store.registry.records import Alias, GateRecord
 from onebert_store.registry.target import Target
@@ -41,11 +45,15 @@ class Gates:
 
     Args:
         registrars: threads for the registry.
+        records: the gates of the registry.
         announce: gets a `gate.failed` for each version that does not pass.
     """
 
-    def __init__(self, catalog: Catalog, answerer: Answerer, registrars: Executor, announce: Announce) -> None:
+    def __init__(
+        self, catalog: Catalog, records: Records, answerer: Answerer, registrars: Executor, announce: Announce
+    ) -> None:
         self._catalog = catalog
+        self._records = records
         self._directory = catalog.directory
         self._answerer = answerer
         self._registrars = registrars
@@ -64,18 +72,27 @@ class Gates:
         """
         return await run_in(self._registrars, self._set, task, gate, rows, context)
 
-    async def require(self, task: str, alias: str, target: Target, expected: str | None, context: Context) -> None:
-        """Raises GateFailed unless versions that do not answer yet may; call it with them in memory.
+    async def delete(self, task: str, context: Context) -> int:
+        """Deletes the gate of a task; raises Forbidden, TaskNotFound, GateNotFound."""
+        return await run_in(self._registrars, self._delete, task, context)
+
+    def tasks(self) -> AbstractSet[str]:
+        """Returns the names of the tasks that have a gate."""
+        return self._records.tasks()
+
+    async def before_move(self, move: Move, context: Context) -> bool:
+        """The hook: raises GateFailed unless versions that do not answer yet may; returns whether there is a gate.
 
         A version that answered before the alias's last move, and is older, needs no gate: the alias goes back.
 
         Raises:
-            AliasConflict: the alias's tag is not `expected`.
+            AliasConflict: the alias's tag is not the expected one.
             OneBertError: a version could not answer; see `Answerer.answer`.
         """
+        task, alias, target, expected = move
         kept = await self.of(task, context)
         if kept is None or alias not in kept.gate.aliases:
-            return
+            return False
         entry = self._directory.task(task, most=2, who=context.principal)
         at, live = entry.aliases.get(alias), entry.aliases.get(LIVE)
         if (at and at.target.tag) != expected:
@@ -95,6 +112,7 @@ class Gates:
                 self._announce("gate.failed", {"task": task, "alias": alias, "candidate": number, "checks": checks})
                 detail = f"{task}@{number} does not pass its gate: {'; '.join(report.failed)}"
                 raise GateFailed(detail, report.model_dump(mode="json"))
+        return True
 
     async def _run(self, kept: Kept, candidate: Version, live: Version | None, context: Context) -> Report:
         gate = kept.gate
@@ -130,13 +148,13 @@ class Gates:
 
     async def _answers(
         self, sides: Sequence[Version], texts: Sequence[Text], context: Context
-    ) -> list[tuple[Answer, ...]]:
+    ) -> list[tuple[ShortAnswer, ...]]:
         """Returns the answers of all sides to each text, asked in the same requests.
 
         The caller's right to move the alias is enough. Quotas count the tokens and no request, as no client asked.
         """
         context = replace(context.of_own_questions, counted=True)
-        found: list[tuple[Answer, ...]] = []
+        found: list[tuple[ShortAnswer, ...]] = []
         together = MAX_ITEMS // len(sides)
         for start in range(0, len(texts), together):
             part = texts[start : start + together]
@@ -145,8 +163,14 @@ class Gates:
             found += [tuple(answers[at : at + len(sides)]) for at in range(0, len(answers), len(sides))]
         return found
 
+    def _require(self, task: str, context: Context) -> None:
+        """A key that may not move aliases does not see the gate."""
+        context.principal.require(Action.PROMOTE, task)
+        self._directory.task(task, most=0, who=context.principal)
+
     def _read(self, task: str, context: Context) -> Kept | None:
-        record = self._catalog.gate(task, context)
+        self._require(task, context)
+        record = self._records.of(task)
         if record is None:
             return None
         try:
@@ -155,7 +179,7 @@ class Gates:
             raise StoreCorrupt(f"the database holds a damaged gate of {task}") from None
 
     def _set(self, task: str, gate: Gate, rows: Sequence[PinnedRow], context: Context) -> tuple[Kept, int]:
-        self._catalog.gate(task, context)
+        self._require(task, context)
         [version] = self._directory.task(task, most=1, who=context.principal).versions.values()
         self._catalog.learn(version)
         if version.known_facts is None:
@@ -165,7 +189,11 @@ class Gates:
         gate = pin(gate, rows)
         kept = strict_json.encode(_ROWS.dump_python(list(rows), exclude_defaults=True)) if rows else None
         record = GateRecord(strict_json.encode(gate.model_dump(exclude_defaults=True)), kept)
-        return Kept(gate, rows), self._catalog.set_gate(task, record, context)
+        return Kept(gate, rows), self._catalog.change(self._records.set, context, task, record)
+
+    def _delete(self, task: str, context: Context) -> int:
+        context.principal.require(Action.PROMOTE, task)
+        return self._catalog.change(self._records.delete, context, task)
 
 
 def _unproven(target: Target, at: Alias | None) -> list[int]:
@@ -179,7 +207,7 @@ def _unproven(target: Target, at: Alias | None) -> list[int]:
     return [version for version, _ in target.shares if version not in now | back]
 
 
-def _answer(_: int, one: Answered) -> Answer:
+def _answer(_: int, one: Answered) -> ShortAnswer:
     found, facts = one.read().answer, one.facts
     if not isinstance(found, Prediction):
         raise InvalidInput(f"{facts.ref} is a {facts.task_type} task, which has no gate")

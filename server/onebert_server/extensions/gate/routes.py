@@ -1,23 +1,27 @@
 """Routes of a task's gate: show, set, delete."""
 
-from fastapi import Response
+from typing import Annotated
 
-from onebert_server.answering.gates import Kept
+from fastapi import Depends, Response
+
 from onebert_server.contract.gates import GateFacts
+from onebert_server.extensions.gate.gates import Gates, Kept
+from onebert_server.extensions.gate.schemas import GateRequest
 from onebert_server.http.pipeline import SEQ_HEADER
 from onebert_server.http.routes.registry import Name, RowsRoute, registry_router
-from onebert_server.http.routes.runtime_of import RuntimeOf, in_thread
-from onebert_server.http.schemas.tasks import GateRequest
+from onebert_server.http.routes.runtime_of import RuntimeOf, in_thread, part_of
 from onebert_server.http.strict import ContextOf
 from onebert_store.registry.gates import no_gate
 
 router = registry_router(RowsRoute)
 
+GatesOf = Annotated[Gates, Depends(part_of(Gates))]
+
 
 @router.get("/v1/tasks/{task}/gate")
-async def gate(task: Name, runtime: RuntimeOf, context: ContextOf) -> GateFacts:
+async def gate(task: Name, gates: GatesOf, context: ContextOf) -> GateFacts:
     """Returns a task's gate; of its pinned rows only their number."""
-    kept = await runtime.gates.of(task, context)
+    kept = await gates.of(task, context)
     if kept is None:
         raise no_gate(task)
     return _facts(task, kept)
@@ -25,19 +29,19 @@ async def gate(task: Name, runtime: RuntimeOf, context: ContextOf) -> GateFacts:
 
 @router.put("/v1/tasks/{task}/gate")
 async def set_gate(
-    task: Name, body: GateRequest, response: Response, runtime: RuntimeOf, context: ContextOf
+    task: Name, body: GateRequest, response: Response, runtime: RuntimeOf, gates: GatesOf, context: ContextOf
 ) -> GateFacts:
     """Sets a task's gate in place of the one before; `min`, `max` and `slices` take `rows`, which the server keeps."""
     await in_thread(runtime, runtime.catalog.look)
-    kept, seq = await runtime.gates.set(task, body.rules, body.rows, context)
+    kept, seq = await gates.set(task, body.rules, body.rows, context)
     response.headers[SEQ_HEADER] = str(seq)
     return _facts(task, kept)
 
 
 @router.delete("/v1/tasks/{task}/gate", status_code=204)
-async def delete_gate(task: Name, response: Response, runtime: RuntimeOf, context: ContextOf) -> None:
+async def delete_gate(task: Name, response: Response, gates: GatesOf, context: ContextOf) -> None:
     """Deletes a task's gate with its rows."""
-    seq = await in_thread(runtime, runtime.catalog.delete_gate, task, context)
+    seq = await gates.delete(task, context)
     response.headers[SEQ_HEADER] = str(seq)
 
 

@@ -4,14 +4,14 @@ from fastapi import Request, Response
 
 from onebert_server.access.principal import Action
 from onebert_server.contract.examples import CreatedFacts, ImprovementFacts
+from onebert_server.extensions.trainer.schemas import ExamplesRequest
+from onebert_server.extensions.trainer.trainer import Improvement, Trainer
 from onebert_server.http.patience import Patience
 from onebert_server.http.pipeline import SEQ_HEADER
 from onebert_server.http.routes.registry import Name, RowsRoute, registry_router
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf
-from onebert_server.http.schemas.tasks import ExamplesRequest
 from onebert_server.http.strict import ContextOf
 from onebert_server.runtime import Runtime
-from onebert_server.trainer.trainer import Improvement, Trainer
 from onebert_store.errors import TrainerOff
 
 router = registry_router(RowsRoute)
@@ -56,9 +56,10 @@ async def improvement(task: Name, runtime: RuntimeOf, view: ViewOf) -> Improveme
 
 
 def _trainer(runtime: Runtime) -> Trainer:
-    if runtime.trainer is None:
+    trainer = runtime.parts.find(Trainer)
+    if trainer is None:
         raise TrainerOff("this server trains nothing: start it with --trainer, or ONEBERT_TRAINER=1")
-    return runtime.trainer
+    return trainer
 
 
 def _facts(one: Improvement) -> ImprovementFacts:

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from onebert_server.trainer import worker
-from onebert_server.trainer.worker import Worker
+from onebert_server.extensions.trainer import worker
+from onebert_server.extensions.trainer.worker import Worker
 from onebert_store.errors import TrainerFailed
 from servers import wait_until
 

@@ -1,1 +1,0 @@
-"""`onebert gate`, and a gate that refuses a move."""

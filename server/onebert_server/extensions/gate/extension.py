@@ -1,0 +1,28 @@
+"""Keeps an alias back until a version has passed the gate of its task."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from onebert_server.access.context import Context
+from onebert_server.access.principal import Action
+from onebert_server.extensions.gate import routes
+from onebert_server.extensions.gate.gates import Gates
+from onebert_server.run.extension import Extension
+from onebert_server.runtime import Runtime
+from onebert_server.versions.version import TaskEntry
+
+
+def _open(runtime: Runtime, _: ExitStack) -> Gates:
+    records, announce = runtime.registry.gates, runtime.hooks.announce
+    gates = Gates(runtime.catalog, records, runtime.answerer, runtime.registrars, announce)
+    runtime.hooks.before_move.append(gates.before_move)
+    return gates
+
+
+def _columns(runtime: Runtime, tasks: Sequence[TaskEntry], context: Context) -> dict[str, Mapping[str, Any]]:
+    gated, may = runtime.parts[Gates].tasks(), context.principal.may
+    return {task.name: {"gate": task.name in gated} for task in tasks if may(Action.PROMOTE, task.name)}
+
+
+EXTENSION = Extension(_open, [routes.router], _columns)

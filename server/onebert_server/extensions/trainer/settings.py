@@ -1,0 +1,11 @@
+"""The setting of the trainer."""
+
+from pydantic import BaseModel
+
+
+class Settings(BaseModel):
+    """Whether this server trains."""
+
+    #: Whether a process beside this one makes versions of examples that clients send
+    #: ([examples](../guide/examples.md)).
+    trainer: bool = False
