@@ -73,7 +73,9 @@ def test_every_option_and_variable_that_is_named_exists(page: Path) -> None:
     written = set(re.findall(r"--[a-z][a-z-]+", CODE))
     assert options - written - fields - {"--install-completion"} == set()
     variables = set(re.findall(r"\bONEBERT_([A-Z_]+)\b", text))
-    settings = (ROOT / "server/onebert_server/settings.py").read_text(encoding="utf-8")
+    server = ROOT / "server/onebert_server"
+    files = [server / "settings.py", *server.glob("extensions/*/settings.py")]
+    settings = "\n".join(path.read_text(encoding="utf-8") for path in files)
     assert {name for name in variables if f"    {name.lower()}:" not in settings} <= {"URL", "API_KEY"}
 
 

@@ -79,7 +79,7 @@ class TargetFacts(Declared, frozen=True, omit_defaults=True):
 
 
 class AliasPlace(Declared, frozen=True):
-    """Where an alias points."""
+    """The target of an alias."""
 
     _document = "AliasResponse"
     _always = ("previous", "target", "previous_target")

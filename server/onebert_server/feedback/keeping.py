@@ -111,7 +111,7 @@ class SampleKeeper:
         self._store.delete_sample(task, id)
 
     def flush(self, ids: Collection[str]) -> None:
-        """Writes those of these answers that wait, so that feedback on one of them, or its deletion, finds it."""
+        """Writes waiting answers with these ids, so that feedback or a deletion finds them."""
         self._write_some(lambda one: one.id in ids)
 
     def _run(self) -> None:

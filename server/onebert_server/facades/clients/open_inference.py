@@ -56,7 +56,7 @@ class Output(RequestBody):
 
 
 class Parameters(RequestBody):
-    """Of the whole request."""
+    """Parameters of the whole request."""
 
     binary_data_output: bool = False
     # The queue always takes turns between principals.
@@ -170,7 +170,7 @@ def _as_wanted(made: Mapping[str, Tensor], output: Output, facts: Facts) -> Tens
 
 
 async def server(look: Look) -> Reply:
-    """What the server is."""
+    """The name, version and extensions of the server."""
     return json_reply({"name": "onebert", "version": "2", "extensions": EXTENSIONS})
 
 

@@ -8,7 +8,7 @@ from onebert_store.registry.grants import Scope
 
 
 class WhoResponse(BaseModel):
-    """Who asks, and what that one may do."""
+    """The principal of a request, and its permissions."""
 
     principal: Annotated[str, Field(description="`key:` and the key's name, or without keys the client's address")]
     scopes: Annotated[list[Scope], Field(description="what it may do")]

@@ -56,7 +56,7 @@ class AliasRequest(RequestBody):
 
 
 class RenameRequest(RequestBody):
-    """What a task shall be called."""
+    """The new name of a task."""
 
     name: Annotated[str, Field(json_schema_extra={"pattern": NAME})]
 
