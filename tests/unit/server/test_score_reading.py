@@ -136,14 +136,6 @@ def test_rows_that_are_no_texts_say_why(tmp_path):
     ]
 
 
-def test_a_row_of_a_csv_with_other_cells_than_columns_says_so(tmp_path):
-    path = tmp_path / "x.csv"
-    path.write_text('id,text\n1,"good\nor bad"\n\n2\n3,fine\n')
-    rows = taken(path)
-    assert rows.texts == ["good\nor bad", None, "fine"]
-    assert rows.errors == [None, "line 5: 1 cell under 2 columns", None]
-
-
 def test_bytes_in_parquet_that_are_not_utf8_cost_their_row_alone(tmp_path):
     broken = pyarrow.array([b"good", b"\xff\xfe", None]).view(pyarrow.string())
     path = parquet(tmp_path / "x.parquet", {"text": broken})
@@ -249,15 +241,6 @@ def test_every_kind_of_file_gives_the_same_rows(tmp_path):
         assert found.texts == [row["text"] for row in rows], source.name
         assert found.ids["id"].to_pylist() == [row["id"] for row in rows], source.name
         assert bool(stream.notes) == (source.name == "a.csv"), source.name
-
-
-def test_the_order_of_json_rows_does_not_choose_the_column(tmp_path):
-    lines = ['{"title": "t"}'] * 300
-    for name, made in (("a.jsonl", [*lines, '{"text": "x"}']), ("b.jsonl", ['{"text": "x"}', *lines])):
-        (tmp_path / name).write_text("\n".join(made))
-        with ExitStack() as stack:
-            stream = opened(stack, tmp_path / name, None)
-            assert choose_columns(stream.sample(), Columns(), (), name) == Chosen(("text",), ())
 
 
 def test_a_text_that_a_parquet_repeats_is_bounded(tmp_path, monkeypatch):

@@ -208,11 +208,6 @@ def test_blank_rows_before_the_header_are_no_header(before, delimiter):
         read_file(file("a.csv", content.encode() + f"a{delimiter}b{delimiter}c\n".encode()))
 
 
-def test_a_file_of_blank_rows_has_no_rows():
-    with pytest.raises(InvalidData, match=r"a\.csv has no rows"):
-        read_file(file("a.csv", b"\n,,\n\n"))
-
-
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "cp1252"])
 @pytest.mark.parametrize("name", ["a.txt", "a.TXT.gz"])
 def test_a_text_file_has_a_text_per_line(name, encoding):

@@ -225,16 +225,6 @@ def test_a_sheet_is_counted_wherever_the_workbook_keeps_it():
         read_file(file("a.xlsx", bomb))
 
 
-def test_rows_under_a_wide_header_do_not_become_a_table_of_empty_cells(monkeypatch):
-    monkeypatch.setattr(tables, "_EMPTY", 2**20)
-    names = b"".join(b"<c><v>%d</v></c>" % i for i in range(16_384))
-    rows = b"<row>" + names + b"</row>" + b"<row><c><v>7</v></c></row>" * 999
-    bomb = replaced(TABLE, SHEET, sheet_of(rows))
-    assert len(bomb) < 2**17
-    with pytest.raises(InvalidData, match="has 16,384 columns of which nearly all cells are empty"):
-        read_file(file("a.xlsx", bomb))
-
-
 def test_all_bad_rows_are_taken_note_of_and_the_good_ones_kept():
     faults = Faults()
     content = b'text,label\na,b\nc\nd,e,f\ng,h\n"open,i\n'

@@ -13,8 +13,6 @@ from onebert_store.meant import meant
 from onebert_store.tables import file as files
 from onebert_store.tables.binary import workbook
 from onebert_store.tables.columns import Columns, find_columns
-from onebert_store.tables.file import file_at
-from onebert_store.tables.records import READERS
 from onebert_store.tables.sample import sample_of
 from onebert_store.tables.table import Table
 from onebert_store.tables.tables import Faults, read_file
@@ -75,10 +73,6 @@ def test_words_with_tags_in_other_forms():
     bad = "a O\nb\n\nc O\n\nd NN O\ne O\n\nf\tx y\tO\n\n\tO\n"
     assert read_file(file("a.conll", bad), faults=faults)["tokens"] == ["c", "f"]
     assert [fault.place.number for fault in faults.rows] == [1, 6, 11]
-
-
-def test_a_text_per_line_is_no_list_of_words():
-    assert read_file(file("a.txt", "hello O\nwhat\n"))["text"] == ["hello O", "what"]
 
 
 def test_plain_lines_end_as_lines_of_tables_do():
@@ -266,10 +260,3 @@ def test_all_missing_columns_are_said_at_once_with_what_may_be_meant():
     with pytest.raises(InvalidData, match=r"no column reviews; is review meant\?, no column quue; is Queue meant\?"):
         find_columns(table, Columns("reviews", label="quue"))
     assert meant("zzz", table) == ""
-
-
-def test_every_ending_can_be_opened(tmp_path):
-    for ending in READERS:
-        (tmp_path / f"a{ending}").write_bytes(b"")
-        with pytest.raises(InvalidData):
-            read_file(file_at(tmp_path / f"a{ending}"))

@@ -113,12 +113,6 @@ def test_of_cells_of_which_none_is_a_number_no_numbers_are_described(tmp_path):
     assert "numbers:" not in shown
 
 
-def test_a_label_that_no_file_can_hold_is_refused(tmp_path):
-    shown = run(write(tmp_path / "a.csv", [*GOOD, 'my order is lost,"bad; awful\nlines"']))
-    assert shown.exit_code == 1
-    assert "refused: a.csv line 42: the label has a line break or another control character" in shown.stdout
-
-
 def test_who_has_one_text_with_two_labels_is_told_how_to_find_wrong_ones(tmp_path):
     torn = write(tmp_path / "torn.csv", [*GOOD, "twice the same,a", "twice the same,b"])
     assert run(torn).stdout.rstrip().endswith("next: the same with --labels lists rows whose label may be wrong")
@@ -130,13 +124,6 @@ def test_many_bad_rows_are_counted_and_some_listed(tmp_path):
     assert found["bad"]["rows"] == 1100
     assert len(found["bad"]["first"]) == MAX_LISTED
     assert "bad: and 100 more rows" in run(tmp_path / "a.csv").stdout
-
-
-def test_nothing_is_counted_of_rows_that_are_all_bad(tmp_path):
-    shown = run(write(tmp_path / "a.csv", [",a", ",b"])).stdout
-    assert "bad: a.csv lines 2-3: the text is empty" in shown
-    assert "more than 0" not in shown
-    assert "(0)" not in shown
 
 
 def test_bad_rows_are_listed_by_file_and_what_is_wrong(tmp_path):
@@ -194,11 +181,6 @@ def test_numbers_as_large_as_may_be_are_described(tmp_path):
     assert numbers["deviation"] == pytest.approx(1e15 * (2 / 3) ** 0.5, rel=1e-6)
 
 
-def test_how_files_are_read_is_said_of_refused_data_too(tmp_path):
-    (tmp_path / "a.csv").write_text("text;label\nx;a\n")
-    assert facts(tmp_path / "a.csv")["notes"] == ["a.csv: semicolons are between the columns"]
-
-
 @pytest.mark.parametrize(
     ("rows", "header", "said"),
     [
@@ -214,10 +196,6 @@ def test_what_training_refuses_is_refused(tmp_path, rows, header, said):
     assert any(said in why for why in found["refused"])
     with pytest.raises(InvalidData):
         load_dataset(str(path), keep_few=True)
-
-
-def test_data_that_is_not_there_is_refused(tmp_path):
-    assert "there is no data" in facts(tmp_path / "nowhere.csv")["refused"][0]
 
 
 WORD = st.sampled_from(["late", "broken", "good", "fine", "bad", ""])

@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 
 from onebert_store.errors import InvalidData
-from onebert_store.file.manifest import parse_manifest
 from onebert_store.tables.columns import Columns
 from onebert_training.data.dataset import load_dataset, load_split
 from onebert_training.data.options import DataOptions, ReadOptions
 from onebert_training.data.splitting import hold_out
-from tiny_delta import manifest_dict
 
 ROWS = [(f"text number {i}", "spam" if i % 4 == 0 else "ham") for i in range(40)]
 
@@ -41,14 +39,6 @@ def folder(tmp_path):
     write_csv(tmp_path / "dev.csv", [(f"dev {text}", label) for text, label in ROWS[:8]])
     write_csv(tmp_path / "test.csv", [(f"test {text}", label) for text, label in ROWS[8:20]])
     return tmp_path
-
-
-def test_a_folder_has_a_file_per_split(folder):
-    data = load(folder)
-    assert {name: len(split) for name, split in data.splits.items()} == {"train": 40, "validation": 8, "test": 12}
-    assert data.splits["train"].texts[1] == "text number 1"
-    assert data.splits["train"].gold[:5].tolist() == [1, 0, 0, 0, 1]
-    assert data.notes == ()
 
 
 def test_labels_json_names_the_indices(tmp_path):
@@ -105,11 +95,6 @@ def test_labels_that_could_be_names_or_indices_are_refused(tmp_path, cells):
     assert "\n" not in caught.value.detail
     with pytest.raises(InvalidData, match="can be names or indices"):
         load_split(str(tmp_path), ReadOptions(), "single_label", tuple(FIVE))
-
-
-def test_numbers_to_be_predicted_are_no_names(tmp_path):
-    write_stars(tmp_path, FIVE, train=[1, 2, 4], validation=[3])
-    assert load(tmp_path, task_type="regression").splits["train"].gold.tolist() == [1, 2, 4]
 
 
 def test_a_label_of_a_thousand_digits_is_one_bad_row(tmp_path):
@@ -282,14 +267,6 @@ def test_a_label_that_no_file_can_hold_is_refused_with_its_row(tmp_path, label, 
         load(write_jsonl(tmp_path / "a.jsonl", rows))
 
 
-@pytest.mark.parametrize("label", ["x" * 256, "Größe | ½ \u200b 🙂"])
-def test_a_label_that_a_file_can_hold_is_taken(tmp_path, label):
-    rows = [{"text": f"{text} {i}", "label": label if i % 2 else "a"} for i, (text, _) in enumerate(ROWS)]
-    data = load(write_jsonl(tmp_path / "a.jsonl", rows), task_type="single_label")
-    assert set(data.labels) == {"a", label}
-    parse_manifest(manifest_dict(labels=list(data.labels)))
-
-
 @pytest.mark.parametrize(
     ("listed", "message"),
     [
@@ -359,12 +336,6 @@ def test_bad_folders_are_refused(tmp_path, folder):
     (empty / "late" / "1.txt").write_text("where is it")
     with pytest.raises(InvalidData, match="no file train, validation or test"):
         load(empty)
-
-
-def test_a_label_that_training_lacks_is_named(folder):
-    write_csv(folder / "dev.csv", [*ROWS[:3], ("t", "unseen")])
-    with pytest.raises(InvalidData, match=r"dev\.csv line 5: the label 'unseen' is not one of the 2 known"):
-        load(folder)
 
 
 @pytest.mark.parametrize("labels", [["ham", "spam", "rare"], [["ham"], ["spam"], ["rare", "ham"]]])

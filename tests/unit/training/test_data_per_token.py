@@ -81,22 +81,6 @@ def test_words_and_tags(tmp_path, ending, header, rows, facts):
     assert data.digest.startswith("sha256:")
 
 
-def test_the_words_are_read_and_not_the_text_beside_them(tmp_path):
-    rows = [(" ".join(words).replace(" .", "."), words, tags, ["X"] * len(words)) for words, tags in SENTENCES]
-    write(tmp_path / "train.jsonl", ("text", "tokens", "ner_tags", "pos_tags"), rows)
-    write(tmp_path / "validation.jsonl", ("text", "tokens", "ner_tags", "pos_tags"), rows)
-    data = load(tmp_path)
-    assert data.splits["train"].texts[0] == "Anna Schmidt flew to Oslo ."
-    assert data.labels == tuple(sorted(TAGS))
-
-
-def test_a_word_may_hold_a_space(tmp_path):
-    write(tmp_path / "train.jsonl", ("words", "tags"), [(["New York", " won "], ["B-LOC", "O"])] * 2)
-    write(tmp_path / "validation.jsonl", ("words", "tags"), [(["Oslo"], ["B-LOC"])])
-    split = load(tmp_path).splits["train"]
-    assert (split.texts[0], split.words[0]) == ("New York won", ((0, 8), (9, 12)))
-
-
 def test_fewer_rows_of_words_and_rows_held_out(tmp_path):
     rows = [(f"word {i} here", "A B A") for i in range(40)]
     write(tmp_path / "all.csv", ("words", "tags"), rows)

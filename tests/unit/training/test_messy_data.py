@@ -30,15 +30,6 @@ def write(path, text, encoding="utf-8"):
     return path
 
 
-@pytest.mark.parametrize(
-    ("name", "separator"),
-    [("a.tsv", "\t"), ("a.tsv", ","), ("a.csv", "\t"), ("a.tsv.csv", ","), ("my.tsv-export.csv", ",")],
-)
-def test_the_separator_is_that_of_the_header(tmp_path, name, separator):
-    """A name may hold .tsv and end otherwise."""
-    assert load(write(tmp_path / name, lines(ROWS, separator))).labels == ("ham", "spam")
-
-
 @pytest.mark.parametrize("encoding", ["klingon", "zlib"])
 def test_an_encoding_that_there_is_not_is_one_line(tmp_path, encoding):
     path = write(tmp_path / "a.csv", lines(ROWS))
@@ -290,19 +281,6 @@ def test_empty_cells_of_a_text_file_are_rows_without_any_label_and_counted(tmp_p
     assert any(note.startswith("5 of 15 training rows have an empty label cell") for note in data.notes)
 
 
-def test_lists_of_pandas_in_cells_train_and_measure_alike(tmp_path):
-    rows = [f't{i},"{cell}"' for i, cell in enumerate(["['late']", "['late', 'size']", "[]"] * 5)]
-    data = load_dataset(csv(tmp_path / "a.csv", rows), keep_few=True)
-    assert (data.task_type, data.labels) == ("multi_label", ("late", "size"))
-    assert "the label cells are read as lists" in data.notes
-    few = csv(tmp_path / "b.csv", ['t,"late, size"'])
-    split = load_split(few, ReadOptions(), "multi_label", data.labels).split
-    assert split.gold.tolist() == [[1, 1]]
-    asked = DataOptions(label_separator=";", task_type="multi_label")
-    path = csv(tmp_path / "c.csv", [f"t{i},x;y{i % 2}" for i in range(20)])
-    assert load_dataset(path, asked).labels == ("x", "y0", "y1")
-
-
 def test_a_list_of_one_is_the_label_of_a_single_label_task(tmp_path):
     path = jsonl(tmp_path / "a.jsonl", [["late"], ["size"]] * 5)
     assert load_dataset(path, DataOptions(task_type="single_label"), keep_few=True).labels == ("late", "size")
@@ -325,16 +303,6 @@ def test_labels_that_look_alike_are_noted(tmp_path):
     alike = [note for note in notes if note.endswith("invisible characters or equivalent letters of Unicode alone")]
     assert len(alike) == 2
     assert any("'good', 'good\\u200b'" in note for note in alike)
-
-
-def test_decimal_commas_are_numbers_and_a_cell_that_is_none_is_quoted(tmp_path):
-    rows = [f't{i},"{i},50"' for i in range(20)]
-    data = load_dataset(csv(tmp_path / "a.csv", rows), keep_few=True)
-    assert data.task_type == "regression"
-    assert data.splits["train"].gold.tolist() == [i + 0.5 for i in range(20)]
-    path = csv(tmp_path / "b.csv", [*rows, 'x,"40,00 €"', "y,unknown"])
-    with pytest.raises(InvalidData, match=r"b\.csv lines 22 and 23: the label is not a number, or too large, as '40"):
-        load_dataset(path, DataOptions(task_type="regression"))
 
 
 def test_rows_without_a_text_are_left_out_where_asked(tmp_path):
