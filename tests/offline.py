@@ -10,7 +10,7 @@ import pyarrow.parquet
 
 from bases import tiny_base
 from forked import Forked
-from onebert_server.score.command import Asked, run_score
+from onebert_server.score.command import ScoreOptions, run_score
 from onebert_server.settings import Settings
 from servers import clean_env, run_onebert, wait_until
 
@@ -21,7 +21,7 @@ def score_here(out: Path | str, tasks, data, *, data_dir="none", ray=None, **ask
     options = {"text": None, "text_pair": None, "kept": (), "encoding": None, "all_scores": False, "part_rows": 100}
     named = [str(one) for one in (tasks if isinstance(tasks, list) else [tasks])]
     files = [str(one) for one in (data if isinstance(data, list) else [data])]
-    run_score(Asked(named, files, str(out), ray=ray, **(options | asked)), settings)
+    run_score(ScoreOptions(named, files, str(out), **(options | asked)), settings, ray)
 
 
 SETTINGS = {"base": tiny_base(), "dtype": "float32", "threads": 1}

@@ -172,6 +172,7 @@ LIGHT = {
         "import onebert_server.client",
         {"torch", "transformers", "numpy", "pydantic", "fastapi", "sqlalchemy"},
     ),
+    "files through a server": ("import onebert_server.score.command, onebert_server.score.served", {"torch"}),
     "Python API": ("import onebert", {"torch", "numpy", "httpx", "pydantic"}),
     "client of the Python API": ("import onebert; onebert.Client", {"torch"}),
 }

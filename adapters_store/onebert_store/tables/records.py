@@ -81,7 +81,7 @@ def open_records(file: File, encoding: str | None = None) -> Iterator[Records]:
     """
     read = _reader_of(file)
     if read is None:
-        raise InvalidData(f"{file.name}: the name ends in one of {', '.join([*READERS, *_LINES])}")
+        raise InvalidData(f"{file.name}: the name ends in one of {', '.join([*READERS, *LINES])}")
     if file.sheet is not None and read is not _sheet:
         raise InvalidSettings(f"--sheet names a sheet of an .xlsx workbook, which {file.name} is not")
     with ExitStack() as opened:
@@ -210,9 +210,9 @@ READERS: Mapping[str, _Reader] = {
 }
 
 # Read only if the file is named: folders often contain notes beside the tables.
-_LINES: Mapping[str, _Reader] = dict.fromkeys((".txt", ".txt.gz"), _lines)
+LINES: Mapping[str, _Reader] = dict.fromkeys((".txt", ".txt.gz"), _lines)
 
 
 def _reader_of(file: File) -> _Reader | None:
     found = READERS.get(extension_of(file.name))
-    return found or next((read for ending, read in _LINES.items() if file.name.lower().endswith(ending)), None)
+    return found or next((read for ending, read in LINES.items() if file.name.lower().endswith(ending)), None)

@@ -10,10 +10,10 @@ import typer
 from onebert_server.cli.audit import TIME, action_of, forced_of, history, meaning, time_of
 from onebert_server.cli.completion import references
 from onebert_server.cli.moving import move, print_move
-from onebert_server.cli.options import OUTPUT, REFERENCE, URL, ApiKey, AsJson, TaskName, Url
-from onebert_server.cli.references import at_alias, number_of, tag_of, version_of
+from onebert_server.cli.options import OUTPUT, REFERENCE, URL, ApiKey, AsJson, TaskName, Url, number_of
 from onebert_server.client import Change, Client
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
+from onebert_server.references import at_alias, tag_of, version_of
 from onebert_store.command import console
 from onebert_store.errors import Forbidden, InvalidInput
 from onebert_store.registry.names import parse_ref

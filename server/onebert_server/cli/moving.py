@@ -9,8 +9,8 @@ import typer
 
 from onebert_server.cli.audit import meaning, pages, time_of
 from onebert_server.cli.compare.measured import breaking_changes, manifest_of, measure, not_alike, training_in
-from onebert_server.cli.references import at_alias
 from onebert_server.client import Change, Client, TargetFacts, Wait, as_dict
+from onebert_server.references import at_alias
 from onebert_store.command import console
 from onebert_store.errors import Forbidden, InvalidInput
 from onebert_store.file.strict_json import shown

@@ -102,3 +102,10 @@ def _window(text: str | None) -> dict[str, Any] | None:
         raise typer.BadParameter(f"--window {shown(text, 40)}: write 256, or 256,64, or 256,64,max")
     numbers = {name: int(found[name]) for name in ("tokens", "overlap") if found[name]}
     return numbers | ({"reduction": found["reduction"]} if found["reduction"] else {})
+
+
+def number_of(version: str) -> int:
+    """A version number from an argument; it has at most 18 digits."""
+    if not re.fullmatch(r"[0-9]{1,18}", version) or int(version) == 0:
+        raise typer.BadParameter(f"{shown(version, 40)!r} is not a version number")
+    return int(version)

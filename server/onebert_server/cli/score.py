@@ -11,21 +11,24 @@ def score(
     task: Annotated[
         list[str],
         typer.Option(
-            help="A delta file, or name, name@3 or name@alias of the store; may be given several times.", metavar="TASK"
+            help="A delta file, or name, name@3 or name@alias of the store or server; may be given several times.",
+            metavar="TASK",
         ),
     ],
     data: Annotated[
         list[str],
         typer.Option(
-            help="A file (.parquet, .arrow, .csv, .tsv, .jsonl, .json, also .gz, .xlsx), a folder of such files, or "
-            "s3://bucket/key; may be given several times.",
+            help="A file (.parquet, .arrow, .csv, .tsv, .jsonl, .json, also .gz, .xlsx, or .txt with a text per line), "
+            "a folder of such files, or s3://bucket/key; may be given several times.",
             metavar="FILE",
         ),
     ],
     out: Annotated[
         str,
         typer.Option(
-            help="Folder for the answers, or s3://bucket/prefix; what is scored in it is kept.", metavar="FOLDER"
+            help="Folder for the answers, or s3://bucket/prefix: what is scored in it is kept; or one file, which ends "
+            "in .csv, .jsonl or .parquet.",
+            metavar="FOLDER",
         ),
     ],
     text: options.TextColumn = None,
@@ -33,8 +36,8 @@ def score(
     keep: Annotated[
         list[str] | None,
         options.INPUT.option(
-            "Column that is written beside the answers; default: id, else the number of the row. May be given "
-            "several times.",
+            "Column that is written beside the answers, '*' for all; default: id, else the number of the row. May be "
+            "given several times.",
             metavar="COLUMN",
         ),
     ] = None,
@@ -42,7 +45,7 @@ def score(
     sheet: options.Sheet = None,
     scores: Annotated[bool, options.OUTPUT.option("Write the score of every label, too.", "--scores")] = False,
     part_rows: Annotated[
-        int, options.OUTPUT.option("Rows of an output file, which is what an interruption costs.", min=1, metavar="N")
+        int, options.OUTPUT.option("Rows of a file in the folder, which an interruption costs.", min=1, metavar="N")
     ] = 32768,
     base: options.Base = None,
     dtype: options.Dtype = None,
@@ -52,20 +55,34 @@ def score(
         str | None,
         options.COMPUTING.option("A Ray cluster that scores the parts, such as auto or HOST:PORT.", metavar="ADDRESS"),
     ] = None,
+    url: Annotated[
+        str | None,
+        options.CONNECTION.option("A server that scores; default: this machine, without one.", "--url", metavar="URL"),
+    ] = None,
+    api_key: options.ApiKey = None,
 ) -> None:
-    """Classify files of any size with any number of tasks at once, without a server.
+    """Classify files of any size with any number of tasks at once, without a server or by one.
 
-    Answers are Parquet files, one for every N rows, each there whole or not at all. The same command goes on where it
-    was interrupted. A row without a text has no answer and says why in the column error.
+    A folder gets Parquet files, one for every N rows, each there whole or not at all, and the same command goes on
+    where it was interrupted; one file is there when all of it is. A row without a text has no answer and says why in
+    the column error.
     """
+    asked = (task, data, out, text, text_pair, keep or [], encoding, scores, part_rows, sheet)
+    if url is not None:
+        from onebert_server.score.command import ScoreOptions, run_score_by_server  # noqa: PLC0415
+
+        if any(value is not None for value in (ray, base, dtype, device, data_dir)):
+            raise typer.BadParameter("--ray, --base, --dtype, --device and --data-dir are for scoring without --url")
+        run_score_by_server(ScoreOptions(*asked), url, api_key)
+        return
     from onebert_server.engine.memory import keep_freed_memory  # noqa: PLC0415 - see `serve`
     from onebert_server.garbage import importing  # noqa: PLC0415
 
     # Must run before any thread starts.
     keep_freed_memory()
     with importing():
-        from onebert_server.score.command import Asked, run_score  # noqa: PLC0415
+        from onebert_server.score.command import ScoreOptions, run_score  # noqa: PLC0415
         from onebert_server.settings import load_settings  # noqa: PLC0415
 
     settings = load_settings(base=base, data_dir=data_dir, dtype=dtype, device=device)
-    run_score(Asked(task, data, out, text, text_pair, keep or [], encoding, scores, part_rows, ray, sheet), settings)
+    run_score(ScoreOptions(*asked), settings, ray)

@@ -1,4 +1,4 @@
-"""Converts a task's logits to Arrow columns, vectorized over texts for tasks that answer about whole texts."""
+"""A task's Arrow columns: from logits, vectorized over texts where possible, or from a server's results."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from onebert_encoder.answering.scores import Array, score, thresholds_of
 from onebert_encoder.answering.stretches import is_bio
 from onebert_encoder.answering.windows import WindowLogits, answer_windows, window_of
 from onebert_encoder.text.tokens import Alignment, Cut, Text
+from onebert_server.client import TaskResult, as_dict
 from onebert_server.score.tasks import ScoredTask
 from onebert_store.file.decision import Reduction
 from onebert_store.file.manifest import Manifest
@@ -22,6 +23,20 @@ from onebert_store.file.manifest import Manifest
 _STRETCH = [("start", pyarrow.int32()), ("end", pyarrow.int32()), ("text", pyarrow.string())]
 _SPANS = pyarrow.list_(pyarrow.struct([*_STRETCH, ("score", pyarrow.float32())]))
 _WORDS = pyarrow.list_(pyarrow.struct([*_STRETCH, ("label", pyarrow.string()), ("score", pyarrow.float32())]))
+# The type of each column that is the same for every task.
+_TYPES = {
+    "label": pyarrow.string(),
+    "score": pyarrow.float32(),
+    "labels": pyarrow.list_(pyarrow.string()),
+    "words": _WORDS,
+    "entities": _WORDS,
+    "answers": _SPANS,
+    "abstained": pyarrow.bool_(),
+    "windows": pyarrow.int32(),
+    "truncated": pyarrow.bool_(),
+    "version": pyarrow.int32(),
+    "digest": pyarrow.string(),
+}
 
 
 @dataclass(eq=False)
@@ -62,18 +77,38 @@ class Read:
 
 def column_names(task: ScoredTask, all_scores: bool) -> list[str]:
     """The columns of a task, in order."""
-    return [f"{task.name}_{name}" for name in _names(task.delta.manifest, all_scores)]
+    return [f"{task.name}_{name}" for name in _names(task.manifest, all_scores)]
+
+
+def columns_of_results(
+    task: ScoredTask, texts: Sequence[Text], results: Sequence[TaskResult], all_scores: bool
+) -> dict[str, pyarrow.Array]:
+    """The columns of a task, by text, of a server's results; null in every column for a result with an error."""
+    rows = [None if result.error else _fields(result, text) for text, result in zip(texts, results, strict=True)]
+    types = {**_TYPES, "scores": pyarrow.struct([(label, pyarrow.float32()) for label in task.manifest.labels])}
+    return {
+        f"{task.name}_{name}": pyarrow.array([row and row.get(name) for row in rows], types[name])
+        for name in _names(task.manifest, all_scores)
+    }
+
+
+def _fields(result: TaskResult, text: Text) -> dict[str, Any]:
+    fields = as_dict(result)
+    for name in ("words", "entities"):
+        for span in fields.get(name, ()):
+            span["text"] = cast(str, text)[span["start"] : span["end"]]
+    return fields
 
 
 def columns(task: ScoredTask, read: Read, all_scores: bool) -> dict[str, pyarrow.Array]:
     """The columns of a task, once its logits are there; answers with non-finite logits are null in every column."""
-    manifest, count = task.delta.manifest, len(read.kept)
+    manifest, count = task.manifest, len(read.kept)
     made = _per_token(manifest, read) if manifest.per_token else _whole(manifest, read, all_scores)
     made |= {
         "truncated": pyarrow.array(read.truncated, pyarrow.bool_()),
         "windows": pyarrow.array([len(one) for one in read.kept], pyarrow.int32()),
         "version": pyarrow.repeat(pyarrow.scalar(task.version, pyarrow.int32()), count),
-        "digest": pyarrow.repeat(pyarrow.scalar(task.delta.digest), count),
+        "digest": pyarrow.repeat(pyarrow.scalar(task.digest), count),
     }
     kept = pyarrow.array(np.arange(count), mask=~read.finite)
     return {f"{task.name}_{name}": made[name].take(kept) for name in _names(manifest, all_scores)}
@@ -131,10 +166,8 @@ def _per_token(manifest: Manifest, read: Read) -> dict[str, pyarrow.Array]:
         answers.append(None if extraction is None else [vars(one) for one in extraction.answers])
         abstained.append(None if extraction is None else extraction.abstained)
     return {
-        "words": pyarrow.array(words, _WORDS),
-        "entities": pyarrow.array(entities, _WORDS),
-        "answers": pyarrow.array(answers, _SPANS),
-        "abstained": pyarrow.array(abstained, pyarrow.bool_()),
+        name: pyarrow.array(cells, _TYPES[name])
+        for name, cells in (("words", words), ("entities", entities), ("answers", answers), ("abstained", abstained))
     }
 
 

@@ -6,12 +6,11 @@ from typing import Any
 
 from onebert_encoder.answering.windows import window_of
 from onebert_server.score.columns import column_names
-from onebert_server.score.rows import ROW, Chosen
+from onebert_server.score.rows import ERROR, ROW, Chosen
 from onebert_server.score.sources import Source
 from onebert_server.score.tasks import ScoredTask
 from onebert_store.errors import InvalidSettings
 
-ERROR = "error"
 _FORMAT = 1
 # Rows per window: enough to fill batches, and not more, since the first window is read and tokenized before anything is
 # computed; fewer with many tasks or labels, since a window's sequences and logits are in memory together.
@@ -21,30 +20,45 @@ _WINDOW_ROWS, _WINDOW_SEQUENCES, _WINDOW_LOGITS, _LEAST_ROWS = 1024, 2**18, 2**2
 _ROW_WINDOWS = 16
 
 
+@dataclass(frozen=True)
+class Computing:
+    """What this machine or a cluster computes with: the base's digest, its dtype, and the tokens of a batch."""
+
+    base: str
+    precision: str
+    batch_tokens: int
+
+    def facts(self) -> dict[str, Any]:
+        return {"base": {"digest": self.base, "dtype": self.precision}, "batch_tokens": self.batch_tokens}
+
+
 @dataclass(frozen=True, eq=False)
 class Job:
-    """The inputs, the tasks and the settings of a scoring run; `base` is the base's digest, `precision` its dtype."""
+    """The inputs, the tasks and the settings of a scoring run; `computing` is None if a server computes."""
 
     sources: Sequence[Source]
     encoding: str | None
     chosen: Chosen
     tasks: Sequence[ScoredTask]
-    base: str
-    precision: str
     all_scores: bool
     part_rows: int
-    batch_tokens: int
+    computing: Computing | None
 
     def __post_init__(self) -> None:
-        names = [*(self.chosen.ids or (ROW,)), ERROR]
-        names += [name for task in self.tasks for name in column_names(task, self.all_scores)]
+        names = self.columns
         if twice := [name for i, name in enumerate(names) if name in names[:i]]:
             raise InvalidSettings(f"two columns would be called {twice[0]}")
 
     @property
+    def columns(self) -> list[str]:
+        """The names of the output's columns, in order."""
+        answers = [name for task in self.tasks for name in column_names(task, self.all_scores)]
+        return [*(self.chosen.ids or (ROW,)), *answers, ERROR]
+
+    @property
     def window_rows(self) -> int:
         """Rows that are tokenized, sorted and computed together."""
-        manifests = [task.delta.manifest for task in self.tasks]
+        manifests = [task.manifest for task in self.tasks]
         # A row has one sequence per window; their number is unknown until the row is read.
         sequences = [_ROW_WINDOWS if window_of(one, one.max_length) else 1 for one in manifests]
         tokens = [
@@ -71,13 +85,12 @@ class Job:
                 {
                     "name": one.name,
                     "version": one.version,
-                    "digest": one.delta.digest,
-                    "labels": one.delta.manifest.labels,
+                    "digest": one.digest,
+                    "labels": one.manifest.labels,
                 }
                 for one in self.tasks
             ],
-            "base": {"digest": self.base, "dtype": self.precision},
             "scores": self.all_scores,
             "part_rows": self.part_rows,
-            "batch_tokens": self.batch_tokens,
+            **({"computed_by": "server"} if self.computing is None else self.computing.facts()),
         }

@@ -1,22 +1,47 @@
 """Scores a job on this machine: one thread reads, one tokenizes, one computes, one writes."""
 
 from collections import deque
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from itertools import groupby
 from typing import TypeVar
 
 from onebert_encoder.compute.threads import compute_with
-from onebert_server.score.job import Job
-from onebert_server.score.output import Parts
+from onebert_server.garbage import collect_seldom
+from onebert_server.hosts import compute_threads, load_only_host, on_a_thread
+from onebert_server.score.job import Computing, Job
+from onebert_server.score.output import MakeJob, Parts, Scores
 from onebert_server.score.reading import read_windows
 from onebert_server.score.scorer import Prepared, Scorer
+from onebert_server.score.tasks import LoadedTask
+from onebert_server.settings import Settings
+from onebert_store.command import console
 
 T = TypeVar("T")
 
 # Windows queued between two stages.
 _WAITING = 2
+
+
+@contextmanager
+def scorer_here(
+    settings: Settings, all_scores: bool, tasks: Sequence[LoadedTask], make_job: MakeJob
+) -> Iterator[Scores]:
+    """Loads the base with the tasks, whose golden logits are checked; the block scores with them."""
+    threads = compute_threads(settings)
+    scorer = load(settings, tasks, all_scores, threads)
+    collect_seldom()
+    job = make_job(computing=Computing(scorer.base.spec.digest, scorer.base.dtype_name, settings.max_batch_tokens))
+    yield job, lambda scored: score_here(job, scored, scorer, threads)
+
+
+def load(settings: Settings, tasks: Sequence[LoadedTask], all_scores: bool, threads: int) -> Scorer:
+    """The base with the tasks; raises InvalidDelta or BankFull, see `Scorer`."""
+    with console.busy("loading"):
+        return on_a_thread(
+            threads, lambda: Scorer(load_only_host(settings), tasks, settings.max_batch_tokens, all_scores)
+        )
 
 
 def score_here(job: Job, scored: Container[str], scorer: Scorer, threads: int) -> Parts:

@@ -1,9 +1,10 @@
-"""A job's output files: one per part, written atomically, and a description of the job."""
+"""A job's output: a folder with a file for each part and a description of the job, or one file."""
 
 import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from itertools import chain
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow
@@ -12,7 +13,12 @@ import pyarrow.parquet
 from onebert_server.score.job import Job
 from onebert_server.score.places import Place, place_at
 from onebert_server.score.reading import Window
-from onebert_store.errors import InvalidSettings, StoreCorrupt
+from onebert_server.score.rows import ERROR
+from onebert_store.blobs.address import BUCKET
+from onebert_store.disk import check_writable, written_whole
+from onebert_store.errors import InvalidData, InvalidSettings, StoreCorrupt
+from onebert_store.tables.binary.arrow import BAD_CELL, rows_of
+from onebert_store.tables.writers import WRITERS
 
 # Readers of Parquet folders skip names that begin with an underscore.
 JOB, DONE = "_job.json", "_done.json"
@@ -22,9 +28,13 @@ _GROUP_BYTES = 2**26
 
 # The windows of a part with their answers, by the part's name.
 Parts: TypeAlias = Generator[tuple[str, Iterable[tuple[Window, pyarrow.Table]]], None, None]
+# A job, and the function that scores its parts except the finished ones, by their names.
+Scores: TypeAlias = tuple[Job, Callable[[frozenset[str]], Parts]]
+# Makes the job of a scorer's `computing`.
+MakeJob: TypeAlias = Callable[..., Job]
 
 
-class Output:
+class FolderOutput:
     """The files of a job; `scored` holds the names of the parts that existed when it was opened."""
 
     def __init__(self, place: Place) -> None:
@@ -64,6 +74,39 @@ class Output:
         return sorted(name for name in self._place.names() if name.startswith("part-") and name.endswith(".parquet"))
 
 
+class FileOutput:
+    """One CSV, JSON lines or Parquet file, which appears when all rows are scored; it is never resumed."""
+
+    scored: frozenset[str] = frozenset()
+
+    def __init__(self, path: Path, job: Job) -> None:
+        self._path, self._columns = path, job.columns
+        self._counts = {"rows": 0, "errors": 0}
+
+    def write(self, parts: Parts, report: Callable[[Window], None]) -> None:
+        """Writes the rows of all parts, and calls `report` for every window."""
+        with closing(parts), written_whole(self._path) as file:
+            make, writer = WRITERS[self._path.suffix.lower()], None
+            for window, table in (answered for _, windows in parts for answered in windows):
+                # The first window's types are those of a Parquet file.
+                writer = writer or make(file, self._columns, {column.name: column.type for column in table.schema})
+                for row in rows_of(iter(table.to_batches())):
+                    if row is None:
+                        raise InvalidData(f"--out: {BAD_CELL} in a column of --keep; a folder takes such cells")
+                    writer.add(row)
+                    self._counts["errors"] += row[ERROR] is not None
+                self._counts["rows"] += len(window)
+                report(window)
+            (writer or make(file, self._columns, {})).end()
+
+    def finish(self) -> Mapping[str, int]:
+        """The counts of rows, and of those without an answer."""
+        return self._counts
+
+
+Output: TypeAlias = FolderOutput | FileOutput
+
+
 def _groups(
     windows: Iterable[tuple[Window, pyarrow.Table]], report: Callable[[Window], None]
 ) -> Iterator[pyarrow.Table]:
@@ -82,12 +125,17 @@ def _groups(
 
 @contextmanager
 def open_output(where: str, job: Job) -> Iterator[Output]:
-    """Opens the output of a job, new or resumed.
+    """Opens the output of a job: a file by its ending, else a folder or a bucket's prefix, new or resumed.
 
     Raises:
-        InvalidSettings: the address is invalid, or holds another job's files or unrelated ones.
+        InvalidSettings: the address is invalid, is an input, or holds another job's files or unrelated ones.
         StoreLocked: another process works on this job.
     """
+    path = Path(where)
+    if path.suffix.lower() in WRITERS and not where.startswith(BUCKET) and not path.is_dir():
+        check_writable("--out", path, [Path(source.address) for source in job.sources])
+        yield FileOutput(path, job)
+        return
     place = place_at(where)
     with place.held():
         facts = _json(job.facts())
@@ -97,7 +145,7 @@ def open_output(where: str, job: Job) -> Iterator[Output]:
             place.keep(JOB, facts)
         # In a bucket, another process may have created the file first.
         _require_same(place.read(JOB) or facts, facts, place.name)
-        yield Output(place)
+        yield FolderOutput(place)
 
 
 def _require_same(before: bytes, facts: bytes, folder: str) -> None:

@@ -1,7 +1,7 @@
 """The rows of an input file, in windows: of Parquet from any row on, of other formats from the beginning."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from io import BufferedReader
@@ -32,6 +32,10 @@ from onebert_store.tables.text.unicode import HALF, escaped, is_blank, is_unicod
 WINDOW_BYTES = 2**22
 # Kept if the input has no column to keep: the row's number in its file, from 1.
 ROW = "row"
+# The last column: why a row has no answer.
+ERROR = "error"
+# In place of the name of a column to keep: all of them.
+EVERY = "*"
 
 
 @dataclass(frozen=True)
@@ -50,10 +54,29 @@ class Rows:
     texts: list[Text | None]
     errors: list[str | None]
 
+    def distinct(self) -> tuple[list[Text], list[int | None]]:
+        """The texts, each once, and by row the index of its text; None for a row without a text."""
+        index = {text: i for i, text in enumerate(dict.fromkeys(text for text in self.texts if text is not None))}
+        return list(index), [None if text is None else index[text] for text in self.texts]
+
+    def with_answers(
+        self, answers: Mapping[str, pyarrow.Array], of_row: Sequence[int | None], errors: Sequence[str | None]
+    ) -> pyarrow.Table:
+        """The output rows: kept columns, `answers` by column and distinct text, and the errors."""
+        index = pyarrow.array(of_row, pyarrow.int64())
+        columns = dict(zip(self.ids.column_names, self.ids.columns, strict=True))
+        columns |= {name: column.take(index) for name, column in answers.items()}
+        return pyarrow.table({**columns, ERROR: pyarrow.array(errors, pyarrow.string())})
+
 
 def choose_columns(sample: Table, columns: Columns, ids: Sequence[str], origin: str) -> Chosen:
-    """The text columns and the kept columns, as given or found by the usual names; InvalidData for a missing column."""
+    """The text columns and the kept columns, as given or found by the usual names; `EVERY` keeps all columns.
+
+    Raises InvalidData for a missing column.
+    """
     texts = require_texts(sample, columns)
+    if EVERY in ids:
+        return Chosen(texts, tuple(sample))
     kept = {name: named(sample, name) for name in ids or ("id",)}
     if lacking := [name for name, found in kept.items() if ids and found is None]:
         there = ", ".join(shown(name, 40) for name in list(sample)[:10])

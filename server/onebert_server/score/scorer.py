@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow
 import torch
 
-from onebert_encoder.answering.answer import kind_of
 from onebert_encoder.answering.windows import window_of
 from onebert_encoder.maths.fold import fold_delta
 from onebert_encoder.text.tokenizer import CutOnce
@@ -19,11 +18,10 @@ from onebert_server.engine.bank import Bank
 from onebert_server.engine.host import Host
 from onebert_server.engine.passes import Item, Launched
 from onebert_server.score.columns import Read, columns
-from onebert_server.score.job import ERROR
 from onebert_server.score.reading import Window
-from onebert_server.score.tasks import ScoredTask
+from onebert_server.score.tasks import LoadedTask
 from onebert_server.versions.residency.proof import Proof
-from onebert_store.errors import InvalidInput, OneBertError
+from onebert_store.errors import OneBertError
 from onebert_store.file import decision
 from onebert_store.file.delta import check
 from onebert_store.file.manifest import Manifest, Pooling
@@ -65,28 +63,27 @@ class Scorer:
         BankFull: memory does not hold all tasks.
     """
 
-    def __init__(self, host: Host, tasks: Sequence[ScoredTask], batch_tokens: int, all_scores: bool) -> None:
+    def __init__(self, host: Host, tasks: Sequence[LoadedTask], batch_tokens: int, all_scores: bool) -> None:
         self.base = host.base
         self._tasks, self._batch_tokens, self._all_scores = tasks, batch_tokens, all_scores
         self._passes = host.passes
-        windows = any(window_of(task.delta.manifest, 0) for task in tasks)
-        self._longest = sys.maxsize if windows else max(task.delta.manifest.max_length for task in tasks)
-        self._placed = any(task.delta.manifest.per_token for task in tasks)
+        windows = any(window_of(task.manifest, 0) for task in tasks)
+        self._longest = sys.maxsize if windows else max(task.manifest.max_length for task in tasks)
+        self._placed = any(task.manifest.per_token for task in tasks)
         with torch.inference_mode():
             self._slots = [self._install(host.bank, task) for task in tasks]
 
     def prepare(self, window: Window) -> Prepared:
         """Tokenizes a window's texts and lays out its batches, without running the model."""
-        number = {text: i for i, text in enumerate(dict.fromkeys(t for t in window.rows.texts if t is not None))}
-        texts = list(number)
+        texts, of_row = window.rows.distinct()
         pieces = self.base.tokenizer.split(texts, self._longest, placed=self._placed)
-        manifests = [task.delta.manifest for task in self._tasks]
+        manifests = [task.manifest for task in self._tasks]
         keys = [(one.pooling, one.max_length, window_of(one, one.max_length)) for one in manifests]
         cut = {key: self._cut(pieces, *key) for key in set(keys)}
         read = [Read(texts, *cut[key], _room(one, cut[key][0])) for one, key in zip(manifests, keys, strict=True)]
         return Prepared(
             window=window,
-            of_row=[None if text is None else number[text] for text in window.rows.texts],
+            of_row=of_row,
             pieces=pieces if self._placed else (),
             read=read,
             batches=self._batches(pieces, read),
@@ -134,20 +131,18 @@ class Scorer:
             for asked, logits in zip(batch, launched.read(), strict=True):
                 computed.read[asked.task].logits[asked.place] = logits
         rows, errors = computed.window.rows, list(computed.window.rows.errors)
-        made: dict[str, pyarrow.Array] = {}
-        index = pyarrow.array(computed.of_row, pyarrow.int64())
+        answers: dict[str, pyarrow.Array] = {}
         for task, read in zip(self._tasks, computed.read, strict=True):
-            if task.delta.manifest.per_token:
+            if task.manifest.per_token:
                 read.alignments = self._aligned(computed.pieces, read.kept)
-            made |= {name: one.take(index) for name, one in columns(task, read, self._all_scores).items()}
+            answers |= columns(task, read, self._all_scores)
             if not read.finite.all():
                 for row, text in enumerate(computed.of_row):
                     if text is not None and not read.finite[text]:
                         errors[row] = read.refused.get(text, f"the answer of {task.name} is not a finite number")
-        made[ERROR] = pyarrow.array(errors, pyarrow.string())
-        return pyarrow.table({**dict(zip(rows.ids.column_names, rows.ids.columns, strict=True)), **made})
+        return rows.with_answers(answers, computed.of_row, errors)
 
-    def _install(self, bank: Bank, task: ScoredTask) -> int:
+    def _install(self, bank: Bank, task: LoadedTask) -> int:
         delta = task.delta
         check(delta, self.base.spec)
         slot = bank.install(fold_delta(self.base, delta))
@@ -158,7 +153,7 @@ class Scorer:
     def _batches(self, pieces: Sequence[Pieces], read: Sequence[Read]) -> list[list[Asked]]:
         """Batches in order of text length; a text's tasks stay together, so that they share equal computation."""
         cuts = CutOnce()
-        tokenizers = [self.base.tokenizer.reading(task.delta.manifest.pooling) for task in self._tasks]
+        tokenizers = [self.base.tokenizer.reading(task.manifest.pooling) for task in self._tasks]
         batches: list[list[Asked]] = [[]]
         room = self._batch_tokens
         for text in sorted(range(len(pieces)), key=lambda text: sum(map(len, pieces[text].ids))):
@@ -187,11 +182,3 @@ class Scorer:
 def _room(manifest: Manifest, kept: Sequence[Sequence[Cut]]) -> Any:
     count = sum(map(len, kept))
     return [None] * count if manifest.per_token else np.empty((count, len(manifest.labels)), np.float32)
-
-
-def require_takes(tasks: Sequence[ScoredTask], pair: bool) -> None:
-    """Raises InvalidInput, with the task's name, unless every task takes such inputs (texts, or pairs)."""
-    for task in tasks:
-        kind = kind_of(task.delta.manifest)
-        if not kind.takes(pair):
-            raise InvalidInput(f"{task.name} is a {task.delta.manifest.task_type} task and takes {kind.question}")

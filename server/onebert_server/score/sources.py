@@ -11,7 +11,7 @@ from pyarrow import fs
 
 from onebert_store.blobs.address import BUCKET
 from onebert_store.errors import InvalidData
-from onebert_store.tables.records import READERS, extension_of
+from onebert_store.tables.records import LINES, READERS, extension_of
 
 PARQUET = ".parquet"
 # Metadata files of data sets; names that begin with _ or . are skipped as well.
@@ -73,8 +73,8 @@ def _sources_at(address: str) -> list[Source]:
         raise InvalidData(f"{address} is not readable ({type(error).__name__})") from None
     if info.type != fs.FileType.File:
         raise InvalidData(f"there is no data at {address}, neither a file nor a folder")
-    if not extension_of(info.base_name):
-        raise InvalidData(f"{info.base_name}: the name ends in one of {', '.join(READERS)}")
+    if not extension_of(info.base_name) and not info.base_name.lower().endswith(tuple(LINES)):
+        raise InvalidData(f"{info.base_name}: the name ends in one of {', '.join([*READERS, *LINES])}")
     return [_source(address, info)]
 
 

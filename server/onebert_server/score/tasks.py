@@ -1,14 +1,17 @@
-"""Finds the tasks to score: delta files, and versions in a store."""
+"""The tasks to score, and how they are found: delta files, and versions in a store."""
 
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
+from onebert_encoder.answering.answer import kind_of
 from onebert_store.errors import AliasNotFound, InvalidInput
 from onebert_store.file.delta import Delta
 from onebert_store.file.format import load, loads
+from onebert_store.file.manifest import Manifest
 from onebert_store.registry.names import check_name, parse_ref
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import StoreAddress, join_store
@@ -22,10 +25,21 @@ class ScoredTask:
 
     name: str
     version: int | None
+    digest: str
+    manifest: Manifest
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedTask(ScoredTask):
+    """A task whose delta is in memory, to be computed here or on a cluster."""
+
     delta: Delta
 
 
-def find_tasks(wanted: Sequence[str], store: StoreAddress) -> list[ScoredTask]:
+T = TypeVar("T", bound=ScoredTask)
+
+
+def find_tasks(wanted: Sequence[str], store: StoreAddress) -> list[LoadedTask]:
     """Loads every named task: a file, or `name`, `name@3` or `name@alias` in the store, which a server may own.
 
     Raises:
@@ -36,17 +50,22 @@ def find_tasks(wanted: Sequence[str], store: StoreAddress) -> list[ScoredTask]:
     """
     with ExitStack() as opened:
         registry: Registry | None = None
-        found = []
-        for one in wanted:
-            if Path(one).is_file() or one.endswith(FILE):
-                found.append(_filed(Path(one)))
+        tasks = []
+        for reference in wanted:
+            if names_file(reference):
+                tasks.append(_filed(Path(reference)))
             else:
                 registry = registry or Registry(opened.enter_context(join_store(store)))
-                found.append(_stored(registry, one))
-    return _with_own_names(found, [Path(one).name.removesuffix(FILE) for one in wanted])
+                tasks.append(_stored(registry, reference))
+    return with_own_names(tasks, [Path(reference).name.removesuffix(FILE) for reference in wanted])
 
 
-def _filed(path: Path) -> ScoredTask:
+def names_file(reference: str) -> bool:
+    """Whether a task is given as a delta file."""
+    return Path(reference).is_file() or reference.endswith(FILE)
+
+
+def _filed(path: Path) -> LoadedTask:
     """Loads a file; its task is the one that it was trained for, or else the file's name."""
     delta = load(path)
     trained_for = delta.manifest.training.get("task")
@@ -54,10 +73,10 @@ def _filed(path: Path) -> ScoredTask:
         check_name(trained_for if isinstance(trained_for, str) else "")
     except InvalidInput:
         trained_for = path.name.removesuffix(FILE)
-    return ScoredTask(str(trained_for), None, delta)
+    return LoadedTask(str(trained_for), None, delta.digest, delta.manifest, delta)
 
 
-def _stored(registry: Registry, text: str) -> ScoredTask:
+def _stored(registry: Registry, text: str) -> LoadedTask:
     ref = parse_ref(text)
     version = ref.version
     if version is None:
@@ -65,10 +84,11 @@ def _stored(registry: Registry, text: str) -> ScoredTask:
         if alias is None:
             raise AliasNotFound(f"{ref.task} has no alias {ref.alias}")
         version = alias.version
-    return ScoredTask(ref.task, version, loads(registry.read(registry.version(ref.task, version))))
+    delta = loads(registry.read(registry.version(ref.task, version)))
+    return LoadedTask(ref.task, version, delta.digest, delta.manifest, delta)
 
 
-def _with_own_names(tasks: Sequence[ScoredTask], files: Sequence[str]) -> list[ScoredTask]:
+def with_own_names(tasks: Sequence[T], files: Sequence[str]) -> list[T]:
     """Distinguishes versions of one task by their numbers, and files of one task by their file names."""
     count = Counter(task.name for task in tasks)
     named = [
@@ -78,3 +98,11 @@ def _with_own_names(tasks: Sequence[ScoredTask], files: Sequence[str]) -> list[S
     if twice := [name for name, times in Counter(task.name for task in named).items() if times > 1]:
         raise InvalidInput(f"two tasks are called {twice[0]}, and so would be their columns")
     return named
+
+
+def require_takes(tasks: Sequence[ScoredTask], pair: bool) -> None:
+    """Raises InvalidInput, with the task's name, unless every task takes such inputs (texts, or pairs)."""
+    for task in tasks:
+        kind = kind_of(task.manifest)
+        if not kind.takes(pair):
+            raise InvalidInput(f"{task.name} is a {task.manifest.task_type} task and takes {kind.question}")

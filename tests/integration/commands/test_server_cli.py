@@ -1,15 +1,12 @@
 """The commands that talk to a server: what they print, what scripts read, and how they fail."""
 
 import json
-import os
-import subprocess
 
 import pytest
 
-from forked import Forked
 from onebert_store.command.cli import plugged
 from onebert_store.plugins import COMMANDS, installed
-from servers import Task, assert_answers, clean_env, run_onebert
+from servers import Task, assert_answers, run_onebert
 
 LATE = "my order is late"
 TEXTS = ["my order is late", "the parcel was broken", "what a good day"]
@@ -160,60 +157,6 @@ def test_classify_asks_for_what_a_request_may_ask(server, onebert, task):
         assert "Traceback" not in done.stderr
 
 
-@pytest.mark.promise("classify-reads-as-train")
-@pytest.mark.parametrize(
-    ("name", "content", "options", "expected"),
-    [
-        ("a.txt", "my order is late\r\n\r\nwhat now\r\n", [], [({"line": 1}, LATE), ({"line": 3}, "what now")]),
-        ("lines", "a\tb\n", ["--pair"], [({"line": 1}, ("a", "b"))]),
-        (
-            "b.jsonl",
-            '{"text": "my order is late", "id": 7}\n{"text": "a", "text_pair": "b"}\n',
-            [],
-            [({"line": 1, "id": 7}, LATE), ({"line": 2, "id": None}, ("a", "b"))],
-        ),
-        (
-            "c.csv",
-            'Label,Text\ngood,my order is late\nbad,"two\nlines"\n',
-            [],
-            [({"line": 2}, LATE), ({"line": 3}, "two\nlines")],
-        ),
-        (
-            "d.tsv",
-            "id\tremark\tother\nx1\tmy order is late\tno\n",
-            ["--text", "remark"],
-            [({"line": 2, "id": "x1"}, LATE)],
-        ),
-        ("e.csv", "text,text_pair\na,b\n", [], [({"line": 2}, ("a", "b"))]),
-    ],
-    ids=["lines", "pairs in lines", "objects", "table", "named column", "pairs in a table"],
-)
-def test_classify_reads_the_texts_of_a_file(onebert, task, tmp_path, name, content, options, expected):
-    (tmp_path / name).write_text(content)
-    out = onebert("classify", "mood", "--file", tmp_path / name, "--json", *options)
-    results = [json.loads(line) for line in out.splitlines()]
-    for (place, one), result in zip(expected, results, strict=True):
-        texts = (one,) if isinstance(one, str) else one
-        assert_answers(result, task.scores(*texts))
-        assert place.items() <= result.items()
-        assert [result["text"], *([result["text_pair"]] if "text_pair" in result else [])] == list(texts)
-
-
-def test_classify_reads_the_tables_of_spreadsheets_and_names_a_bad_row(onebert, server, task, tmp_path):
-    (tmp_path / "excel.csv").write_bytes("Text;Label\nDie Suppe war süß;gut\n".encode("cp1252"))
-    for options, noted in (([], "read as cp1252"), (["--encoding", "cp1252"], "semicolons are between the columns")):
-        done = run_onebert("classify", "mood", "--json", *options, "--file", tmp_path / "excel.csv", url=server.url)
-        assert json.loads(done.stdout)["text"] == "Die Suppe war süß"
-        assert noted in done.stderr
-        assert all(line.startswith("note: ") for line in done.stderr.splitlines())
-    for content, said in (
-        ("text,label\nfine,a\n,b\n", "holes.csv line 3: the text is empty"),
-        ("a,b\n1,2\n", "holes.csv: no text column; say which with --text (the columns are a, b)"),
-    ):
-        (tmp_path / "holes.csv").write_text(content)
-        _assert_fails(run_onebert("classify", "mood", "--file", tmp_path / "holes.csv", url=server.url), 1, said)
-
-
 @pytest.mark.parametrize("width", [80, 140])
 def test_the_table_has_one_head_and_the_width_of_the_terminal(server, task, width):
     text = "a very long text, " * 20
@@ -241,46 +184,23 @@ def test_classify_skips_blank_lines_and_keeps_what_came_before_an_error(server, 
         assert_answers(result, task.scores(text))
 
 
-GOOD = "".join(f"order {i} is late\n" for i in range(200))
-
-
 @pytest.mark.parametrize(
-    ("after", "said"),
+    ("after", "reason"),
     [
-        (
-            "x" * 65537 + "\nnot asked\n" + "x" * 65537,
-            "error: line 201: must have at most 65536 characters; line 203: ",
-        ),
+        ("x" * 65537 + "\nnot reached\n", "error: line 201: must have at most 65536 characters"),
         # Larger than a request may be: the server refuses it without saying which input it is.
         ("x" * 2_000_000, "error: line 201: "),
-        (b"\xff", "error: line 201 is not UTF-8\n"),
+        ("no pair\n", "error: line 201 does not hold two texts"),
     ],
     ids=["one input", "a whole request", "while reading"],
 )
-def test_classify_gives_every_result_before_the_line_with_an_error(server, task, tmp_path, after, said):
-    path = tmp_path / "texts.txt"
-    path.write_bytes(GOOD.encode() + (after if isinstance(after, bytes) else after.encode()))
-    done = run_onebert("classify", "mood", "--json", "--file", path, url=server.url)
+def test_classify_gives_every_result_before_the_line_with_an_error(server, task, after, reason):
+    between, options = ("\t", ["--pair"]) if after == "no pair\n" else (" ", [])
+    stdin = "".join(f"order {i}{between}is late\n" for i in range(200)) + after
+    done = run_onebert("classify", "mood", "--json", *options, stdin=stdin, url=server.url)
     _assert_fails(done, 1, "")
-    assert done.stderr.startswith(said)
+    assert done.stderr.startswith(reason)
     assert [json.loads(line)["line"] for line in done.stdout.splitlines()] == list(range(1, 201))
-
-
-def test_classify_shows_progress_beside_results_that_are_piped(server, task, tmp_path):
-    """Standard error is a terminal, standard output is not: what is on one is not on the other."""
-    path = tmp_path / "texts.txt"
-    path.write_text("my order is late\n" * 70)
-    ours, theirs = os.openpty()
-    command = ("classify", "mood", "--json", "--file", path)
-    env = clean_env(url=server.url) | {"TERM": "xterm"}
-    with Forked(*command, env=env, stdout=subprocess.PIPE, stderr=theirs) as running:
-        os.close(theirs)
-        results = [json.loads(line) for line in running.stdout]
-    shown = os.read(ours, 65536).decode()
-    os.close(ours)
-    assert len(results) == 70
-    assert "classifying" in shown
-    assert "label" not in shown
 
 
 def test_classify_pairs_and_top_k(onebert, task):
@@ -310,17 +230,12 @@ def test_texts_cannot_write_to_the_terminal(onebert, task):
         (["classify", "mood", "--pair"], "a\tb\n\na\t \n", 1, "line 3 does not hold two texts"),
         (["classify", "mood", "--pair"], "one\n", 1, "line 1 does not hold two texts"),
         (["classify", "mood", "--pair", "one"], "", 2, "even number"),
-        (["classify", "mood", "--file", "nowhere.txt"], "", 1, "cannot be read"),
-        (["classify", "mood", "--file", "nowhere.csv"], "", 1, "cannot be read"),
-        (["classify", "mood", "--file", __file__], "", 1, "the name ends in one of"),
-        (["classify", "mood", "--text", "x"], "", 2, "how a --file is read"),
         (["delete", "mood"], "", 2, "to delete all of mood: onebert delete mood --all"),
         (["delete", "mood@1", "--all"], "", 2, "mood@1 is deleted without --all"),
         (["delete", "mood@1"], "", 1, "has the alias live"),
         (["delete", "mood@none"], "", 1, "no alias none"),
         (["download", "mood@none"], "", 1, "no alias none"),
         (["download", "mood@9"], "", 1, "mood has no version 9"),
-        (["classify", "mood", "x", "--file", "nowhere.txt"], "", 2, "not both"),
         (["classify", "mood", " "], "", 1, "error: input 1: "),
         (["classify", "mood", "fine", " "], "", 1, "error: input 2: "),
         (["tasks", "nobody"], "", 1, "there is no task nobody"),

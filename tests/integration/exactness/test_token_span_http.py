@@ -220,14 +220,12 @@ def test_classify_command_prints_findings_under_their_text(server, tasks):
     assert any(row[-2:] == [text[slice(*answers[1][1:])], f"{answers[1][0]:.3f}"] for row in rows)
 
 
-def test_classify_command_for_scripts(server, tasks, tmp_path):
+def test_classify_command_for_scripts(server, tasks):
     done = run_onebert("classify", "ner", "--json", TEXT, url=server.url)
     found = json.loads(done.stdout)
     assert_labeling(found, tasks["ner"], TEXT)
     assert [word["text"] for word in found["words"]] == [TEXT[word["start"] : word["end"]] for word in found["words"]]
-    questions = tmp_path / "questions.jsonl"
-    questions.write_text(json.dumps({"text": QUESTION, "text_pair": CONTEXT}) + "\n")
-    done = run_onebert("classify", "qa", "--json", "--file", questions, url=server.url)
+    done = run_onebert("classify", "qa", "--json", "--pair", QUESTION, CONTEXT, url=server.url)
     assert_spans(json.loads(done.stdout), tasks["qa"], QUESTION, CONTEXT)
     refused = run_onebert("classify", "qa", "a question alone", url=server.url)
     assert refused.returncode == 1

@@ -1,17 +1,17 @@
-"""What `onebert classify` reads a line at a time, of files and standard input, and its table of answers."""
+"""`onebert classify`: the lines of standard input, and the table of answers."""
 
 import io
 
 import pytest
 
 from onebert_server.cli.classify.results import ResultTable
-from onebert_server.cli.classify.rows import Reading, Row, from_file, from_lines
+from onebert_server.cli.classify.texts import Row, from_lines
 from onebert_server.client import Explanation, TaskResult, WordEffect
-from onebert_store.errors import InvalidData, InvalidInput
+from onebert_store.errors import InvalidInput
 
 
 def lines(content, pair=False):
-    return [(one.place["line"], one.input) for one in from_lines(io.BytesIO(content), pair)]
+    return [(row.line, row.input) for row in from_lines(io.BytesIO(content), pair)]
 
 
 def test_lines_end_as_those_of_tables_do_and_blank_ones_have_no_token():
@@ -32,15 +32,6 @@ def test_pairs_are_split_at_their_tab():
     for bad in (b"a\n", b"a\t \n", b"a\tb\tc\n", "a\t\u200b\n".encode()):
         with pytest.raises(InvalidInput, match=r"line 1.* does not hold two texts"):
             lines(bad, pair=True)
-
-
-def test_half_a_surrogate_pair_is_named_by_its_line(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_text('{"id": "a\\ud83d", "text": "fine"}\n{"text": "half \\ud83d"}\n')
-    taken = from_file(path, Reading(), False)
-    assert next(taken).place == {"line": 1, "id": "a\ud83d"}
-    with pytest.raises(InvalidData, match=r"a\.jsonl line 2: the text has half of a surrogate pair"):
-        next(taken)
 
 
 def printed(capsys, asked, *words):

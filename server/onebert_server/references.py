@@ -1,20 +1,8 @@
-"""Resolves the references of commands: version numbers, aliases and their tags."""
-
-import re
-
-import typer
+"""Resolves references by a server: versions, aliases and their tags."""
 
 from onebert_server.client import Client, TaskFacts
 from onebert_store.errors import AliasNotFound
-from onebert_store.file.strict_json import shown
 from onebert_store.registry.names import parse_ref
-
-
-def number_of(version: str) -> int:
-    """A version number from an argument; it has at most 18 digits."""
-    if not re.fullmatch(r"[0-9]{1,18}", version) or int(version) == 0:
-        raise typer.BadParameter(f"{shown(version, 40)!r} is not a version number")
-    return int(version)
 
 
 def at_alias(found: TaskFacts, alias: str | None) -> int:
