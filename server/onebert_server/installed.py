@@ -9,6 +9,7 @@ INSTALLED = (
     "gate",
     "trainer",
     "shadows",
+    "watching",
     "webhooks",
 )
 

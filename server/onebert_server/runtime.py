@@ -29,7 +29,6 @@ from onebert_server.versions.presence import Presence
 from onebert_server.versions.residency.loader import Loader
 from onebert_server.versions.residency.residents import Residents
 from onebert_server.versions.version import TaskEntry
-from onebert_server.watching.watch import Watch
 from onebert_store.errors import Unhealthy
 from onebert_store.registry.registry import Registry
 from onebert_store.samples.store import SampleStore
@@ -77,7 +76,6 @@ class Runtime(Edge):
         registrars: threads for the registry's database and files, so that a slow disk delays no answer.
         readers: threads for whole stored files, so that a hanging bucket delays no change.
         uploader: one thread, so that uploads queue behind each other and not before answers.
-        watch: compares answers with references; None if that is switched off.
         samples: keeps the answers of tasks that ask for it, in `store`.
         feedback: records feedback in `store`.
         reviews: chooses kept texts for people to label.
@@ -95,7 +93,6 @@ class Runtime(Edge):
     residents: Residents
     loader: Loader
     follower: Follower
-    watch: Watch | None
     presence: Presence | None
     registry: Registry
     admission: Admission

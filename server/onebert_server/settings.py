@@ -117,9 +117,6 @@ class Settings(BaseSettings):
     #: Versions that `/metrics` shows each for itself, the ones with the most traffic, with up to sixty numbers each;
     #: all others are `(other)`. 0 shows nothing of tasks.
     task_metrics: Annotated[int, Field(ge=0, le=10_000)] = 200
-    #: False alarms a month that this server may raise over all its tasks when nothing has changed
-    #: ([watching](../guide/watching.md)); fewer mean that changes are heard later. 0 watches nothing.
-    false_alarms: Annotated[float, Field(ge=0, le=1000)] = 1.0
     # Keys, never shown.
     #: Keys that encrypt kept texts ([feedback](../guide/feedback.md)), with commas between: the first one encrypts, all
     #: decrypt. A key is 32 bytes in URL-safe base64, and takes the extra `onebert[samples]`. Without a key no text is

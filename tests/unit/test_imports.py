@@ -62,7 +62,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"http", "score"},
         {"runtime"},
         {"feedback", "hooks", "hosts"},
-        {"answering", "watching"},
+        {"answering"},
         {"versions"},
         {"engine"},
         {"access", "fairness", "page", "telemetry"},

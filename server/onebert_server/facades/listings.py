@@ -21,14 +21,13 @@ from onebert_server.http.routes import (
     samples,
     system,
     tasks,
-    watch,
 )
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf
 from onebert_server.http.strict import Answer, ContextOf
 from onebert_store.errors import InvalidSettings
 
 # The modules with the server's own routes that do not classify, in the order of the OpenAPI document.
-CONTROL = (tasks, fleet, watch, aliases, samples, review, administration, system, docs, page)
+CONTROL = (tasks, fleet, aliases, samples, review, administration, system, docs, page)
 
 
 def showing(control: Sequence[APIRouter]) -> APIRouter:

@@ -33,7 +33,6 @@ from onebert_server.versions.moves import Moves
 from onebert_server.versions.presence import Presence
 from onebert_server.versions.residency.loader import Loader
 from onebert_server.versions.residency.residents import Residents
-from onebert_server.watching.watch import Watch
 from onebert_store.registry.registry import Registry
 from onebert_store.samples.store import open_samples
 
@@ -69,7 +68,7 @@ def open_runtime(
         registry = opened.enter_context(Registry.open(store_address(settings)))
         store = opened.enter_context(open_samples(registry.database, settings.samples_key))
         telemetry = opened.enter_context(open_telemetry(settings))
-        metrics = Metrics(settings.task_metrics, exemplars=telemetry.tracing is not None)
+        metrics = Metrics(settings.task_metrics, telemetry.tracing is not None, hooks.answered)
         engine = Engine(hosts, engine_limits(settings), metrics, compute_threads(settings), tracing=telemetry.tracing)
         residents = Residents(engine, registry)
         loader = Loader(residents, registry)
@@ -78,7 +77,6 @@ def open_runtime(
         catalog = Catalog(registry, residents, follower, settings.max_upload_bytes)
         samples = SampleKeeper(store, redactor_named(settings.redactor), metrics.count_samples)
         opened.callback(samples.close)
-        watch = _watch(opened, settings, catalog, metrics, hooks) if settings.false_alarms else None
         opened.callback(follower.close)
         opened.callback(loader.close)
         workers, registrars, readers, uploader = (
@@ -112,7 +110,6 @@ def open_runtime(
             residents=residents,
             loader=loader,
             follower=follower,
-            watch=watch,
             presence=presence,
             registry=registry,
             admission=admission,
@@ -156,21 +153,6 @@ def _pool(opened: ExitStack, size: int, name: str) -> ThreadPoolExecutor:
     pool = ThreadPoolExecutor(size, name, compute_with, (1,))
     opened.callback(pool.shutdown, cancel_futures=True)
     return pool
-
-
-def _watch(opened: ExitStack, settings: Settings, catalog: Catalog, metrics: Metrics, hooks: Hooks) -> Watch:
-    """Starts to watch the answers that the metrics count."""
-
-    def changed(state: str, task: str, version: int, cause: str | None) -> None:
-        metrics.count_alarm(state)
-        hooks.announce(f"alarm.{state}", {"task": task, "version": version, "cause": cause})
-
-    watch = Watch(settings.false_alarms, catalog, settings.task_metrics, changed)
-    metrics.registry.register(watch)
-    metrics.watch = watch
-    opened.callback(watch.close)
-    watch.start()
-    return watch
 
 
 def _add_gauges(metrics: Metrics, engine: Engine, catalog: Catalog, follower: Follower, keeper: KeyKeeper) -> None:

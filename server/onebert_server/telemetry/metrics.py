@@ -29,29 +29,21 @@ class RequestCounts(Protocol):
     def request_ended(self, ended: Ended) -> None: ...
 
 
-class Watching(Protocol):
-    """Gets the answers of each request, on the event loop, and the new names of tasks, on another thread."""
-
-    def count(self, answers: Sequence[Seen]) -> None: ...
-
-    def rename(self, task: str, name: str) -> None: ...
-
-
 class Metrics:
     """The metrics of a server; the engine reports its batches to `observe_batch`.
 
-    `watch` gets the answers of each request; None watches nothing.
-
     Args:
         tasks: number of versions with series of their own; 0 turns task metrics off.
+        answered: get the answers of each request.
         exemplars: whether durations carry trace ids as exemplars, for scrapers that accept OpenMetrics.
     """
 
-    watch: Watching | None = None
-
-    def __init__(self, tasks: int = 0, exemplars: bool = False) -> None:
+    def __init__(
+        self, tasks: int = 0, exemplars: bool = False, answered: Sequence[Callable[[Sequence[Seen]], None]] = ()
+    ) -> None:
         self.registry = CollectorRegistry()
         self._exemplars = exemplars
+        self._answered = answered
         self._tasks = TaskCounts(tasks) if tasks else None
         if self._tasks is not None:
             self.registry.register(self._tasks)
@@ -73,7 +65,6 @@ class Metrics:
             "queue_wait_seconds", "Time that a request waited until its work began.", SECONDS
         ).of()
         self._dropped = self.counter("dropped", "Requests whose waiting work was dropped.", "why")
-        self._alarms = self.counter("alarm_changes", "Alarms of watched versions that went on or off.", "state")
         self._samples = self.counter("samples", "Answers that were to be kept, by result.", "result")
         self._feedback = self.counter("feedback", "Rows of feedback.", "kind")
         self._left = self.counter(
@@ -112,15 +103,13 @@ class Metrics:
             self.lately.count(answers, seconds)
         if answers and self._tasks is not None:
             self._tasks.count(answers, seconds)
-        if answers and self.watch is not None:
-            self.watch.count(answers)
+        for listener in self._answered if answers else ():
+            listener(answers)
 
     def rename_task(self, task: str, name: str) -> None:
         self.lately.rename(task, name)
         if self._tasks is not None:
             self._tasks.rename(task, name)
-        if self.watch is not None:
-            self.watch.rename(task, name)
 
     def add_in_progress(self, change: int) -> None:
         """Adds a change in the number of requests that another process is answering."""
@@ -144,10 +133,6 @@ class Metrics:
         """Counts a request that nobody waits for any more, with its number of sequences by state."""
         for state, sequences in (("waiting", waiting), ("running", running), ("computed", computed)):
             self._left.labels(state).inc(sequences)
-
-    def count_alarm(self, state: str) -> None:
-        """Counts one alarm that has gone `on` or `off`."""
-        self._alarms.labels(state).inc()
 
     def count_samples(self, result: str, number: int = 1) -> None:
         """Counts answers that were to be kept: `kept`, `dropped` (too many at once), `redactor` or `failed`."""

@@ -27,18 +27,15 @@ class Telemetry:
     # Gets each answer.
     samples: Samples | None = None
 
-    def __init__(
-        self, tracing: "Tracing | None" = None, access_log: Lines | None = None, counts_answers: bool = False
-    ) -> None:
+    def __init__(self, tracing: "Tracing | None" = None, access_log: Lines | None = None) -> None:
         self.tracing = tracing
         self.access_log = access_log
-        self._keeps = counts_answers or tracing is not None or access_log is not None
 
     def begin(self, path: str, headers: Iterable[tuple[bytes, bytes]]) -> Observed:
         """Starts observing a request."""
         traced = self.tracing is not None and path not in UNTRACED
         span = self.tracing.request(headers) if self.tracing and traced else None
-        return Observed(self._keeps, span, samples=self.samples)
+        return Observed(True, span, samples=self.samples)
 
     def end(self, ended: Ended, request_id: str, principal: str | None, observed: Observed) -> None:
         """Ends its span and writes its access log line. `principal` is None for unauthenticated requests."""
@@ -60,7 +57,7 @@ def open_telemetry(settings: Settings, lines: Lines | None = None) -> Iterator[T
         elif lines is None:
             lines = own = AccessLog(sys.stdout.fileno())
             opened.callback(own.close)
-        yield Telemetry(tracing, lines, settings.task_metrics > 0 or settings.false_alarms > 0)
+        yield Telemetry(tracing, lines)
 
 
 def _tracing() -> "Tracing | None":

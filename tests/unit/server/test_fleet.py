@@ -9,7 +9,8 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from onebert_server.watching.windows import WINDOW
+from onebert_server.extensions.watching.watch import Watch
+from onebert_server.extensions.watching.windows import WINDOW
 from onebert_store.file.manifest import parse_manifest
 from onebert_training.fit.reference import reference_of
 from runtimes import ask, client, get, opened, upload
@@ -88,7 +89,7 @@ def test_each_task_says_what_needs_attention(tmp_path):
                     await web.post("/v1/tasks/shifted/classify", json=body)
 
         asyncio.run(asked(one[:1]))
-        wait_until(lambda: (seen := runtime.watch.of("shifted", 1)) is not None and seen.window is not None)
+        wait_until(lambda: (seen := runtime.parts[Watch].of("shifted", 1)) is not None and seen.window is not None)
         asyncio.run(asked([text for text, _ in zip(cycle(other), range(WINDOW), strict=False)]))
         wait_until(lambda: fleet()["shifted"]["alarm_since"] is not None)
         shifted = fleet()["shifted"]

@@ -7,17 +7,14 @@ import msgspec
 from fastapi import Query, Request, Response
 
 from onebert_server.access.principal import Action
-from onebert_server.contract.fleet import FleetResponse, FleetTask, LabelShift
+from onebert_server.contract.fleet import FleetResponse, FleetTask
 from onebert_server.http.routes.registry import registry_router
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf, in_thread
 from onebert_server.http.routes.tasks import MAX_PAGE
 from onebert_server.http.strict import Answer, ContextOf
 from onebert_server.limits import MAX_REF
-from onebert_server.observed import ABSTAINED
 from onebert_server.runtime import Runtime
 from onebert_server.versions.version import State, TaskEntry
-from onebert_server.watching.alarms import cause_of
-from onebert_server.watching.watch import Watched
 from onebert_store.registry.names import LIVE
 
 router = registry_router()
@@ -34,7 +31,7 @@ async def fleet(
 ) -> Response:
     """Lists the tasks with live version, traffic, alarm, gate, new feedback and what cannot be loaded, in pages.
 
-    Traffic and alarms are this server's alone, since its start; null without task metrics and watching.
+    Traffic and alarms are this server's alone, since its start.
     """
 
     def page() -> bytes:
@@ -64,9 +61,6 @@ def _task(runtime: Runtime, entry: TaskEntry) -> FleetTask:
     live = entry.aliases.get(LIVE)
     version = entry.versions[live.version] if live else None
     facts = version.known_facts if version else None
-    numbers = [number for number, _ in live.target.shares] if live else []
-    watched = {number: runtime.watch.of(entry.name, number) for number in numbers} if runtime.watch else {}
-    alarmed = next((one for one in watched.values() if one is not None and one.alarm_since), None)
     pace = runtime.metrics.lately.of(entry.name)
     host = runtime.engine.hosts.get(facts.base) if facts else None
     return FleetTask(
@@ -79,18 +73,4 @@ def _task(runtime: Runtime, entry: TaskEntry) -> FleetTask:
         },
         a_minute=pace and pace.a_minute,
         p95=pace and pace.p95,
-        shift=_shift(facts.labels, watched.get(facts.version)) if facts else None,
-        alarm_since=alarmed.alarm_since if alarmed else None,
-        cause=cause_of(alarmed.shift) if alarmed else None,
     )
-
-
-def _shift(labels: list[str], watched: Watched | None) -> LabelShift | None:
-    window = watched and watched.window
-    if not window or window.last is None:
-        return None
-    reference, live = window.reference, window.last
-    rows = zip((*labels, ABSTAINED), (*reference.labels, reference.abstained), live.labels.tolist(), strict=True)
-    shares = [(label, before / reference.rows, now / live.answers) for label, before, now in rows]
-    label, before, now = max(shares, key=lambda one: abs(one[2] - one[1]))
-    return LabelShift(label=label, reference=before, live=now)

@@ -15,10 +15,10 @@ from typing import Protocol
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from onebert_server.extensions.watching.alarms import LEAST_ANSWERS, OVER, Budget, Judged, cause_of, judge, shift_of
+from onebert_server.extensions.watching.statistics import Shift
+from onebert_server.extensions.watching.windows import Live, Window
 from onebert_server.observed import Seen
-from onebert_server.watching.alarms import LEAST_ANSWERS, OVER, Budget, Judged, cause_of, judge, shift_of
-from onebert_server.watching.statistics import Shift
-from onebert_server.watching.windows import Live, Window
 from onebert_store.errors import OneBertError
 from onebert_store.file.manifest import Manifest
 

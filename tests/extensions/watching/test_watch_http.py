@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onebert_server.watching.windows import WINDOW
+from onebert_server.extensions.watching.windows import WINDOW
 from onebert_store.file.manifest import parse_manifest
 from onebert_training.fit.reference import reference_of
 from servers import Task, both_layouts, wait_until

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from onebert_encoder.answering.asked import Asked, AskedWindow
 from onebert_encoder.answering.results import Prediction
 from onebert_server.answering.seen import seen
+from onebert_server.extensions.watching.watch import Watch
+from onebert_server.extensions.watching.windows import PART, WINDOW, Window
 from onebert_server.observed import ABSTAINED, Seen
 from onebert_server.versions.facts import Facts
-from onebert_server.watching.watch import Watch
-from onebert_server.watching.windows import PART, WINDOW, Window
 from onebert_store.errors import TaskNotFound
 from onebert_store.file.decision import Decision
 from onebert_store.file.manifest import FORMAT, parse_manifest
@@ -165,7 +165,7 @@ def test_an_alarm_ends_with_the_last_alias_of_its_version(watch, versions, chang
     tell(watch, "label 0")
     wait_until(lambda: changed)
     versions.aliased.clear()
-    monkeypatch.setattr("onebert_server.watching.watch.LOOK_EVERY", 0.0)
+    monkeypatch.setattr("onebert_server.extensions.watching.watch.LOOK_EVERY", 0.0)
     tell(watch, "label 0", PART)
     wait_until(lambda: changed[1:])
     assert changed[1:] == [("off", "tone", 1, None)]
@@ -176,7 +176,7 @@ def test_an_alarm_ends_when_others_are_watched_in_place_of_its_version(watch, ve
     begun(watch)
     tell(watch, "label 0")
     wait_until(lambda: changed)
-    monkeypatch.setattr("onebert_server.watching.watch.MAX_WATCHED", 1)
+    monkeypatch.setattr("onebert_server.extensions.watching.watch.MAX_WATCHED", 1)
     versions.manifests["other", 1] = manifest_of()
     begun(watch, "other")
     wait_until(lambda: changed[1:])
@@ -213,7 +213,7 @@ def test_while_no_manifest_can_be_read_the_next_answer_asks_again(watch, version
 
 
 def test_versions_that_answered_last_are_kept(watch, versions, monkeypatch):
-    monkeypatch.setattr("onebert_server.watching.watch.MAX_WATCHED", 3)
+    monkeypatch.setattr("onebert_server.extensions.watching.watch.MAX_WATCHED", 3)
     versions.manifests |= {(f"task {number}", 1): manifest_of() for number in range(4)}
     for number in range(3):
         begun(watch, f"task {number}")
@@ -223,7 +223,7 @@ def test_versions_that_answered_last_are_kept(watch, versions, monkeypatch):
 
 
 def test_labels_of_all_versions_are_bounded_too(watch, versions, monkeypatch):
-    monkeypatch.setattr("onebert_server.watching.watch.MAX_LABELS", 8)
+    monkeypatch.setattr("onebert_server.extensions.watching.watch.MAX_LABELS", 8)
     versions.manifests |= {(f"task {number}", 1): manifest_of(4, rows=400) for number in range(3)}
     for number in range(3):
         begun(watch, f"task {number}")

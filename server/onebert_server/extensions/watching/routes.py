@@ -10,15 +10,16 @@ from onebert_server.contract.watching import (
     WatchedVersion,
     WatchFacts,
 )
+from onebert_server.extensions.watching.alarms import cause_of
+from onebert_server.extensions.watching.settings import Settings
+from onebert_server.extensions.watching.statistics import Between, Shift
+from onebert_server.extensions.watching.watch import Watch, Watched
+from onebert_server.extensions.watching.windows import Live
 from onebert_server.http.routes.registry import Name, registry_router
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf, in_thread
 from onebert_server.observed import ABSTAINED
 from onebert_server.runtime import Runtime
 from onebert_server.versions.view import View
-from onebert_server.watching.alarms import cause_of
-from onebert_server.watching.statistics import Between, Shift
-from onebert_server.watching.watch import Watched
-from onebert_server.watching.windows import Live
 from onebert_store.file.manifest import Manifest
 from onebert_store.file.reference import Reference
 
@@ -40,12 +41,13 @@ def _described(runtime: Runtime, view: View, task: str) -> WatchFacts:
     for alias, at in entry.aliases.items():
         for number, _ in at.target.shares:
             aliases.setdefault(number, []).append(alias)
+    watch = runtime.parts.find(Watch)
     shown = []
     for number, names in sorted(aliases.items()):
         manifest = view.manifest(view.version(task, number))
-        watched = runtime.watch.of(task, number) if runtime.watch is not None else None
+        watched = watch.of(task, number) if watch is not None else None
         shown.append(_version(number, names, manifest, watched))
-    return WatchFacts(task=task, false_alarms=runtime.settings.false_alarms, versions=shown)
+    return WatchFacts(task=task, false_alarms=runtime.settings_of(Settings).false_alarms, versions=shown)
 
 
 def _version(number: int, aliases: list[str], manifest: Manifest, watched: Watched | None) -> WatchedVersion:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onebert_server.watching import statistics
-from onebert_server.watching.statistics import Shift
-from onebert_server.watching.windows import Live
+from onebert_server.extensions.watching import statistics
+from onebert_server.extensions.watching.statistics import Shift
+from onebert_server.extensions.watching.windows import Live
 from onebert_store.file.reference import Reference
 
 MONTH = 30 * 86400.0

@@ -1,0 +1,38 @@
+"""Compares the answers of each version with its reference, and raises alarms."""
+
+from contextlib import ExitStack
+
+from onebert_server.extensions.watching import routes
+from onebert_server.extensions.watching.fleet import columns
+from onebert_server.extensions.watching.settings import Settings
+from onebert_server.extensions.watching.watch import Watch
+from onebert_server.hooks import TASK_RENAMED, Event
+from onebert_server.run.extension import Extension
+from onebert_server.runtime import Runtime
+
+
+def _open(runtime: Runtime, opened: ExitStack) -> Watch | None:
+    settings, metrics, hooks = runtime.settings_of(Settings), runtime.metrics, runtime.hooks
+    changes = metrics.counter("alarm_changes", "Alarms of watched versions that went on or off.", "state")
+    if not settings.false_alarms:
+        return None
+
+    def changed(state: str, task: str, version: int, cause: str | None) -> None:
+        changes.labels(state).inc()
+        hooks.announce(f"alarm.{state}", {"task": task, "version": version, "cause": cause})
+
+    watch = Watch(settings.false_alarms, runtime.catalog, runtime.settings.task_metrics, changed)
+
+    def rename(event: Event) -> None:
+        if event.type == TASK_RENAMED:
+            watch.rename(event.data["task"], event.data["name"])
+
+    metrics.registry.register(watch)
+    hooks.answered.append(watch.count)
+    hooks.changed.append(rename)
+    opened.callback(watch.close)
+    watch.start()
+    return watch
+
+
+EXTENSION = Extension(_open, [routes.router], columns)

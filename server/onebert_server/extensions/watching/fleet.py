@@ -1,0 +1,42 @@
+"""What watching knows of tasks, for the list of all tasks."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from onebert_server.access.context import Context
+from onebert_server.contract.fleet import LabelShift
+from onebert_server.extensions.watching.alarms import cause_of
+from onebert_server.extensions.watching.watch import Watch, Watched
+from onebert_server.observed import ABSTAINED
+from onebert_server.runtime import Runtime
+from onebert_server.versions.version import TaskEntry
+from onebert_store.registry.names import LIVE
+
+
+def columns(runtime: Runtime, tasks: Sequence[TaskEntry], _: Context) -> dict[str, Mapping[str, Any]]:
+    """The shift and the alarm of each task whose `live` has answered."""
+    watch = runtime.parts.find(Watch)
+    return {task.name: _columns(watch, task) for task in tasks if LIVE in task.aliases} if watch else {}
+
+
+def _columns(watch: Watch, task: TaskEntry) -> dict[str, Any]:
+    live = task.aliases[LIVE]
+    watched = {number: watch.of(task.name, number) for number, _ in live.target.shares}
+    alarmed = next((version for version in watched.values() if version is not None and version.alarm_since), None)
+    facts = task.versions[live.version].known_facts
+    return {
+        "shift": _shift(facts.labels, watched.get(live.version)) if facts else None,
+        "alarm_since": alarmed.alarm_since if alarmed else None,
+        "cause": cause_of(alarmed.shift) if alarmed else None,
+    }
+
+
+def _shift(labels: list[str], watched: Watched | None) -> LabelShift | None:
+    window = watched and watched.window
+    if not window or window.last is None:
+        return None
+    reference, live = window.reference, window.last
+    rows = zip((*labels, ABSTAINED), (*reference.labels, reference.abstained), live.labels.tolist(), strict=True)
+    shares = [(label, before / reference.rows, now / live.answers) for label, before, now in rows]
+    label, before, now = max(shares, key=lambda one: abs(one[2] - one[1]))
+    return LabelShift(label=label, reference=before, live=now)
