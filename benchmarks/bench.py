@@ -1,6 +1,6 @@
 """`make bench`: measures OneBERT beside the alternatives, and writes benchmarks/results.
 
-    python benchmarks/bench.py [--data FOLDER] [--only "one task" http] [--repetitions 5] [--device cuda]
+    python benchmarks/bench.py [--data FOLDER] [--only "one task" http] [--repetitions 5]
 
 FOLDER holds `sst2`, `mrpc` and `imdb` as folders for `onebert train`; without it, texts of equal lengths are made up.
 `--only` takes names of scenes, "http", and the parts "front ends", "loads and unloads", "tasks held" and
@@ -39,7 +39,6 @@ def main() -> None:
         data=None,
         only=[""],
         repetitions=5,
-        device="cpu",
         threads=os.cpu_count() or 1,
         cache=ROOT / ".bench",
         page=None,
@@ -47,17 +46,17 @@ def main() -> None:
     )
     # SIGTERM becomes a normal exit, so that no server or worker is left behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    settings = Settings(asked.device, asked.threads, asked.repetitions, asked.cache.resolve())
+    settings = Settings(asked.threads, asked.repetitions, asked.cache.resolve())
     data = Path(asked.data) if asked.data else None
     workloads = {name: Workload(name, settings.cache / "work", data) for name in BASES}
-    dtypes = measured_dtypes(settings.device)
+    dtypes = measured_dtypes("cpu")
     left_out = [dtype for dtype in DTYPES if dtype not in dtypes]
     of_run = {"threads": asked.threads, "repetitions": asked.repetitions, "left_out": left_out}
     named = {"name": asked.page} if asked.page else {}
-    results = Results(machine(settings.device) | of_run | named, real_texts=data is not None)
+    results = Results(machine("cpu") | of_run | named, real_texts=data is not None)
     # The file is written after each scene and part, so that a later failure loses nothing.
     with Measurer(settings) as measurer:
-        for scene in scenes(settings.device, dtypes):
+        for scene in scenes(dtypes):
             if any(part in scene.name for part in asked.only):
                 say(scene.name)
                 tokens, outcomes = measured_scene(measurer, scene, workloads[scene.base])

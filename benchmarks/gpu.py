@@ -15,20 +15,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from onebert_bench.checkout import complete_path
 from onebert_bench.script import ROOT, options, say
 
-if TYPE_CHECKING:
-    from onebert_bench.gpu.run import Run
-
-# Sections without times of their own, beside which the tests run.
-UNTIMED = ("exactness",)
 # For the tests, and for one section.
 TEST_SECONDS, SECTION_SECONDS = 120.0, 90.0
 # Processes that test at once: what takes the time is compiling, which the processor does.
@@ -74,14 +66,14 @@ def main() -> None:
         run.write(asked.out)
         say(result.page() if isinstance(result, Section) else f"{name}: {result}")
 
+    if not asked.no_tests:
+        run.tests = tested(asked.out)
+        say(f"tests: {run.tests}")
+        run.write(asked.out)
     with tempfile.TemporaryDirectory(prefix="onebert-bench-gpu-", ignore_cleanup_errors=True) as folder:
         made = Made(Path(folder), asked.device, asked.tiny)
         wanted = [name for name in SECTIONS if {"", name} & set(asked.only)]
-        untimed = [name for name in wanted if name in UNTIMED]
-        with nullcontext() if asked.no_tests else testing(run, asked.out):
-            conduct(untimed, made, SECTION_SECONDS, started + asked.seconds, report)
-        timed = [name for name in wanted if name not in UNTIMED]
-        conduct(timed, made, SECTION_SECONDS, started + asked.seconds, report)
+        conduct(wanted, made, SECTION_SECONDS, started + asked.seconds, report)
     say(f"wrote {run.write(asked.out)}")
 
 
@@ -92,9 +84,8 @@ def versions() -> dict[str, str]:
     return {"Python": sys.version.split()[0], **found}
 
 
-@contextmanager
-def testing(run: "Run", out: Path) -> Iterator[None]:
-    """Runs the tests that are marked for GPUs beside the block, and waits; their output is kept beside the results."""
+def tested(out: Path) -> str:
+    """Runs the tests that are marked for GPUs, whose output is kept beside the results; returns their last line."""
     command = [sys.executable, *"-m pytest --verbose -m gpu --nightly gpu -W default -p no:cacheprovider".split()]
     command += ["--continue-on-collection-errors", "tests/unit/encoder"]
     if importlib.util.find_spec("xdist") is not None:
@@ -102,22 +93,16 @@ def testing(run: "Run", out: Path) -> Iterator[None]:
     out.mkdir(parents=True, exist_ok=True)
     log = out / "tests.log"
     with log.open("w", encoding="utf-8") as written:
-        started = time.monotonic()
         process = subprocess.Popen(command, cwd=ROOT, stdout=written, stderr=written, start_new_session=True)
         try:
-            yield
-            process.wait(started + TEST_SECONDS - time.monotonic())
-            run.tests = (log.read_text(encoding="utf-8").strip().splitlines() or ["pytest did not run"])[-1].strip("= ")
+            process.wait(TEST_SECONDS)
         except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
             lines = log.read_text(encoding="utf-8").splitlines()
             passed, failed = (sum(f" {word} " in line for line in lines) for word in ("PASSED", "FAILED"))
-            run.tests = f"not done after {TEST_SECONDS:.0f} s, {passed} passed, {failed} failed"
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-    say(f"tests: {run.tests}")
-    run.write(out)
+            return f"not done after {TEST_SECONDS:.0f} s, {passed} passed, {failed} failed"
+    return (log.read_text(encoding="utf-8").strip().splitlines() or ["pytest did not run"])[-1].strip("= ")
 
 
 if __name__ == "__main__":

@@ -1,30 +1,18 @@
-"""A checkout that runs without being installed: another revision beside this tree, or this tree on a bare machine.
+"""A checkout that runs without being installed, on a bare machine.
 
 Imports nothing but Python's own modules, since nothing else may be there yet.
 """
 
 import atexit
 import importlib.util
-import io
 import os
 import shutil
-import subprocess
 import sys
-import tarfile
 import tempfile
 import tomllib
 import zipfile
 from importlib.metadata import distributions
 from pathlib import Path
-
-
-def copied(revision: str, folder: Path) -> Path:
-    """The files of a revision of this repository, in a folder."""
-    command = ["git", "archive", revision]
-    packed = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, check=True).stdout
-    with tarfile.open(fileobj=io.BytesIO(packed)) as files:
-        files.extractall(folder, filter="data")
-    return folder
 
 
 def import_path(root: Path, folder: Path) -> list[str]:
@@ -53,7 +41,7 @@ def complete_path(root: Path, wheels: Path) -> None:
     for wheel in sorted(wheels.glob("*.whl")):
         if not any(distributions(name=wheel.name.split("-")[0])):
             with zipfile.ZipFile(wheel) as packed:
-                packed.extractall(found)  # noqa: S202 - a member's name cannot lead out of the folder
+                packed.extractall(found)
     added = import_path(root, found) if importlib.util.find_spec("onebert_encoder") is None else [str(found)]
     sys.path += added
     importlib.invalidate_caches()

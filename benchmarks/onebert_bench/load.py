@@ -26,8 +26,8 @@ _LAST_WAIT = {"closed": 10.0, "open": 60.0}
 _STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 
-# Statuses that stand for the lack of an answer; see `Reply`.
-LEFT, BROKEN = 0, -1
+# The status that stands for the lack of an answer.
+BROKEN = -1
 
 T = TypeVar("T")
 Answered = Callable[[int, bool], object]
@@ -94,7 +94,6 @@ class Stream:
         requests: encoded requests, sent in turn; after the last comes the first again.
         rate: requests per second.
         begin, end: seconds from the start of the load.
-        patience: seconds after which a client closes its connection; None waits for the answer.
         by_chance: requests are due at random, as from many independent clients (a Poisson process with this number of
             arrivals), and not at equal distances, which may always or never meet work that the server repeats.
     """
@@ -103,7 +102,6 @@ class Stream:
     rate: float
     begin: float
     end: float
-    patience: float | None = None
     by_chance: bool = False
 
     @property
@@ -123,7 +121,7 @@ class Reply:
     Attributes:
         due: when the request was due, in seconds from the start of the load.
         seconds: time from then until the answer.
-        status: HTTP status; `LEFT` if the client closed the connection first, `BROKEN` if the connection broke.
+        status: HTTP status; `BROKEN` if the connection broke.
         retry_after: whether the answer has a Retry-After header.
     """
 
@@ -232,24 +230,20 @@ class _Open:
             if (wait := self._started + due - time.perf_counter()) > 0:
                 await asyncio.sleep(wait)
             request = stream.requests[number % len(stream.requests)]
-            task = asyncio.create_task(self._ask(name, request, due, stream.patience))
+            task = asyncio.create_task(self._ask(name, request, due))
             self._pending.add(task)
             task.add_done_callback(self._pending.discard)
 
-    async def _ask(self, name: str, request: bytes, due: float, patience: float | None) -> None:
-        connection = None
+    async def _ask(self, name: str, request: bytes, due: float) -> None:
         try:
-            async with asyncio.timeout(patience):
-                connection = await self._connection()
-                answer: asyncio.Future[tuple[int, bool]] = asyncio.get_running_loop().create_future()
-                connection.ask(request, lambda *found: None if answer.done() else answer.set_result(found))
-                status, again = await answer
+            connection = await self._connection()
+            answer: asyncio.Future[tuple[int, bool]] = asyncio.get_running_loop().create_future()
+            connection.ask(request, lambda *found: None if answer.done() else answer.set_result(found))
+            status, again = await answer
             if connection.open:
                 self._idle.append(connection)
-        except (TimeoutError, OSError) as error:
-            if connection is not None:
-                connection.close()
-            status, again = LEFT if isinstance(error, TimeoutError) else BROKEN, False
+        except OSError:
+            status, again = BROKEN, False
         self._replies[name].append(Reply(due, time.perf_counter() - self._started - due, status, again))
 
     async def _connection(self) -> "_Connection":

@@ -1,4 +1,4 @@
-"""Results as tables, sections with goals, and pages; tables go between a page's markers, beside the prose."""
+"""Results as tables and sections of pages; tables go between a page's markers, beside the prose."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +10,6 @@ from onebert_bench.numbers import Spread
 
 Json = dict[str, Any]
 Cell = str | float | int | Spread | None
-GOALS = ("goal", "dtype", "wanted", "found")
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -34,36 +33,8 @@ def write_section(page: Path, name: str, text: str) -> None:
 
 
 @dataclass(frozen=True)
-class Goal:
-    """A goal and what was measured.
-
-    Attributes:
-        on: base and texts.
-        at_least: whether `found` should be at least `wanted`; otherwise at most.
-    """
-
-    what: str
-    dtype: str
-    on: str
-    found: Spread | float
-    wanted: float
-    at_least: bool = False
-
-    @property
-    def is_reached(self) -> bool:
-        """Whether the goal is reached."""
-        found = self.found.middle if isinstance(self.found, Spread) else self.found
-        return found >= self.wanted if self.at_least else found <= self.wanted
-
-    @property
-    def bound(self) -> str:
-        """`wanted`, and on which side of it `found` should be."""
-        return f"{'≥' if self.at_least else '≤'} {self.wanted:g}"
-
-
-@dataclass(frozen=True)
 class Section:
-    """A table with its title, explanation and goals.
+    """A table with its title and explanation.
 
     Attributes:
         numbers: for the results file, more than the table has.
@@ -73,7 +44,6 @@ class Section:
     about: str
     header: Sequence[str]
     rows: Sequence[Sequence[Cell]]
-    goals: Sequence[Goal] = ()
     numbers: Mapping[str, object] = field(default_factory=dict)
 
     def as_json(self) -> Json:
@@ -84,19 +54,6 @@ class Section:
         """The section as Markdown."""
         table = markdown_table(self.header, [[shown(cell) for cell in row] for row in self.rows])
         return "\n\n".join(part for part in (f"## {self.title}", self.about, table) if part)
-
-
-def goals_page(goals: Sequence[Goal]) -> list[str]:
-    """The number of goals that are reached, and a table of the others, below a heading, if there are any goals."""
-    if not goals:
-        return []
-    missed: dict[tuple[str, str, str], list[str]] = {}
-    for goal in goals:
-        if not goal.is_reached:
-            missed.setdefault((goal.what, goal.dtype, goal.bound), []).append(f"{goal.on}: {shown(goal.found)}")
-    reached = f"## Goals\n\n{sum(goal.is_reached for goal in goals)} of {len(goals)} are reached"
-    rows = [[*goal, "; ".join(found)] for goal, found in missed.items()]
-    return [f"{reached}; these are not:\n\n{markdown_table(GOALS, rows)}" if rows else f"{reached}."]
 
 
 def shown(cell: Cell) -> str:

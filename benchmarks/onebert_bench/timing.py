@@ -1,4 +1,4 @@
-"""Times of runs in turns, so that a machine whose speed drifts favors none; of steps of a device, and of it alone."""
+"""Times of runs in turns, so that a machine whose speed drifts favors none; of steps of a device."""
 
 import time
 from collections.abc import Callable, Hashable, Mapping
@@ -51,22 +51,6 @@ def launch_ms(run: Run, repetitions: int) -> float:
         return (time.perf_counter() - started) * 1e3
 
     return median(_warm(launched, repetitions))
-
-
-def device_ms(run: Run, repetitions: int) -> float:
-    """Milliseconds of the device for one call, by its events; on a CPU, of the call."""
-    if not torch.cuda.is_available():
-        return median(step_ms(run, repetitions))
-
-    def between_events() -> float:
-        before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        before.record()
-        run()
-        after.record()
-        after.synchronize()
-        return float(before.elapsed_time(after))
-
-    return median(_warm(between_events, repetitions))
 
 
 def _run_ms(run: Run) -> float:

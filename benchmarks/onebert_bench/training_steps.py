@@ -21,7 +21,6 @@ from onebert_training.fit.loop import take_step
 from onebert_training.fit.run import Run
 from onebert_training.fit.settings import DEFAULT_METHOD, Settings
 from onebert_training.fit.state import CLIP, State
-from onebert_training.methods.plan import Plan
 
 ROWS = 400
 
@@ -45,10 +44,9 @@ def made_up_rows(base: Base) -> TaskInputs:
     return TaskInputs(base, Dataset("sentences", "single_label", LABELS, None, rows), 128)
 
 
-def one_run(inputs: TaskInputs, method: str, kind: type[Plan] = Plan) -> Step:
+def one_run(inputs: TaskInputs, method: str) -> Step:
     """OneBERT's training step."""
     run = Run(inputs, Settings(method=method, epochs=1000), "x")
-    run.plan = kind(**vars(run.plan))
     state = State(run.init_values())
     run.features("train")
 
@@ -88,20 +86,6 @@ def hugging_face(inputs: TaskInputs, method: str, base: str | None = None) -> St
         return sum(map(len, texts))
 
     return step
-
-
-def together(inputs: TaskInputs, steps: int, width: int) -> float:
-    """The time of many runs in one batch relative to one run alone."""
-    runs = [Run(inputs, Settings(method="bitfit", seed=seed), "x") for seed in range(width)]
-    pairs = [(run, State(run.init_values())) for run in runs]
-
-    def step() -> int:
-        before = sum(state.tokens for _, state in pairs)
-        take_step(pairs)
-        return sum(state.tokens for _, state in pairs) - before
-
-    many, one = rates([step, one_run(inputs, "bitfit")], max(4, steps // 3))
-    return width * one / many
 
 
 def rates(sides: list[Step], steps: int) -> list[float]:

@@ -1,4 +1,4 @@
-"""FastAPI before transformers pipelines, one for each task; arguments: MODELS PORT THREADS DTYPE DEVICE TASKS.
+"""FastAPI before transformers pipelines, one for each task; arguments: MODELS PORT THREADS DTYPE TASKS.
 
 As the documentation of pipelines advises for web servers: one thread computes, and takes all requests that wait. Those
 for one task are one batch.
@@ -16,12 +16,12 @@ from pydantic import BaseModel
 from transformers import pipeline
 from transformers.utils import logging
 
-models, port, threads, dtype, device, tasks = sys.argv[1:]
+models, port, threads, dtype, tasks = sys.argv[1:]
 logging.set_verbosity_error()
 torch.set_num_threads(int(threads))
 pipelines = {
     f"task-{task}": pipeline(
-        "text-classification", f"{models}/task-{task}", dtype=getattr(torch, dtype), device=device, top_k=None
+        "text-classification", f"{models}/task-{task}", dtype=getattr(torch, dtype), device="cpu", top_k=None
     )
     for task in range(int(tasks))
 }

@@ -27,7 +27,7 @@ def sorted_by_length(job: Job) -> Run:
 
 def compiled(job: Job) -> Run:
     """`dynamic=True` because texts differ in length; on CPU with freezing, which Inductor needs to pack weights."""
-    torch._inductor.config.freezing = job.device == "cpu"
+    torch._inductor.config.freezing = True
     torch.compiler.reset()
     return fastest(job, torch_forward(job, torch.compile(load_model(job, job.tasks[0]), dynamic=True)))
 

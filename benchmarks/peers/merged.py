@@ -53,13 +53,6 @@ def read_delta(file: str) -> tuple[dict[str, torch.Tensor], str]:
     return tensors, json.loads(metadata["onebert"])["pooling"]
 
 
-def read_loras(job: Job) -> tuple[list[dict[str, torch.Tensor]], list[str], int]:
-    """The tensors of the job's files, all of them LoRA tasks of one shape; their modules, and the rank."""
-    deltas = [read_delta(file)[0] for file in job.tasks]
-    modules = [name.removeprefix("lora_A.") for name in deltas[0] if name.startswith("lora_A.")]
-    return deltas, modules, deltas[0][f"lora_A.{modules[0]}"].shape[0]
-
-
 @cache
 def is_bert(base: str) -> bool:
     """Whether a base is BERT: its tasks read the pooler, as its own class does; those of all others read the mean."""
@@ -74,7 +67,7 @@ def load_model(job: Job, file: str | None = None) -> torch.nn.Module:
         model = MeanClassifier(job.base)
     if file is not None:
         merge(model, file)
-    return model.to(job.device, torch_dtype(job)).eval()
+    return model.to(torch_dtype(job)).eval()
 
 
 def torch_dtype(job: Job) -> torch.dtype:
@@ -122,8 +115,8 @@ def pad(job: Job, chosen: Sequence[int]) -> dict[str, np.ndarray]:
 
 
 def tensors(job: Job, chosen: Sequence[int]) -> dict[str, torch.Tensor]:
-    """Padded sequences as a model's arguments, on the job's device."""
-    return {name: torch.from_numpy(array).to(job.device) for name, array in pad(job, chosen).items()}
+    """Padded sequences as a model's arguments."""
+    return {name: torch.from_numpy(array) for name, array in pad(job, chosen).items()}
 
 
 def torch_forward(job: Job, model: torch.nn.Module) -> Forward:

@@ -23,14 +23,14 @@ from worker import Job, Run, serve
 
 def prepare(job: Job) -> Run:
     torch.set_num_threads(job.threads)
-    base = base_of(job.base, job.dtype, job.device, job.invariant)
+    base = base_of(job.base, job.dtype)
     return floor(job, base) if sys.argv[1] == "floor" else ours(job, base)
 
 
 @cache
-def base_of(folder: str, dtype: str, device: str, invariant: bool) -> Base:
+def base_of(folder: str, dtype: str) -> Base:
     """The base, loaded once for all jobs, as a server does."""
-    base = load_base(folder, dtype=getattr(torch, dtype), device=device, batch_invariant=invariant)
+    base = load_base(folder, dtype=getattr(torch, dtype))
     give_back_freed_memory()
     return base
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from peft import LoraConfig, PeftModel, TaskType, get_peft_model
 
-from merged import by_task, fastest, load_model, read_loras, tensors, torch_dtype, torch_forward
+from merged import by_task, fastest, load_model, read_delta, tensors, torch_dtype, torch_forward
 from worker import Job, Run, serve
 
 
@@ -54,7 +54,9 @@ def adapter(task: int) -> str:
 @torch.no_grad()
 def load_adapters(job: Job) -> PeftModel:
     """One base, an adapter for each of the job's files, with the file's numbers."""
-    deltas, modules, rank = read_loras(job)
+    deltas = [read_delta(file)[0] for file in job.tasks]
+    modules = [name.removeprefix("lora_A.") for name in deltas[0] if name.startswith("lora_A.")]
+    rank = deltas[0][f"lora_A.{modules[0]}"].shape[0]
     # The files hold the scaled product, so alpha equals the rank.
     config = LoraConfig(
         task_type=TaskType.SEQ_CLS,
@@ -74,7 +76,7 @@ def load_adapters(job: Job) -> PeftModel:
         head = model.base_model.model.classifier.modules_to_save[adapter(task)]
         head.weight.copy_(found["head.weight"])
         head.bias.copy_(found["head.bias"])
-    return model.to(job.device, torch_dtype(job)).eval()
+    return model.to(torch_dtype(job)).eval()
 
 
 serve(prepare)

@@ -29,13 +29,11 @@ class Job:
         ids: token ids of each sequence, special tokens included.
         type_ids: segments of each sequence's tokens.
         dtype: `float32`, `bfloat16` or `int8`.
-        device: `cpu`, `cuda` or `cuda:N`.
         threads: threads for computing.
         work: folder for files that are kept between runs, such as an exported model.
         resident: number of tasks in memory; if it is more than there are files, each file is loaded several times.
         shared: whether sequences with equal ids are one text for several tasks, which may be computed once.
         rotate: whether each run uses one task for all sequences, and the next run another one.
-        invariant: whether a text shall have the same bits in every batch.
         note: settings that `prepare` has chosen, for the page.
     """
 
@@ -45,13 +43,11 @@ class Job:
     ids: list[list[int]]
     type_ids: list[list[int]]
     dtype: str
-    device: str
     threads: int
     work: str
     resident: int = 0
     shared: bool = False
     rotate: bool = False
-    invariant: bool = False
     note: str = field(default="", init=False)
 
 

@@ -11,7 +11,6 @@ cannot run here is a row with the reason.
 """
 
 import json
-import math
 import os
 import signal
 import sys
@@ -109,7 +108,7 @@ def main() -> None:
     given = f"python benchmarks/serving/cost.py{' --data FOLDER' * bool(asked.data)} --seconds {asked.seconds:g}"
     features = ", ".join((torch.backends.cpu.get_cpu_capability(), *measured_dtypes("cpu")))
     about = f"`{given}`, {at['date']}: {at['processor']} ({features}), {conditions()}."
-    text = "\n\n".join(part for part in (about, table(found, scores), memory(found), floors(found, scores)) if part)
+    text = "\n\n".join((about, table(found, scores)))
     print(text)
     if asked.write:
         write_section(RESULTS / "serving-cost.md", "cost", text)
@@ -146,9 +145,9 @@ def whole_models(workload: Workload, peer: Peer, dtype: str, tasks: int) -> Iter
     """A server with a whole model for each task."""
     refuse_missing(dtype)
     threads = os.cpu_count() or 1
-    models = merged_models(Settings("cpu", threads, 1, CACHE), workload)
+    models = merged_models(Settings(threads, 1, CACHE), workload)
     python = python_of(peer.environment, CACHE / "environments")
-    with running(peer, Launch(python, models, free_port(), threads, dtype, "cpu", tasks), log()) as server:
+    with running(peer, Launch(python, models, free_port(), threads, dtype, tasks), log()) as server:
         yield server
 
 
@@ -159,7 +158,7 @@ def floor(kind: str, texts: Sequence[str]) -> Iterator[tuple[str, int]]:
     with tempfile.TemporaryDirectory(prefix="onebert-bench-") as folder:
         train_floor(kind, {"train": rows, "validation": rows, "test": rows}, Path(folder))
         python = python_of("static", CACHE / "environments")
-        launch = Launch(python, Path(folder), free_port(), 1, "float32", "cpu", TASKS)
+        launch = Launch(python, Path(folder), free_port(), 1, "float32", TASKS)
         with running(floor_server(kind, Path(folder)), launch, log()) as server:
             yield server
 
@@ -228,41 +227,6 @@ def cost(one: Found) -> list[str]:
     held = best.holds(MOST_MS)
     rates = [f"{best.rate:,.0f}", f"{best.rate / cores:,.0f}"] if held else [f"none, not even {best.rate:.1f}", "–"]
     return [*rates, f"{best.cpu_us:,.0f}", f"{best.p99_ms:.1f}", f"{one.memory / 1e6:,.0f}"]
-
-
-def memory(found: Sequence[Found]) -> str:
-    """The memory that 300 whole models would take, by arithmetic."""
-    title = f"{PEER_SERVERS['fastapi'].title}, float32"
-    held = {one.server.tasks: one.memory / 1e9 for one in found if one.server.title == title and one.best}
-    if not {1, MODELS} <= held.keys():
-        return ""
-    each = (held[MODELS] - held[1]) / (MODELS - 1)
-    whole, apart = held[1] + (TASKS - 1) * each, TASKS * held[1]
-    return (
-        f"By arithmetic, not measured: {TASKS} whole models take {whole:.0f} GB in one process, "
-        f"{each * 1e3:.0f} MB each, and {apart:.0f} GB in a process for each task."
-    )
-
-
-def floors(found: Sequence[Found], scores: Mapping[tuple[str, str], float]) -> str:
-    """A frozen head beside the better floor on each set: the points that it gains, and its processor time."""
-    spent: dict[str, float] = {}
-    for one in found:
-        if one.best is not None:
-            spent[one.server.side] = min(one.best.cpu_us, spent.get(one.server.side, math.inf))
-    ours, kinds = SIDES["frozen"], [kind for kind in KINDS if kind in spent]
-    lines = []
-    for name, title in SETS.items():
-        own = [kind for kind in kinds if (kind, name) in scores]
-        if own and ours in spent and (ours, name) in scores:
-            best = max(own, key=lambda kind: scores[kind, name])
-            gained, times = scores[ours, name] - scores[best, name], spent[ours] / spent[best]
-            lines.append([title, best, f"{gained:+.1f}", f"{times:.1f}"])
-    return (
-        markdown_table(["data", "the better floor", "points of a frozen head over it", "times its CPU"], lines)
-        if lines
-        else ""
-    )
 
 
 if __name__ == "__main__":

@@ -1,23 +1,20 @@
 """Measures what HTTP costs a server whose device costs nothing: processor time of a request, and what a client waits.
 
-    python benchmarks/serving/edge.py [--before REVISION] [--base NAME] [--clients 1 64] [--seconds 2] [--turns 6]
+    python benchmarks/serving/edge.py [--base NAME] [--clients 1 64] [--seconds 2] [--turns 6]
 
-With `--before` a server of another revision, which runs on the packages that are installed here, takes turns with this
-one's. Tokenizing, the queue and the engine's thread are real; the device answers each sequence with the same two logits
-at once. The clients have a process of their own, whose processor time is not counted. The table has the median of the
+Tokenizing, the queue and the engine's thread are real; the device answers each sequence with the same two logits at
+once. The clients have a process of their own, whose processor time is not counted. The table has the median of the
 turns, and their least: the quietest moment of the machine.
 """
 
 import asyncio
 import math
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
-from multiprocessing import Pipe
+from multiprocessing import Pipe, get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
@@ -28,11 +25,10 @@ import numpy as np
 import torch
 import uvicorn
 
-from onebert_bench.checkout import copied, import_path
 from onebert_bench.load import Load, run_load
 from onebert_bench.machine import conditions, cpu_seconds
 from onebert_bench.report import markdown_table
-from onebert_bench.script import ROOT, options
+from onebert_bench.script import options
 from onebert_bench.servers import TEXTS, apart, bitfit_files, push_tasks, requests_for
 from onebert_bench.timing import in_turns
 from onebert_bench.workload import sentences
@@ -49,9 +45,6 @@ from onebert_server.settings import Settings
 
 _LOGITS = np.tile(np.array([0.3, -0.2], np.float32), 2**14)
 _SHAPE = torch.Size([2])
-# Runs `serve` below as it is in the revision of the process.
-_CHILD = "import sys; from multiprocessing.connection import Connection; from edge import serve; "
-_CHILD += "serve(sys.argv[1] or None, Connection(int(sys.argv[2])))"
 
 
 class Ready(HostCopy):
@@ -69,6 +62,13 @@ def launch(waiting: Sequence[Waiting]) -> Flight:
     """In place of `Engine.launch`: nothing is computed."""
     launched = Launched([_SHAPE] * len(waiting), Ready(len(waiting)), float(len(waiting)))
     return Flight(waiting, launched, time.monotonic())
+
+
+class Server(NamedTuple):
+    """A process that serves."""
+
+    pid: int
+    url: str
 
 
 def serve(base: str | None, parent: Connection) -> None:
@@ -99,32 +99,21 @@ async def _listen(config: uvicorn.Config, engine: Engine, parent: Connection) ->
     await serving
 
 
-class Server(NamedTuple):
-    """A process that serves."""
-
-    pid: int
-    url: str
-
-
 @contextmanager
-def started(base: str | None, tree: Path) -> Iterator[Server]:
-    """A server of a checkout with the tasks of the load, whose device has become free."""
+def started(base: str | None) -> Iterator[Server]:
+    """A server with the tasks of the load, whose device has become free."""
     ours, theirs = Pipe()
-    with TemporaryDirectory(prefix="onebert-edge-") as folder:
-        paths = [*import_path(tree, Path(folder)), str(tree / "benchmarks" / "serving")]
-        command = [sys.executable, "-c", _CHILD, base or "", str(theirs.fileno())]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
-        process = subprocess.Popen(command, env=environment, pass_fds=[theirs.fileno()])
-        theirs.close()
-        try:
-            url = ours.recv()
-            push_tasks(url, bitfit_files(load_base(base)))
-            ours.send(None)
-            ours.recv()
-            yield Server(process.pid, url)
-        finally:
-            process.terminate()
-            process.wait()
+    process = get_context("spawn").Process(target=serve, args=(base, theirs))
+    process.start()
+    try:
+        url = ours.recv()
+        push_tasks(url, bitfit_files(load_base(base)))
+        ours.send(None)
+        ours.recv()
+        yield Server(process.pid or 0, url)
+    finally:
+        process.terminate()
+        process.join()
 
 
 def load(server: Server, requests: list[bytes], clients: int, seconds: float, send: Callable[..., Load]) -> list[float]:
@@ -139,28 +128,19 @@ def load(server: Server, requests: list[bytes], clients: int, seconds: float, se
 
 
 def main() -> None:
-    """Starts the servers, loads them in turns, and prints a table."""
-    asked = options(__doc__, base=None, before=None, clients=[1, 64], seconds=2.0, turns=6)
+    """Starts the server, loads it, and prints a table."""
+    asked = options(__doc__, base=None, clients=[1, 64], seconds=2.0, turns=6)
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # the setting of the `onebert` command
     texts = sentences(load_base(asked.base), TEXTS)
-    with ExitStack() as stack:
-        trees = {"this": ROOT}
-        if asked.before:
-            folder = stack.enter_context(TemporaryDirectory(prefix="onebert-before-"))
-            trees[asked.before] = copied(asked.before, Path(folder))
-        servers = {name: stack.enter_context(started(asked.base, tree)) for name, tree in trees.items()}
-        send = stack.enter_context(apart(run_load))
-        runs = {
-            (clients, name): partial(load, one, requests_for(one.url, texts), clients, asked.seconds, send)
-            for clients in asked.clients
-            for name, one in servers.items()
-        }
+    with started(asked.base) as server, apart(run_load) as send:
+        requests = requests_for(server.url, texts)
+        runs = {clients: partial(load, server, requests, clients, asked.seconds, send) for clients in asked.clients}
         found = in_turns(runs, asked.turns)
     rows = [
-        (*key, *(f"{median(each):.4g} ({min(each):.4g})" for each in zip(*turns, strict=True)))
-        for key, turns in found.items()
+        (clients, *(f"{median(each):.4g} ({min(each):.4g})" for each in zip(*turns, strict=True)))
+        for clients, turns in found.items()
     ]
-    print(markdown_table(["clients", "revision", "processor, us a request", "p50, ms", "requests/s"], rows))
+    print(markdown_table(["clients", "processor, us a request", "p50, ms", "requests/s"], rows))
     print(conditions())
 
 

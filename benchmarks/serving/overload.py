@@ -12,15 +12,14 @@ takes its share of it.
 
 import math
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 
 import httpx
 
-from onebert_bench.load import LEFT, Load, Reply, Stream, run_load, run_open_load
+from onebert_bench.load import Load, Reply, Stream, run_load, run_open_load
 from onebert_bench.machine import conditions, memory_bytes, process
 from onebert_bench.numbers import percentile
 from onebert_bench.report import markdown_table, write_section
@@ -37,14 +36,7 @@ PEAK_CLIENTS = 4
 PROBES = 10.0
 # Seconds after the flood for which the flooder is watched.
 AFTER = 5.0
-# Clients who do not wait for what takes longer.
-PATIENCE = 0.5
 SHARES = (0.5, 0.7, 0.9, 1.0, 1.2, 2.0)
-# What the server counts: sequences computed, and those of clients who left by what had become of them.
-COUNTED = (
-    "onebert_batch_sequences_sum",
-    *(f'onebert_left_sequences_total{{state="{state}"}}' for state in ("waiting", "running", "computed")),
-)
 QUEUED = "onebert_queue_seconds"
 KEYS = {"flood": "key-of-who-floods", "other": "key-of-somebody-else"}
 
@@ -105,7 +97,6 @@ class Overload:
             *self.others(alone, busy, found["other"]),
             ("the flooder's own short texts are answered again", recovery(found["after"], end)),
             ("memory before, and the most during it", f"{before / 1e6:.0f} MB, {max(held) / 1e6:.0f} MB"),
-            *self.left(rate),
         ]
         return markdown_table(["", "found"], rows)
 
@@ -115,7 +106,7 @@ class Overload:
         for share in SHARES:
             sent = self.send(load=Stream(self.texts_of_flood, share * self.peak, 0, self.seconds))
             # The autoscaler reads the mean of some looks at the metric.
-            waited, found = watched(sent, 0.1, lambda: self.metrics([QUEUED])[QUEUED])
+            waited, found = watched(sent, 0.1, self.queued)
             good = [reply for reply in found["load"] if reply.status == 200]
             refused = 1 - len(good) / max(1, len(found["load"]))
             mean = sum(waited) / len(waited)
@@ -164,42 +155,11 @@ class Overload:
         worse = f"{p99(flooded) / p99(busy):.2f}"
         return [*rows, ("its p99 beside the flood, against that beside 0.9 of the peak", worse)]
 
-    def left(self, rate: float) -> Rows:
-        """What is computed for clients who leave after `PATIENCE` seconds.
-
-        The server counts the sequences of a request by what had become of them at the moment at which it saw the client
-        leave; nothing begins after that. What was computed and neither answered nor counted there was done before the
-        server saw it: the answer crossed the end of the connection.
-        """
-        seconds = self.seconds / 3
-        before = self.metrics(COUNTED)
-        replies = self.open(flood=Stream(self.texts_of_flood, rate, 0, seconds, PATIENCE))["flood"]
-        time.sleep(1.0)
-        after = self.metrics(COUNTED)
-        all_computed, waiting, running, computed = (after[name] - before[name] for name in COUNTED)
-        good = sum(reply.status == 200 for reply in replies)
-        left = sum(reply.status == LEFT for reply in replies)
-        unseen = all_computed - good * TEXTS_EACH - running - computed
-        wasted = 1 - good * TEXTS_EACH / all_computed if all_computed else math.nan
-        gone = f"{waiting:.0f} waited and were dropped, {running:.0f} were being computed, {computed:.0f} had been"
-        return [
-            (
-                f"clients who leave after {PATIENCE * 1e3:.0f} ms",
-                f"{left} of {len(replies)}; {good} were answered before, the others refused",
-            ),
-            ("goodput of these: share of the peak", f"{good / seconds / self.peak:.2f}"),
-            ("sequences of who left, when the server saw it", gone),
-            ("sequences whose answer crossed the client's leaving", f"{unseen:.0f}"),
-            ("sequences computed for who had left by the end, share of all computed", f"{wasted:.2f}"),
-        ]
-
-    def metrics(self, names: Iterable[str]) -> dict[str, float]:
-        """What the server counts now."""
+    def queued(self) -> float:
+        """The seconds of work that wait now."""
         headers = {"Authorization": f"Bearer {KEYS['other']}"}
         text = httpx.get(f"{self.server.url}/metrics", headers=headers, timeout=60).text
-        lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
-        found = {name: float(value) for name, _, value in lines}
-        return {name: found.get(name, 0.0) for name in names}
+        return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(f"{QUEUED} "))
 
 
 def watched(

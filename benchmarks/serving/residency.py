@@ -2,14 +2,14 @@
 
     python benchmarks/serving/residency.py [--tasks 1000] [--base …]
     python benchmarks/serving/residency.py --heads --tasks 10000
-    python benchmarks/serving/residency.py --heads --tasks 100000 --versions 10 --resident 10000 [--loading]
+    python benchmarks/serving/residency.py --heads --tasks 100000 --versions 10 --resident 10000
 
 Through the same runtime that a server opens, without sockets, each time in a process of its own: with no task, which
 says what the base takes, with few and with many. A task is a random BitFit delta with golden logits, so that every load
 is proved. With `--heads` it is a classifier on the frozen base without golden logits, and all tasks have the same few
 files: what is measured is how many there are. What a start has left is asked for until the bank is full, so that
-answers are measured beside as many versions as it holds; with `--loading` they are measured before, while the server
-loads what its start has left. A version that is not in memory was never loaded, or all were evicted before.
+answers are measured beside as many versions as it holds. A version that is not in memory was never loaded, or all were
+evicted before.
 """
 
 import asyncio
@@ -36,7 +36,6 @@ from onebert_server.access.context import own_work
 from onebert_server.answering.backend import Wanted
 from onebert_server.engine.memory import keep_freed_memory
 from onebert_server.garbage import collect_seldom
-from onebert_server.progress import Progress
 from onebert_server.run.app import create_app
 from onebert_server.run.opening import open_runtime
 from onebert_server.runtime import Runtime
@@ -57,7 +56,7 @@ ROW_BYTES = 36_000
 
 def main() -> None:
     """Fills two stores, a small one and a large one, and starts with each."""
-    asked = options(__doc__, tasks=1000, versions=1, resident=0, heads=False, loading=False, base=None)
+    asked = options(__doc__, tasks=1000, versions=1, resident=0, heads=False, base=None)
     with tempfile.TemporaryDirectory(prefix="onebert-residency-") as folder:
         base = load_base(asked.base, dtype=torch.float32)
         for name, tasks in (("few", FEW), ("many", asked.tasks)):
@@ -69,7 +68,7 @@ def main() -> None:
             settings = load_settings(base=asked.base, data_dir=Path(folder) / name, **bound)
             # In a process of its own, whose memory no other scene has used.
             with process() as own:
-                held = own.submit(start_and_ask, settings, alone, asked.versions, asked.loading).result()
+                held = own.submit(start_and_ask, settings, alone, asked.versions).result()
             alone = alone or held
 
 
@@ -107,42 +106,26 @@ def rows(names: Sequence[str], records: Sequence[VersionRecord]) -> Iterator[dic
             yield own | {"created_at": now, "manifest": manifest}
 
 
-class Watched(Progress):
-    """Notes what the process holds while versions are loaded: how many are, and bytes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.held: list[tuple[int, int]] = []
-
-    def advance(self, steps: int = 1) -> None:
-        super().advance(steps)
-        if self.phase == "versions":
-            self.held.append((self.done, resident_bytes()))
-
-
-def start_and_ask(settings: Settings, alone: int, versions: int, loading: bool) -> int:
+def start_and_ask(settings: Settings, alone: int, versions: int) -> int:
     """Starts with a store and prints what was seen; returns the bytes that the process held once it was ready.
 
     Args:
         settings: with the store's folder.
         alone: bytes that a process held which had no task.
         versions: of each task.
-        loading: whether to ask while the rest is loaded.
     """
     # As the command `onebert serve` does before it starts, and `collect_seldom` once it has started.
     keep_freed_memory()
-    started, watched = time.perf_counter(), Watched()
-    with open_runtime(settings, watched) as runtime:
+    started = time.perf_counter()
+    with open_runtime(settings) as runtime:
         ready = time.perf_counter() - started
         collect_seldom()
         held, counts = resident_bytes(), runtime.directory.counts()
         print(f"{counts['versions']:,} versions of {counts['tasks']:,} tasks: ready after {ready:.1f} s", flush=True)
         if counts["tasks"]:
             report_memory("by then", runtime, alone)
-            report_versions(runtime, watched.held)
-            if not loading:
-                asyncio.run(fill_bank(runtime))
-                report_memory("once they were asked for", runtime, alone)
+            asyncio.run(fill_bank(runtime))
+            report_memory("once they were asked for", runtime, alone)
             asyncio.run(ask(runtime, versions))
     return held
 
@@ -152,16 +135,6 @@ def report_memory(when: str, runtime: Runtime, alone: int) -> None:
     resident, held = runtime.directory.counts()["resident"], resident_bytes()
     above = (held - alone) / 1e6
     print(f"  {resident:,} in memory {when}; the process holds {held / 1e6:,.0f} MB, {above:,.0f} more than the base")
-
-
-def report_versions(runtime: Runtime, held: Sequence[tuple[int, int]]) -> None:
-    """Prints what a version takes in memory, from the second half of the start: buffers have grown by then."""
-    sizes = [version.row_bytes for version in runtime.directory.versions()]
-    # A start loads some dozens of versions at a time, and notes them afterwards.
-    (first, before), (last, after) = held[len(held) // 2], held[-1]
-    if first != last:
-        each, row = (after - before) / (last - first), sum(sizes) / len(sizes)
-        print(f"  a version takes {each:,.0f} bytes, {row:,.0f} of them its row")
 
 
 async def fill_bank(runtime: Runtime) -> None:

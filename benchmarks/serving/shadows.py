@@ -17,10 +17,9 @@ from cryptography.fernet import Fernet
 
 from onebert_bench.load import Reply, Request, Stream, run_open_load
 from onebert_bench.machine import process
-from onebert_bench.numbers import percentile
-from onebert_bench.report import markdown_table
 from onebert_bench.script import options
 from onebert_bench.servers import TASKS, TEXTS, loaded, push_tasks, requests_for
+from onebert_bench.sustained import latency_table
 from onebert_bench.timing import in_turns
 from onebert_bench.workload import LABELS, sentences, task_delta
 from onebert_encoder.base.base import Base, load_base
@@ -70,12 +69,11 @@ def main() -> None:
                 load, whole.url, asked.shadows, asked.feedback
             ),
         }
-        found = {key: [one for turn in turns for one in turn] for key, turns in in_turns(runs, asked.turns).items()}
+        loads = in_turns(runs, asked.turns)
         with Client(whole.url) as client:
             agreements = [one for name in _NAMES for one in client.shadows(name, "live")]
     print(f"{asked.rate} requests/s, {TASKS} tasks, {asked.turns} turns of {asked.seconds} s each")
-    rows = [[key, *(f"{_ms(replies, share):.2f}" for share in (0.5, 0.9, 0.99))] for key, replies in found.items()]
-    print(markdown_table(["beside", "p50 ms", "p90 ms", "p99 ms"], rows))
+    print(latency_table("beside", loads))
     answers, left_out = sum(one.answers for one in agreements), sum(one.left_out for one in agreements)
     print(f"shadows answered {answers:,} questions and left {left_out:,} out, beside feedback")
 
@@ -100,10 +98,6 @@ def _feedback(url: str, texts: Sequence[str]) -> list[bytes]:
         for turn, text in enumerate(texts)
     )
     return [Request("/v1/feedback", json.dumps(body), {}).encode(url) for body in bodies]
-
-
-def _ms(replies: Sequence[Reply], share: float) -> float:
-    return percentile([1e3 * reply.seconds for reply in replies if reply.status == 200], share)
 
 
 if __name__ == "__main__":

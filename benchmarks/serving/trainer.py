@@ -8,15 +8,13 @@ their served version.
 """
 
 import time
-from collections.abc import Sequence
 from functools import partial
 
 from onebert_bench.load import Reply, Stream, run_open_load
 from onebert_bench.machine import process
-from onebert_bench.numbers import percentile
-from onebert_bench.report import markdown_table
 from onebert_bench.script import options
 from onebert_bench.servers import TASKS, TEXTS, loaded, requests_for
+from onebert_bench.sustained import latency_table
 from onebert_bench.timing import in_turns
 from onebert_bench.workload import sentences, task_delta
 from onebert_encoder.base.base import load_base
@@ -52,15 +50,10 @@ def main() -> None:
                 time.sleep(1)
             return replies
 
-        runs = {training: partial(load, training) for training in (False, True)}
-        found = {key: [one for turn in turns for one in turn] for key, turns in in_turns(runs, asked.turns).items()}
+        runs = {str(training): partial(load, training) for training in (False, True)}
+        loads = in_turns(runs, asked.turns)
     print(f"{asked.rate} requests/s, {TASKS} tasks, {asked.turns} turns of {asked.seconds} s each")
-    rows = [[str(key), *(f"{_ms(replies, share):.2f}" for share in (0.5, 0.9, 0.99))] for key, replies in found.items()]
-    print(markdown_table(["training", "p50 ms", "p90 ms", "p99 ms"], rows))
-
-
-def _ms(replies: Sequence[Reply], share: float) -> float:
-    return percentile([1e3 * reply.seconds for reply in replies if reply.status == 200], share)
+    print(latency_table("training", loads))
 
 
 if __name__ == "__main__":

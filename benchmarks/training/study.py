@@ -1,8 +1,7 @@
-"""Writes benchmarks/results/study.md from recorded runs: tables, pictures, and the papers' claims beside findings.
+"""Writes benchmarks/results/study.md from recorded runs: tables, and the papers' claims beside findings.
 
     onebert sweep training/recipes/study.toml --data FOLDER --out RUNS
-    onebert sweep training/recipes/study-thin.toml --data FOLDER --out THIN
-    python benchmarks/training/study.py RUNS THIN
+    python benchmarks/training/study.py RUNS
 
 A claim compares two methods, seed by seed, on the data sets that tell methods apart, or on those that it names, as far
 as they have both. The difference on a data set is the mean over its seeds; the claim's difference is the mean over the
@@ -20,12 +19,10 @@ from statistics import fmean, variance
 from onebert_bench.report import markdown_table, write_section
 from onebert_bench.script import RESULTS
 from onebert_training.methods.methods import parse_method
-from onebert_training.report.page import draw
 from onebert_training.report.records import Record, load_records
 from onebert_training.report.tables import Results, collect, results_markdown
 
 PAGE = RESULTS / "study.md"
-PICTURES = PAGE.with_suffix("")
 
 # The study's data sets on which methods differ by more than chance; on its others, with so few rows, they do not.
 TELLING = ("ewt_pos", "sst2", "stsb")
@@ -34,7 +31,6 @@ TELLING = ("ewt_pos", "sst2", "stsb")
 SECTIONS: dict[str, Callable[[Record], bool]] = {
     "": lambda run: run.experiment == "study" and run.data_name in TELLING,
     "-few": lambda run: run.experiment == "study" and run.data_name not in TELLING,
-    "-thin": lambda run: run.experiment == "study-thin",
 }
 
 Score = Callable[[Record], float | None]
@@ -158,7 +154,7 @@ def difference(results: Results, claim: Claim) -> Difference | None:
 
 
 def main(runs: list[Path]) -> None:
-    """Reads the folders of records and writes the page and its pictures."""
+    """Reads the folders of records and writes the page's tables."""
     every = load_records(runs)
     for end, belongs in SECTIONS.items():
         if own := [one for one in every if belongs(one)]:
@@ -168,21 +164,6 @@ def main(runs: list[Path]) -> None:
     (compared,) = collect(records)
     lines = [claim.check(compared) for claim in CLAIMS]
     write_section(PAGE, "claims", markdown_table(["paper", "claim", "found, in percentage points", "verdict"], lines))
-    PICTURES.mkdir(exist_ok=True)
-    for old in PICTURES.glob("*.svg"):
-        old.unlink()
-    (telling,) = collect(one for one in records if one.data_name in TELLING)
-    for picture in draw(telling):
-        for kind in ("scores", "gaps"):
-            if picture.name.endswith(f"-{kind}"):
-                (PICTURES / f"{kind}.svg").write_text(picture.file(), encoding="utf-8")
-    # BitFit is drawn alone, so that its picture has a color scale of its own, as in the paper's figure.
-    (bitfit,) = collect(record for record in records if record.method == "bitfit")
-    changes = [picture for picture in draw(bitfit) if "-change-" in picture.name]
-    for column, picture in zip(bitfit.columns, changes, strict=True):
-        (PICTURES / f"change-{column.data}.svg").write_text(picture.file(), encoding="utf-8")
-    shown = [f"![{column.data}](study/change-{column.data}.svg)" for column in bitfit.columns]
-    write_section(PAGE, "change", "\n".join(shown))
 
 
 def about(records: list[Record]) -> str:

@@ -9,7 +9,6 @@ in one process; peak memory is measured in a process of its own for each.
 """
 
 import argparse
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,17 +26,13 @@ from onebert_bench.training_steps import (
     made_up_rows,
     one_run,
     rates,
-    together,
 )
 from onebert_encoder.base.base import load_base
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
-from onebert_training.fit import features
 from onebert_training.fit.inputs import TaskInputs
-from onebert_training.methods.plan import Plan
 
 MEMORY_STEPS = 20
-TOGETHER = (2, 4, 16)
 
 
 def main() -> None:
@@ -49,14 +44,8 @@ def main() -> None:
     lines = [compare(inputs, method, asked) for method in (*FLAGS, *PEFT)]
     header = ["method", "ours, tokens/s", "theirs, tokens/s", "ratio", "ours, peak MB", "theirs, peak MB"]
     print(table := markdown_table(header, lines))
-    facts = [*cached(inputs, asked.steps), *frozen(inputs)]
-    facts += [
-        [f"time of {width} runs in one batch / time of one", f"{together(inputs, asked.steps, width):.2f}"]
-        for width in TOGETHER
-    ]
-    print(more := markdown_table(["what", "measured"], facts))
     about = f"{inputs.data.name}, {asked.dtype}, cpu, {asked.threads} threads, batch 16"
-    write_section(RESULTS / "accuracy.md", "training", f"{about}\n\n{table}\n\n{more}")
+    write_section(RESULTS / "accuracy.md", "training", f"{about}\n\n{table}")
 
 
 def inputs_of(asked: argparse.Namespace) -> TaskInputs:
@@ -75,48 +64,6 @@ def compare(inputs: TaskInputs, method: str, asked: argparse.Namespace) -> list[
         with process() as own:
             memory.append(own.submit(peak_memory, side, method, asked).result())
     return [f"`{method}`", f"{ours:,.0f}", f"{theirs:,.0f}", f"{ours / theirs:.2f}", *(f"{one:,.0f}" for one in memory)]
-
-
-class FromBottom(Plan):
-    """A plan that enters at the embeddings, so that layers below the lowest trained one are computed at every step."""
-
-    @property
-    def lowest_layer(self) -> int:
-        """Always the first layer."""
-        return 0
-
-
-def cached(inputs: TaskInputs, steps: int) -> list[list[str]]:
-    """Compares, for SPAFIT with the lower half frozen, kept activations with computing them at every step."""
-    middle = inputs.base.config.num_layers // 2
-    method = f"spafit:{middle - 1}-{middle}-I"
-    kept, limit = one_run(inputs, method), features.MAX_KEPT_BYTES
-    features.MAX_KEPT_BYTES = 0
-    computed = one_run(TaskInputs(inputs.base, inputs.data, 128), method)
-    features.MAX_KEPT_BYTES = limit
-    whole = one_run(inputs, method, FromBottom)
-    for _ in range(-(-ROWS // 16)):
-        kept()  # the first epoch, in which activations are computed and kept
-    found = rates([kept, computed, whole], steps)
-    name = f"`{method}` after the first epoch, kept activations"
-    return [
-        [f"{name} / computed at every step, without dropout", f"{found[0] / found[1]:.2f}"],
-        [f"{name} / the whole network in training mode", f"{found[0] / found[2]:.2f}"],
-    ]
-
-
-def frozen(inputs: TaskInputs) -> list[list[str]]:
-    """Seconds of the first and of the second epoch of a frozen encoder's classifier."""
-    step, epochs = one_run(TaskInputs(inputs.base, inputs.data, 128), "frozen"), []
-    for _ in range(2):
-        started = time.perf_counter()
-        for _ in range(-(-ROWS // 16)):
-            step()
-        epochs.append(time.perf_counter() - started)
-    return [
-        [f"`frozen`, {name} epoch of {ROWS} rows", f"{took:.2f} s"]
-        for name, took in zip(("first", "later"), epochs, strict=True)
-    ]
 
 
 SIDES: dict[str, Callable[[TaskInputs, str], Step]] = {"ours": one_run, "theirs": hugging_face}

@@ -22,7 +22,6 @@ from onebert_bench.report import markdown_table, write_section
 from onebert_bench.script import RESULTS
 from onebert_encoder.base.source import DEFAULT_BASE
 from onebert_training.methods.methods import parse_method
-from onebert_training.report.page import draw
 from onebert_training.report.records import Record, load_records
 from onebert_training.report.tables import Results, collect, results_markdown
 
@@ -50,7 +49,7 @@ Scores = Mapping[str, float]
 
 
 def main(runs: list[Path]) -> None:
-    """Reads the folders of records; writes the page's tables, and the pictures of where biases change."""
+    """Reads the folders of records and writes the page's tables."""
     every = load_records(runs)
     records = current(every)
     bases = {one.base: one for one in collect(records)}
@@ -76,11 +75,6 @@ def main(runs: list[Path]) -> None:
     ]
     write_section(PAGE, "gains", markdown_table(["method", *columns, "mean"], gains))
     write_section(PAGE, "rates", markdown_table(["method", "data", "rate", "validation", "test"], list(rates(tried))))
-    pictures = PAGE.with_suffix("")
-    pictures.mkdir(exist_ok=True)
-    for base, name in ((wide, "wide"), (small, "small")):
-        [picture] = [one for one in draw(_bitfit(base)) if "-change-sst2-" in one.name]
-        (pictures / f"change-{name}.svg").write_text(picture.file(), encoding="utf-8")
 
 
 def current(records: Sequence[Record]) -> list[Record]:
@@ -136,11 +130,6 @@ def _line(by_data: Scores, columns: Sequence[str]) -> list[str]:
 
 def _mean(values: Sequence[float]) -> tuple[float, float]:
     return fmean(values), float(stats.t.ppf(0.975, len(values) - 1)) * stdev(values) / sqrt(len(values))
-
-
-def _bitfit(results: Results) -> Results:
-    [own] = collect([run for run in results.runs if run.method == "bitfit"])
-    return own
 
 
 if __name__ == "__main__":

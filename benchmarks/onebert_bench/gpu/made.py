@@ -36,13 +36,9 @@ class Made:
         """The folder of a base."""
         return base_folder(TINY if self.tiny else name, self.folder)
 
-    def base(
-        self, name: str, dtype: torch.dtype = torch.bfloat16, device: str | None = None, batch_invariant: bool = False
-    ) -> Base:
+    def base(self, name: str, dtype: torch.dtype = torch.bfloat16, device: str | None = None) -> Base:
         """The base on the device, or another one."""
-        return load_base(
-            str(self.base_folder(name)), dtype=dtype, device=device or self.device, batch_invariant=batch_invariant
-        )
+        return load_base(str(self.base_folder(name)), dtype=dtype, device=device or self.device)
 
 
 def texts(base: Base, lengths: Iterable[int]) -> list[Tokens]:

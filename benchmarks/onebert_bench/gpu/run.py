@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from onebert_bench.report import Json, Section, goals_page, markdown_table
+from onebert_bench.report import Json, Section, markdown_table
 
 
 @dataclass
@@ -40,7 +40,6 @@ class Run:
             f"# {at['device']}, {at['cores']} cores of {at['processor']}",
             f"Measured on {at['date']} with `make bench-gpu`: {versions}. {at['weights']} Compare within a table only.",
             f"Tests on the device: {self.tests or 'not run'}.",
-            *goals_page([goal for section in self.sections.values() for goal in section.goals]),
             *(section.page() for section in self.sections.values()),
         ]
         if self.failed:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from onebert_bench.numbers import Spread, ratio
-from onebert_bench.report import Cell, Goal, Section
+from onebert_bench.report import Cell, Section
 from onebert_bench.suite.measure import Measurer, Outcome, Settings
 from onebert_bench.suite.peers import ENTRIES
 from onebert_bench.suite.scenes import MIXED, OTHERS, Case, Scene
@@ -29,8 +29,8 @@ def _measure(settings: Settings, workload: Workload, base: str) -> Sequence[Outc
 
 
 def copies_section(found: Mapping[str, Sequence[Outcome]]) -> Section:
-    """A line for each process; goals for OneBERT's part of the others' memory and time."""
-    goals, rows = [], list[list[Cell]]()
+    """A line for each process, with OneBERT's part of the others' memory and time."""
+    rows: list[list[Cell]] = []
     for base, outcomes in found.items():
         ours = outcomes[0]
         for outcome in outcomes:
@@ -42,13 +42,10 @@ def copies_section(found: Mapping[str, Sequence[Outcome]]) -> Section:
             resident, unmapped = outcome.resident_bytes, outcome.anonymous_bytes
             memory = (f"{resident / 1e6:.0f}", part, f"{unmapped / 1e6:.0f}", ours.anonymous_bytes / unmapped)
             rows.append([base, title, Spread.of(outcome.ms), time, *memory])
-            if outcome is not ours:
-                goals.append(Goal(f"five tasks: memory of {title}", "float32", base, part, 0.25))
-                goals.append(Goal(f"five tasks: time of {title}", "float32", base, time, 1))
     header = ("base", "process", "ms", "ours, relative", "resident, MB", "ours", "without mapped files, MB", "ours")
     about = (
         f"{MIXED} texts (sst2), spread over {TASKS} BitFit tasks, float32; the texts of a copy are one padded batch. "
         "Mapped weights are resident, too, once for each copy."
     )
     numbers = {base: [outcome.as_json() for outcome in outcomes] for base, outcomes in found.items()}
-    return Section("Five tasks, or five copies", about, header, rows, goals, numbers)
+    return Section("Five tasks, or five copies", about, header, rows, numbers)

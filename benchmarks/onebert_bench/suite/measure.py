@@ -71,13 +71,11 @@ class Settings:
     """The settings of a whole run.
 
     Attributes:
-        device: `cpu`, `cuda` or `cuda:N`.
         threads: threads of every process.
         repetitions: measurements behind each median.
         cache: folder for environments, and for files that peers read.
     """
 
-    device: str
     threads: int
     repetitions: int
     cache: Path
@@ -125,14 +123,13 @@ class Measurer:
     def _job(self, case: Case, workload: Workload, tokens: Sequence[Tokens]) -> Json:
         """The arguments of `Job` in benchmarks/peers/worker.py."""
         chosen = tokens[: case.tasks] if case.fan_out else tokens
-        own = {name: getattr(case, name) for name in ("dtype", "resident", "shared", "rotate", "invariant")}
+        own = {name: getattr(case, name) for name in ("dtype", "resident", "shared", "rotate")}
         return own | {
             "base": str(workload.folder),
             "tasks": [str(file) for file in workload.files(case.method, case.tasks)],
             "task_of": [i % case.tasks for i in range(len(chosen))],
             "ids": [text.input_ids for text in chosen],
             "type_ids": [text.type_ids for text in chosen],
-            "device": self._settings.device,
             "threads": self._settings.threads,
             "work": str(self._settings.cache / "work"),
         }
@@ -148,7 +145,7 @@ class Measurer:
                 if ENTRIES[case.entry].answers and not case.rotate:
                     key = (case.method, case.tasks, case.fan_out)
                     if key not in references:
-                        plain = {**job, "dtype": "float32", "device": "cpu", "resident": 0, "shared": False}
+                        plain = {**job, "dtype": "float32", "resident": 0, "shared": False}
                         found = self._ask("reference", do="prepare", name="reference", job=plain)
                         references[key] = np.array(found["logits"])
                     outcome.error = difference(answer["logits"], references[key], job["task_of"], case.checked)

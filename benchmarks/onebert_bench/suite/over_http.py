@@ -64,7 +64,7 @@ def measure_peers(settings: Settings, workload: Workload) -> list[HttpOutcome]:
     """Measures every peer beside OneBERT; a peer that does not start has an outcome, too."""
     texts = [str(text) for text in workload.texts("sst2", TEXTS)]
     files = (file.read_bytes() for file in workload.files("BitFit", TASKS))
-    own = Serving(str(workload.folder), DTYPE, settings.device, settings.threads)
+    own = Serving(str(workload.folder), DTYPE, threads=settings.threads)
     outcomes = []
     with loaded(files, None, **vars(own)) as server:
         for name in PEER_SERVERS:
@@ -82,7 +82,7 @@ def _measure_peer(
     peer = PEER_SERVERS[name]
     python = python_of(peer.environment, settings.cache / "environments")
     models = merged_models(settings, workload)
-    launch = Launch(python, models, free_port(), settings.threads, DTYPE, settings.device, TASKS)
+    launch = Launch(python, models, free_port(), settings.threads, DTYPE, TASKS)
     with running(peer, launch, settings.cache / "logs" / f"http-{name}.txt") as (url, pid):
         sides = {"ours": (own, OURS), "theirs": (url, peer)}
 

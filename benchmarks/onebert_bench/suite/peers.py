@@ -24,7 +24,6 @@ class Entry:
         script: file in `PEERS`, which is told the entry's name.
         environment: name in `ENVIRONMENTS`.
         dtypes: the dtypes that it can compute in.
-        cuda: whether it can run on a GPU, too.
         answers: whether it returns a task's logits, which are then checked.
     """
 
@@ -32,7 +31,6 @@ class Entry:
     script: str
     environment: str
     dtypes: tuple[str, ...] = ("float32", "bfloat16")
-    cuda: bool = True
     answers: bool = True
 
 
@@ -44,14 +42,12 @@ ENTRIES: Mapping[str, Entry] = {
     "transformers_sorted": Entry("transformers, sorted by length", "hugging_face.py", "torch"),
     "transformers_compiled": Entry("transformers, torch.compile", "hugging_face.py", "torch"),
     "transformers_swapped": Entry("transformers, a model a task", "hugging_face.py", "torch"),
-    "onnx_runtime": Entry("ONNX Runtime", "onnx_runtime.py", "onnx", ("float32", "int8"), cuda=False),
-    "onnx_swapped": Entry("ONNX Runtime, a session a task", "onnx_runtime.py", "onnx", ("float32", "int8"), cuda=False),
-    "open_vino": Entry("OpenVINO", "open_vino.py", "openvino", cuda=False),
-    "sentence_head": Entry("sentence-transformers and a head", "sentence_head.py", "torch"),
+    "onnx_runtime": Entry("ONNX Runtime", "onnx_runtime.py", "onnx", ("float32", "int8")),
+    "onnx_swapped": Entry("ONNX Runtime, a session a task", "onnx_runtime.py", "onnx", ("float32", "int8")),
+    "open_vino": Entry("OpenVINO", "open_vino.py", "openvino"),
     "peft_mixed": Entry("peft, adapter_names", "peft_adapters.py", "torch"),
     "peft_swapped": Entry("peft, set_adapter", "peft_adapters.py", "torch"),
-    "adapters_split": Entry("adapters, BatchSplit", "adapters_split.py", "adapters"),
-    "reference": Entry("each text alone in the merged model", "hugging_face.py", "torch", ("float32",), cuda=False),
+    "reference": Entry("each text alone in the merged model", "hugging_face.py", "torch", ("float32",)),
 }
 
 # The bounds of pyproject.toml: without an upper bound pip would take versions that were never tried.
@@ -61,12 +57,10 @@ _TRANSFORMERS = "transformers>=5,<6"
 # Name -> packages that pip installs; none for `ours`, which runs the bench. Peers whose versions agree share one.
 ENVIRONMENTS: Mapping[str, tuple[str, ...]] = {
     "ours": (),
-    "torch": (_TORCH, _TRANSFORMERS, "peft>=0.18", "sentence-transformers>=5", "fastapi", "uvicorn[standard]"),
+    "torch": (_TORCH, _TRANSFORMERS, "peft>=0.18", "fastapi", "uvicorn[standard]"),
     "onnx": (_TORCH, _TRANSFORMERS, "onnx", "onnxscript", "onnxruntime"),
     "openvino": (_TORCH, _TRANSFORMERS, "openvino"),
-    "adapters": (_TORCH, "adapters"),
     "infinity": (_TORCH, "infinity-emb[torch,server]"),
-    "ray": (_TORCH, _TRANSFORMERS, "ray[serve]"),
     "static": (
         *(_TORCH, _TRANSFORMERS, "model2vec[distill]>=0.10", "fasttext-numpy2>=0.10", "scikit-learn"),
         *("fastapi", "uvicorn[standard]"),

@@ -1,4 +1,4 @@
-"""The results of a run: a JSON file with every repetition, and a page with the missed goals and tables of ratios."""
+"""The results of a run: a JSON file with every repetition, and a page with tables of ratios."""
 
 import json
 from collections.abc import Sequence
@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from onebert_bench.numbers import Spread, ratio
-from onebert_bench.report import Goal, Json, Section, goals_page, markdown_table
-from onebert_bench.suite.comparisons import baseline, goals
+from onebert_bench.report import Json, Section, markdown_table
 from onebert_bench.suite.measure import Outcome
 from onebert_bench.suite.over_http import HttpOutcome
 from onebert_bench.suite.peers import ENTRIES
-from onebert_bench.suite.scenes import FAN_OUT, Case, Scene
+from onebert_bench.suite.scenes import FAN_OUT, Case, Scene, baseline
 from onebert_bench.suite.servers import PEER_SERVERS
 
 _HTTP_HEADER = ("beside", "tasks", "clients", "its requests/s", "ours", "ours, times its", "its memory")
@@ -53,17 +52,12 @@ class Results:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{self.machine['name']}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
-    @property
-    def goals(self) -> list[Goal]:
-        """Of every scene and part."""
-        return [*goals(self.scenes), *(goal for part in self.parts.values() for goal in part.goals)]
-
     def write_page(self, folder: Path) -> Path:
         """Writes `<machine>.md`; scenes with the same cases share a table."""
         tables: dict[tuple[Case, ...], list[tuple[Scene, list[Outcome]]]] = {}
         for scene, outcomes in self.scenes:
             tables.setdefault(scene.cases, []).append((scene, outcomes))
-        parts = [self._about(), *goals_page(self.goals), *(self._table(columns) for columns in tables.values())]
+        parts = [self._about(), *(self._table(columns) for columns in tables.values())]
         if self.http:
             parts.append(f"## HTTP\n\n{markdown_table(_HTTP_HEADER, [_http_line(outcome) for outcome in self.http])}")
         parts += [part.page() for part in self.parts.values()]
@@ -87,7 +81,7 @@ class Results:
         texts = "texts of the real data" if self.real_texts else "made-up texts with the lengths of the real data"
         left_out = "".join(f" {dtype} is left out: this processor does not multiply it." for dtype in at["left_out"])
         return (
-            f"# {at['processor']}, {at['instructions']}, {at['cores']} cores, {at['device']}\n\n"
+            f"# {at['processor']}, {at['instructions']}, {at['cores']} cores\n\n"
             f"Measured on {at['date']} with `make bench`: {at['threads']} threads, {at['repetitions']} repetitions, "
             f"{texts}. "
             "[README.md](README.md) says how. Cells with ms are times; others are the time of OneBERT with one BitFit "

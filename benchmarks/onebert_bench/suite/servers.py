@@ -7,7 +7,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +30,6 @@ class Launch(NamedTuple):
     port: int
     threads: int
     dtype: str
-    device: str
     tasks: int
 
 
@@ -44,7 +43,6 @@ class Peer:
         command: makes the command that starts it.
         request: makes a request of a task and a text.
         read: reads the labels' scores from an answer.
-        settings: environment variables of its process.
     """
 
     title: str
@@ -52,7 +50,6 @@ class Peer:
     command: Callable[[Launch], Sequence[object]]
     request: Callable[[str, str], Request]
     read: Callable[[Any], Scores]
-    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 def _script(name: str) -> Callable[[Launch], Sequence[object]]:
@@ -66,7 +63,7 @@ def _infinity(at: Launch) -> Sequence[object]:
     each = [f"task-{task}" for task in range(at.tasks)]
     named = [part for name in each for part in ("--model-id", at.models / name, "--served-model-name", name)]
     # No warm-up of its own, which takes seconds for each model; the load has one.
-    compute = ("--engine", "torch", "--device", at.device, "--dtype", at.dtype, "--batch-size", 64, "--no-model-warmup")
+    compute = ("--engine", "torch", "--device", "cpu", "--dtype", at.dtype, "--batch-size", 64, "--no-model-warmup")
     listen = ("--host", "127.0.0.1", "--port", at.port, "--log-level", "warning")
     return (at.python.with_name("infinity_emb"), "v2", *named, *compute, *listen)
 
@@ -89,15 +86,6 @@ PEER_SERVERS: Mapping[str, Peer] = {
         _infinity,
         lambda task, text: Request("/classify", json.dumps({"model": task, "input": [text]})),
         lambda answer: _pairs(answer["data"][0]),
-    ),
-    "ray": Peer(
-        "Ray Serve, multiplexed",
-        "ray",
-        _script("http_ray.py"),
-        lambda task, text: Request("/", json.dumps({"inputs": text}), {"serve_multiplexed_model_id": task}),
-        _pairs,
-        # The setting that Ray Serve's page on performance advises; no usage reports.
-        {"RAY_SERVE_THROUGHPUT_OPTIMIZED": "1", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"},
     ),
 }
 
@@ -125,7 +113,7 @@ def running(peer: Peer, launch: Launch, log: Path) -> Iterator[tuple[str, int]]:
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
-            env=environment(launch.threads) | dict(peer.settings),
+            env=environment(launch.threads),
             process_group=0,
         )
     url = f"http://127.0.0.1:{launch.port}"

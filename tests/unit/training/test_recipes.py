@@ -68,7 +68,7 @@ def test_a_paper_has_one_rate_for_head_and_rest_and_measures_steps(path, base, d
     assert all(head == rest > 0 for head, rest in map(run.learning_rates_at, range(run.steps)))
 
 
-@pytest.mark.parametrize("name", ["study", "study-thin", "demo"])
+@pytest.mark.parametrize("name", ["study", "demo"])
 def test_recipes_of_no_paper_take_the_defaults(name):
     assert {run.settings.head_learning_rate for run in expand(name)} == {None}
 
