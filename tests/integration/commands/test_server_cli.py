@@ -8,7 +8,6 @@ from onebert_store.command.cli import plugged
 from onebert_store.plugins import COMMANDS, installed
 from servers import Task, assert_answers, run_onebert
 
-LATE = "my order is late"
 TEXTS = ["my order is late", "the parcel was broken", "what a good day"]
 
 
