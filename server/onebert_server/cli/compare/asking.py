@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from onebert_server.client import TaskResult
-from onebert_server.client.many import classify_many, error_of
+from onebert_server.client.many import classify_many
 from onebert_store.command import console
 
 if TYPE_CHECKING:
@@ -16,10 +16,3 @@ def ask(url: str, api_key: str | None, items: "Sequence[Item]") -> list[TaskResu
     with console.progress() as bar:
         task = bar.add_task("answering", total=len(items))
         return classify_many(url, api_key, items, on_answered=lambda count: bar.advance(task, count))
-
-
-def require_answer(result: TaskResult) -> TaskResult:
-    """The result; raises its error if it has one."""
-    if result.error is not None:
-        raise error_of(result.error)
-    return result

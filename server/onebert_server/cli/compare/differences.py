@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
-from onebert_server.cli.compare.asking import require_answer
 from onebert_server.cli.compare.labeled import LabeledRow
 from onebert_server.client import TaskResult
-from onebert_store.errors import OneBertError
+from onebert_server.client.many import error_of
 from onebert_store.file.changes import changes, difference
 from onebert_store.file.delta import Delta
 from onebert_store.tables.slices import group
@@ -113,11 +112,11 @@ def answered(rows: Sequence[LabeledRow], results: Sequence[TaskResult], task_typ
 
 def _said(row: LabeledRow, result: TaskResult, task_type: str) -> str:
     """The answer to a row as `_answer_of` has it; raises the result's error with the row's place."""
-    try:
-        return _answer_of(require_answer(result), task_type)
-    except OneBertError as error:
+    if result.error is not None:
+        error = error_of(result.error)
         error.detail = f"{row.where}: {error.detail}"
-        raise
+        raise error
+    return _answer_of(result, task_type)
 
 
 def compared(rows: Sequence[Answered]) -> dict[str, Any]:
