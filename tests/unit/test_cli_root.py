@@ -272,14 +272,14 @@ def test_inspect_shortens_many_labels(onebert, tmp_path):
 
 
 def test_an_option_of_several_components_says_the_same_everywhere():
-    """Of what is trained, scored, served and classified: one sentence for the base, the columns and the encoding."""
+    """Commands that train, score, serve and measure have one sentence for the base, the columns and the encoding."""
     said = {}
     for name, one in installed(COMMANDS).items():
         for option in plugged(one).params:
             if option.name in ("base", "text", "text_pair", "encoding"):
                 said.setdefault(option.name, {})[name] = getattr(option, "help", None)
     assert {"train", "evaluate", "score", "serve", "bench"} <= said["base"].keys()
-    assert {"train", "evaluate", "score", "classify"} <= said["text"].keys() & said["encoding"].keys()
+    assert {"train", "evaluate", "score"} <= said["text"].keys() & said["encoding"].keys()
     assert {name: len(set(sentences.values())) for name, sentences in said.items()} == dict.fromkeys(said, 1)
 
 

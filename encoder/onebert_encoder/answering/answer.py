@@ -38,14 +38,14 @@ def aligned(alignment: Alignment | None) -> Alignment:
 def predict(found: Scored, outputs: Outputs) -> Prediction:
     """Builds the prediction for one text from its scores, each [labels]."""
     ranks = outputs.task_type != "regression"
-    selected = None
+    labels = None
     if found.selected is not None:
         order = np.argsort(-found.scores, kind="stable") if ranks else np.arange(len(found.scores))
-        selected = [outputs.labels[i] for i in order[found.selected[order]].tolist()]
+        labels = [outputs.labels[i] for i in order[found.selected[order]].tolist()]
     abstained = None if found.abstained is None else bool(found.abstained)
     energy = None if found.energy is None else float(found.energy)
     best = int(found.scores.argmax()) if ranks else 0
-    return Prediction(outputs.labels, found.scores, best, selected, abstained, ranks, energy)
+    return Prediction(outputs.labels, found.scores, best, labels, abstained, ranks, energy)
 
 
 def _whole(logits: Array, outputs: Outputs, text: Text, alignment: Alignment | None, asked: Asked) -> Prediction:

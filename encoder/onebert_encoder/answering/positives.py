@@ -16,8 +16,8 @@ def positives_of(outputs: Outputs) -> list[str]:
 def flagged(prediction: Prediction, outputs: Outputs) -> list[str]:
     """The positive labels over their thresholds; raises InvalidInput for a task without positives or thresholds."""
     positives = positives_of(outputs)
-    if prediction.selected is not None:
-        selected = set(prediction.selected)
+    if prediction.labels is not None:
+        selected = set(prediction.labels)
         return [label for label in positives if label in selected]
     if outputs.task_type == "regression":
         raise InvalidInput("the task does not say over which value it is positive")

@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
 from onebert_encoder.answering.scores import Array
-from onebert_store.file.manifest import TaskType
 
 # Python sorts up to this many labels faster than NumPy starts; most tasks have fewer.
 FEW = 32
@@ -19,7 +18,7 @@ class Prediction:
 
     Attributes:
         scores: [labels] float64: probabilities, or a regression's values.
-        selected: labels over their thresholds, best first; None if the task has no thresholds.
+        labels: those over their thresholds, best first; None if the task has no thresholds.
         abstained: None if the task has no abstain rule.
         ranks: False for a regression, whose outputs keep their order.
         energy: high for texts unlike the training data; None unless requested.
@@ -28,7 +27,7 @@ class Prediction:
     names: Sequence[str]
     scores: Array
     best: int
-    selected: list[str] | None = None
+    labels: list[str] | None = None
     abstained: bool | None = None
     ranks: bool = True
     energy: float | None = None
@@ -101,22 +100,35 @@ def fields_of(found: Answer, top_k: int | None) -> dict[str, Any]:
         "label": found.label,
         "score": found.score,
         "scores": found.top(top_k),
-        "labels": found.selected,
+        "labels": found.labels,
         "abstained": found.abstained,
         "energy": found.energy,
     }
 
 
-ShortAnswer = str | tuple[str, ...] | float | None
+ShortAnswer: TypeAlias = str | tuple[str, ...] | float | None
 """A label; the labels of a multi_label task, sorted; the number of a regression; None if the task abstains."""
 
 
-def answer_of(
-    task_type: TaskType, label: str | None, labels: Sequence[str] | None, score: float | None, abstained: bool | None
-) -> ShortAnswer:
-    """Returns the answer in the fields of a result."""
-    if abstained:
+def answer_of(task_type: str, answer: Any) -> ShortAnswer:
+    """The part of an answer on a whole text in which two answers agree or differ.
+
+    `answer` is a Prediction, or a result of a reply, whose fields have the same names.
+    """
+    if answer.abstained:
         return None
     if task_type == "regression":
-        return score
-    return tuple(sorted(labels or ())) if task_type == "multi_label" else label
+        return cast(float, answer.score)
+    return tuple(sorted(answer.labels or ())) if task_type == "multi_label" else cast(str, answer.label)
+
+
+def slices_of(task_type: str, answer: Any) -> tuple[tuple[int | str, ...], ...] | None:
+    """The same of a token task (start, end, label; entities, if its labels are BIO), sorted, or of a span task.
+
+    `answer` is a Labeling or an Extraction, or a result of a reply. A span task's answer is (start, end) alone; None if
+    it abstains.
+    """
+    if task_type == "token":
+        spans = answer.words if answer.entities is None else answer.entities
+        return tuple(sorted((span.start, span.end, span.label) for span in spans))
+    return None if answer.abstained else tuple((span.start, span.end) for span in answer.answers[:1])

@@ -83,8 +83,8 @@ def _result(one: Answered, text: Text, options: Options) -> dict[str, Any]:
         shown = {"label": found.label, "probabilities": found.scores.tolist()}
     elif isinstance(found, Prediction):
         shown = {"scores": found.scores.tolist()}
-        if found.selected is not None:
-            shown["selected"] = found.selected
+        if found.labels is not None:
+            shown["selected"] = found.labels
     return {**shown, "input": _usage(reading)}
 
 

@@ -17,7 +17,7 @@ def seen(facts: Facts, answer: Answer | None, asked: Asked = PLAIN) -> Seen:
     match answer:
         case Prediction(ranks=True):
             score = answer.score
-            labels = [ABSTAINED] if answer.abstained else [answer.label] if answer.selected is None else answer.selected
+            labels = [ABSTAINED] if answer.abstained else [answer.label] if answer.labels is None else answer.labels
         case Labeling(entities=list(entities)):
             labels = [entity.label for entity in entities]
         case Extraction(answers=spans):

@@ -8,7 +8,8 @@ from typing import Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, overload
 from msgspec.structs import asdict
 
 from onebert_server.client.exchange import Asking, json_bytes, quoted
-from onebert_server.contract.answers import ClassifyItemsResponse, ClassifyResponse, TaskResult
+from onebert_server.contract.answers import ClassifyItemsResponse, ClassifyResponse, Result, TaskResult
+from onebert_server.contract.declared import as_dict
 from onebert_server.limits import BODY_BYTES, MAX_EXPLAINED, MAX_ITEMS
 from onebert_store.errors import InvalidInput, OneBertError, TooLarge
 
@@ -157,6 +158,19 @@ def cut(items: Sequence[Item], most: int = MAX_ITEMS) -> list[list[Item]]:
         parts[-1].append(item)
         room -= size
     return parts
+
+
+def fields_of_result(result: Result, one: Input) -> dict[str, Any]:
+    """The fields of a result; words, entities and explained words have their `text`.
+
+    Offsets count code points, which some programs do not.
+    """
+    fields, texts = as_dict(result), item_of(one)
+    last = [*texts][-1]
+    explained = fields.get("explanation", {}).get("words", ())
+    for span in (*fields.get("words", ()), *fields.get("entities", ()), *explained):
+        span["text"] = texts[span.get("field", last)][span["start"] : span["end"]]
+    return fields
 
 
 def item_of(one: Input) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from onebert_encoder.answering.results import Answer, Extraction, Labeling, answer_of
+from onebert_encoder.answering.results import Answer, Prediction, answer_of, slices_of
 from onebert_encoder.text.tokens import Text as Input
 from onebert_server.texts import Text
 from onebert_server.versions.facts import Facts
@@ -90,15 +90,10 @@ class Given(Strict):
 
 def label_of(facts: Facts, answer: Answer) -> Label:
     """Returns a version's answer in the same form as the right label."""
-    match answer:
-        case Labeling():
-            found = answer.words if answer.entities is None else answer.entities
-            return sorted([one.start, one.end, one.label] for one in found)
-        case Extraction():
-            return [] if answer.abstained else [[one.start, one.end] for one in answer.answers[:1]]
-    fields = answer.label, answer.selected, answer.score, answer.abstained
-    one = answer_of(facts.task_type, *fields)
-    return list(one) if isinstance(one, tuple) else one
+    if not isinstance(answer, Prediction):
+        return [[*span] for span in slices_of(facts.task_type, answer) or ()]
+    short = answer_of(facts.task_type, answer)
+    return list(short) if isinstance(short, tuple) else short
 
 
 _FIELDS = {

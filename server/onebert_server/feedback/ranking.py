@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from onebert_encoder.answering.results import Prediction
+from onebert_encoder.answering.results import Prediction, ShortAnswer, answer_of
 from onebert_encoder.answering.scores import thresholds_of
 from onebert_server.contract.review import Order
 from onebert_server.versions.facts import Facts
@@ -19,11 +19,9 @@ class Scored(NamedTuple):
     found: Prediction
 
     @property
-    def answer(self) -> str | tuple[str, ...] | None:
-        """The part that versions agree or disagree in; None if the version abstains."""
-        if self.found.abstained:
-            return None
-        return self.found.label if self.facts.task_type == "single_label" else tuple(sorted(self.found.selected or ()))
+    def answer(self) -> ShortAnswer:
+        """The part that versions agree or disagree in."""
+        return answer_of(self.facts.task_type, self.found)
 
 
 def ranked(by: Order, texts: Sequence[Sequence[Scored]]) -> list[int]:

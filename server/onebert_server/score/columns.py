@@ -15,7 +15,8 @@ from onebert_encoder.answering.scores import Array, score, thresholds_of
 from onebert_encoder.answering.stretches import is_bio
 from onebert_encoder.answering.windows import WindowLogits, answer_windows, window_of
 from onebert_encoder.text.tokens import Alignment, Cut, Text
-from onebert_server.client import TaskResult, as_dict
+from onebert_server.client import TaskResult
+from onebert_server.client.questions import fields_of_result
 from onebert_server.score.tasks import ScoredTask
 from onebert_store.file.decision import Reduction
 from onebert_store.file.manifest import Manifest
@@ -84,20 +85,14 @@ def columns_of_results(
     task: ScoredTask, texts: Sequence[Text], results: Sequence[TaskResult], all_scores: bool
 ) -> dict[str, pyarrow.Array]:
     """The columns of a task, by text, of a server's results; null in every column for a result with an error."""
-    rows = [None if result.error else _fields(result, text) for text, result in zip(texts, results, strict=True)]
+    rows = [
+        None if result.error else fields_of_result(result, text) for text, result in zip(texts, results, strict=True)
+    ]
     types = {**_TYPES, "scores": pyarrow.struct([(label, pyarrow.float32()) for label in task.manifest.labels])}
     return {
         f"{task.name}_{name}": pyarrow.array([row and row.get(name) for row in rows], types[name])
         for name in _names(task.manifest, all_scores)
     }
-
-
-def _fields(result: TaskResult, text: Text) -> dict[str, Any]:
-    fields = as_dict(result)
-    for name in ("words", "entities"):
-        for span in fields.get(name, ()):
-            span["text"] = cast(str, text)[span["start"] : span["end"]]
-    return fields
 
 
 def columns(task: ScoredTask, read: Read, all_scores: bool) -> dict[str, pyarrow.Array]:

@@ -88,7 +88,7 @@ class FileOutput:
         with closing(parts), written_whole(self._path) as file:
             make, writer = WRITERS[self._path.suffix.lower()], None
             for window, table in (answered for _, windows in parts for answered in windows):
-                # The first window's types are those of a Parquet file.
+                # A Parquet file has the types of the first window.
                 writer = writer or make(file, self._columns, {column.name: column.type for column in table.schema})
                 for row in rows_of(iter(table.to_batches())):
                     if row is None:

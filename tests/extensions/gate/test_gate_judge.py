@@ -10,7 +10,6 @@ from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, f1_score
 from sklearn.preprocessing import MultiLabelBinarizer
 
-from onebert_encoder.answering.results import answer_of
 from onebert_server.extensions.gate.judge import Rows, measure, missed, verdict, wrong_rows
 from onebert_server.extensions.gate.rules import Gate, PinnedRow, digest_of_rows, pin, read_toml
 from onebert_store.errors import InvalidInput
@@ -117,14 +116,6 @@ def test_must_is_about_whole_answers():
     found = missed(rules, ["good", ("big", "late"), None])
     assert [(one.row, one.right, one.candidate) for one in found] == [(3, "bad", None)]
     assert verdict(gate(must=must, min=None), None, 1)[0].passed is False
-
-
-def test_answers_are_read_by_task_type():
-    assert answer_of("single_label", "good", ["bad", "good"], 0.5, False) == "good"
-    assert answer_of("single_label", "good", None, 0.5, True) is None
-    assert answer_of("multi_label", "good", ["odd", "bad"], 0.5, None) == ("bad", "odd")
-    assert answer_of("multi_label", "good", [], 0.5, None) == ()
-    assert answer_of("regression", "value", None, 0.5, None) == 0.5
 
 
 TOML = b"""

@@ -13,7 +13,17 @@ from bases import loaded as base
 from bases import manifest_for
 from onebert_encoder.answering.answer import TASK_TYPES, answer
 from onebert_encoder.answering.asked import Asked
-from onebert_encoder.answering.results import FEW, Extraction, Labeling, Prediction, fields_of
+from onebert_encoder.answering.results import (
+    FEW,
+    Extraction,
+    FoundSpan,
+    Labeled,
+    Labeling,
+    Prediction,
+    answer_of,
+    fields_of,
+    slices_of,
+)
 from onebert_encoder.answering.stretches import is_bio
 from onebert_encoder.text.tokens import Alignment, Text
 from onebert_store.file.manifest import Manifest, TaskType, parse_manifest
@@ -51,7 +61,7 @@ def test_single_label_scores_are_the_softmax_highest_first() -> None:
     assert (got.label, list(got.top())) == ("label 2", ["label 2", "label 3", "label 0", "label 1"])
     assert got.top() == pytest.approx({f"label {i}": value for i, value in enumerate(wanted)})
     assert got.score == got.top()["label 2"]
-    assert got.selected is None
+    assert got.labels is None
     assert got.abstained is None
 
 
@@ -202,3 +212,24 @@ def test_what_each_task_type_takes() -> None:
 def test_a_per_token_task_needs_its_alignment() -> None:
     with pytest.raises(ValueError, match="alignment"):
         answer(np.zeros((3, 2), np.float32), per_token("token", ["A", "B"]), "text")
+
+
+def test_the_short_answer_is_read_by_task_type():
+    def prediction(labels=None, abstained=None):
+        return Prediction(["good", "bad"], np.array([0.7, 0.3]), 0, labels, abstained)
+
+    assert answer_of("single_label", prediction(["bad", "good"], False)) == "good"
+    assert answer_of("single_label", prediction(abstained=True)) is None
+    assert answer_of("multi_label", prediction(["odd", "bad"])) == ("bad", "odd")
+    assert answer_of("multi_label", prediction([])) == ()
+    assert answer_of("regression", prediction()) == 0.7
+
+
+def test_slices_are_entities_or_words_and_the_first_answer():
+    word, entity = Labeled(4, 9, "B-x", 0.9), Labeled(0, 3, "x", 0.8)
+    assert slices_of("token", Labeling([word], [word, entity])) == ((0, 3, "x"), (4, 9, "B-x"))
+    assert slices_of("token", Labeling([word], None)) == ((4, 9, "B-x"),)
+    spans = [FoundSpan(4, 9, "under", 0.9), FoundSpan(0, 3, "way", 0.1)]
+    assert slices_of("span", Extraction(spans)) == ((4, 9),)
+    assert slices_of("span", Extraction([])) == ()
+    assert slices_of("span", Extraction(spans, abstained=True)) is None

@@ -55,25 +55,25 @@ def test_scores_are_of_the_activation_that_is_asked_for_else_the_tasks(task_type
 
 def test_thresholds_select_beside_the_scores_and_not_instead() -> None:
     got = predicted(task("single_label", thresholds={"a": 0.9, "c": 0.2}))
-    assert (got.label, got.selected) == ("a", ["c"])  # b has no threshold, and is never selected
-    assert predicted(task("single_label")).selected is None
+    assert (got.label, got.labels) == ("a", ["c"])  # b has no threshold, and is never selected
+    assert predicted(task("single_label")).labels is None
     # A multi-label task has one half where nothing is said; without an activation that is the logit 0.
-    assert predicted(task("multi_label", thresholds={"a": 0.9})).selected == ["c"]
-    assert predicted(task("multi_label", activation="none")).selected == ["a", "c"]
-    assert predicted(task("multi_label"), logits=np.zeros(3, np.float32)).selected == []
-    assert predicted(task("regression", thresholds={"c": 0.1})).selected == ["c"]
+    assert predicted(task("multi_label", thresholds={"a": 0.9})).labels == ["c"]
+    assert predicted(task("multi_label", activation="none")).labels == ["a", "c"]
+    assert predicted(task("multi_label"), logits=np.zeros(3, np.float32)).labels == []
+    assert predicted(task("regression", thresholds={"c": 0.1})).labels == ["c"]
     assert fields_of(got, None)["labels"] == ["c"]
 
 
 def test_a_threshold_of_the_request_is_in_the_units_of_its_scores() -> None:
     strict = task("multi_label", thresholds={"a": 0.99, "b": 0.99, "c": 0.99})
-    assert predicted(strict).selected == []
-    assert predicted(strict, Asked(threshold=0.6)).selected == ["a"]
-    assert predicted(strict, Asked(threshold=-2.0, activation="none")).selected == ["a", "c", "b"]
+    assert predicted(strict).labels == []
+    assert predicted(strict, Asked(threshold=0.6)).labels == ["a"]
+    assert predicted(strict, Asked(threshold=-2.0, activation="none")).labels == ["a", "c", "b"]
     # Without one the task's own thresholds hold, whatever scores are shown.
     lenient = task("multi_label", thresholds={"a": 0.1, "b": 0.1, "c": 0.1})
-    assert predicted(lenient, Asked(activation="none")).selected == ["a", "c", "b"]
-    assert predicted(lenient, Asked(activation="softmax")).selected == ["a", "c", "b"]
+    assert predicted(lenient, Asked(activation="none")).labels == ["a", "c", "b"]
+    assert predicted(lenient, Asked(activation="softmax")).labels == ["a", "c", "b"]
 
 
 def test_a_task_abstains_below_a_probability_and_still_scores() -> None:
@@ -106,7 +106,7 @@ def test_an_answer_says_its_energy_where_it_is_asked_for(task_type, decision) ->
     assert asked.energy == pytest.approx(-t * logsumexp(LOGITS.astype(np.float64) / t), rel=1e-12)
     assert plain.energy is None
     np.testing.assert_array_equal(asked.scores, plain.scores)
-    assert asked.selected == plain.selected
+    assert asked.labels == plain.labels
     # Whatever else is asked for, it is the number that the rule to abstain is about.
     assert predicted(manifest, Asked(activation="none", threshold=0.0, energy=True)).energy == asked.energy
 
@@ -119,7 +119,7 @@ def test_many_texts_at_once_are_scored_as_each_alone() -> None:
         alone = predicted(manifest, logits=one)
         np.testing.assert_array_equal(found.scores[number], alone.scores)
         assert {name for name, over in zip(LABELS, found.selected[number], strict=True) if over} == set(
-            alone.selected or ()
+            alone.labels or ()
         )
         assert found.abstained[number] == alone.abstained
     assert 0 < found.abstained.sum() < 50

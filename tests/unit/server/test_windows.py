@@ -104,9 +104,9 @@ def test_what_a_task_does_not_have_is_refused_and_left_out_of_all(parts):
 def test_what_is_asked_reaches_the_answer(parts):
     [plain], [raw] = parts.answer(["good"], ["late"]), parts.answer(["good"], ["late"], asked=Asked(activation="none"))
     np.testing.assert_allclose(softmax(raw.reading.answer.scores), plain.reading.answer.scores, atol=1e-6)
-    assert plain.reading.answer.selected is None
+    assert plain.reading.answer.labels is None
     [over] = parts.answer(["good"], ["late"], asked=Asked(threshold=0.0))
-    assert sorted(over.reading.answer.selected) == ["no", "yes"]
+    assert sorted(over.reading.answer.labels) == ["no", "yes"]
 
 
 def test_windows_count_as_the_sequences_that_they_are(parts, monkeypatch):

@@ -76,7 +76,7 @@ def test_counts_are_those_of_answers_one_by_one(manifest, tables):
     answers = [answer(one, manifest) for one in logits]
     named = Counter()
     for one in answers:
-        named.update(["abstained"] if one.abstained else [one.label] if one.selected is None else one.selected)
+        named.update(["abstained"] if one.abstained else [one.label] if one.labels is None else one.labels)
     assert reference.labels == [named[label] for label in manifest.labels]
     assert reference.abstained == named["abstained"]
     assert (reference.right is not None) == tables

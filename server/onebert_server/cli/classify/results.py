@@ -7,7 +7,8 @@ from typing import Any
 from rich.table import Table
 
 from onebert_server.cli.classify.texts import Row
-from onebert_server.client import AnswerSpan, LabeledSpan, TaskResult, as_dict
+from onebert_server.client import AnswerSpan, LabeledSpan, TaskResult
+from onebert_server.client.questions import fields_of_result
 from onebert_store.command import console
 from onebert_store.file.strict_json import shown
 
@@ -20,17 +21,9 @@ GAP = 2
 
 
 def json_line(row: Row, result: TaskResult) -> str:
-    """An object with the line of standard input, text, version and answer.
-
-    Words have their text, because offsets count code points, which some readers do not.
-    """
-    fields, texts = as_dict(result), row.texts
-    last = [*texts][-1]
-    explained = fields.get("explanation", {}).get("words", ())
-    for word in (*fields.get("words", ()), *fields.get("entities", ()), *explained):
-        word["text"] = texts[word.get("field", last)][word["start"] : word["end"]]
+    """An object with the line of standard input, text, version and answer."""
     place = {"line": row.line} if row.line else {}
-    return json.dumps({**place, **texts, **fields}, ensure_ascii=False)
+    return json.dumps({**place, **row.texts, **fields_of_result(result, row.input)}, ensure_ascii=False)
 
 
 class ResultTable:

@@ -8,6 +8,7 @@ from typing import Any, BinaryIO
 import typer
 
 from onebert_server.client import Client, Input, TaskResult
+from onebert_server.client.questions import item_of
 from onebert_server.limits import MAX_ITEMS
 from onebert_store.errors import AnswerNotFinite, InvalidInput, OneBertError, TooLarge
 
@@ -28,8 +29,7 @@ class Row:
     @property
     def texts(self) -> dict[str, str]:
         """The texts of the input, by the name of their field."""
-        texts = (self.input,) if isinstance(self.input, str) else self.input
-        return dict(zip(("text", "text_pair"), texts, strict=False))
+        return item_of(self.input)
 
 
 def from_arguments(texts: list[str], pair: bool) -> Iterator[Row]:

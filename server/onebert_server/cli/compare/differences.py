@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
+from onebert_encoder.answering.results import answer_of, slices_of
 from onebert_server.cli.compare.labeled import LabeledRow
 from onebert_server.client import TaskResult
 from onebert_server.client.many import error_of
@@ -85,18 +86,21 @@ def by_symbol(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _answer_of(result: TaskResult, task_type: str) -> str:
+def _words_of(result: TaskResult, task_type: str) -> str:
     """An answer as a string for comparison, without the scores of labels."""
-    if result.abstained:
-        return "abstained"
-    if task_type == "regression":
-        return f"{result.score:.3f}"
-    if task_type == "multi_label" and result.labels is not None:
-        return "|".join(sorted(result.labels))
-    for found in (result.entities, result.words, result.answers):
-        if found is not None:
-            return "; ".join(f"{getattr(one, 'label', None) or 'answer'} {one.start}–{one.end}" for one in found)
-    return str(result.label)
+    if task_type in ("token", "span"):
+        slices = slices_of(task_type, result)
+        named = (f"{label[0] if label else 'answer'} {start}–{end}" for start, end, *label in slices or ())
+        return "abstained" if slices is None else "; ".join(named)
+    match answer_of(task_type, result):
+        case None:
+            return "abstained"
+        case float(number):
+            return f"{number:.3f}"
+        case tuple(labels):
+            return "|".join(labels)
+        case str(label):
+            return label
 
 
 def answered(rows: Sequence[LabeledRow], results: Sequence[TaskResult], task_types: Sequence[str]) -> list[Answered]:
@@ -111,12 +115,12 @@ def answered(rows: Sequence[LabeledRow], results: Sequence[TaskResult], task_typ
 
 
 def _said(row: LabeledRow, result: TaskResult, task_type: str) -> str:
-    """The answer to a row as `_answer_of` has it; raises the result's error with the row's place."""
+    """The answer to a row as `_words_of` has it; raises the result's error with the row's place."""
     if result.error is not None:
         error = error_of(result.error)
         error.detail = f"{row.where}: {error.detail}"
         raise error
-    return _answer_of(result, task_type)
+    return _words_of(result, task_type)
 
 
 def compared(rows: Sequence[Answered]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
+from onebert_encoder.answering.results import answer_of
 from onebert_server.client import Result, ReviewItem, ReviewQueue, as_dict
 from onebert_store.errors import InvalidData
 from onebert_store.file import strict_json
@@ -134,9 +135,8 @@ def _of_argilla(record: Any) -> Labeled:
 
 
 def _labels(queue: ReviewQueue, answer: Result) -> Sequence[str]:
-    if queue.task_type == "multi_label":
-        return answer.labels or []
-    return [] if answer.label is None or answer.abstained else [answer.label]
+    short: Any = answer_of(queue.task_type, answer)
+    return [short] if isinstance(short, str) else short or ()
 
 
 def _texts(item: ReviewItem) -> dict[str, str]:

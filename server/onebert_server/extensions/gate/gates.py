@@ -211,7 +211,7 @@ def _answer(_: int, one: Answered) -> ShortAnswer:
     found, facts = one.read().answer, one.facts
     if not isinstance(found, Prediction):
         raise InvalidInput(f"{facts.ref} is a {facts.task_type} task, which has no gate")
-    return answer_of(facts.task_type, found.label, found.selected, found.score, found.abstained)
+    return answer_of(facts.task_type, found)
 
 
 def _ref(version: Version) -> str:

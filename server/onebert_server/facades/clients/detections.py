@@ -55,8 +55,8 @@ def _of_parts(answered: Answered, threshold: float | None) -> list[Labeled]:
 def _over(prediction: Prediction, facts: Facts, threshold: float | None) -> list[int]:
     """The indexes of labels over their thresholds, in time linear in the number of labels."""
     names, positives = prediction.names, facts.decision.positives if facts.decision is not None else None
-    if threshold is None and prediction.selected is not None:
-        selected = set(prediction.selected)
+    if threshold is None and prediction.labels is not None:
+        selected = set(prediction.labels)
         over = [index for index, name in enumerate(names) if name in selected]
     elif threshold is None and facts.task_type == "regression":
         raise InvalidInput(f"{facts.ref} is a regression task, and does not say over which value it detects something")

@@ -124,11 +124,7 @@ def _same(theirs: Answer, ours: Answer) -> Array:
     """[1], or [words] of `theirs` for labelings: whether the answers are equal."""
     match theirs, ours:
         case Prediction(), Prediction():
-            same = (
-                theirs.best == ours.best
-                if theirs.selected is None
-                else set(theirs.selected) == set(ours.selected or ())
-            )
+            same = theirs.best == ours.best if theirs.labels is None else set(theirs.labels) == set(ours.labels or ())
             return np.array([same])
         case Labeling(), Labeling():
             labels = {(word.start, word.end): word.label for word in ours.words}
