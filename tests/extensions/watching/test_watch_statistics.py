@@ -5,7 +5,8 @@ from math import comb, log, sqrt
 
 import numpy as np
 import pytest
-from onebert_server.watching.alarms import (
+
+from onebert_server.extensions.watching.alarms import (
     MONTH,
     OTHER_CAUSE,
     OVER,
@@ -15,9 +16,8 @@ from onebert_server.watching.alarms import (
     judge,
     shift_of,
 )
-from onebert_server.watching.statistics import estimate_shift, labels_p, psi, psi_p
-from onebert_server.watching.windows import PARTS, WINDOW, Live
-
+from onebert_server.extensions.watching.statistics import estimate_shift, labels_p, psi, psi_p
+from onebert_server.extensions.watching.windows import PARTS, WINDOW, Live
 from onebert_store.file.reference import Reference, Right, bin_edges, count_bins
 
 # Distances, in standard deviations, between the scores of two labels: right answers are 0.73 and 0.87 of all after the
