@@ -123,8 +123,7 @@ def _promises() -> str:
         for promise, sentence in section["promises"].items():
             tests, command = _tests_of_promises().get(promise, {}), section.get("measured", {}).get(promise)
             runs = sorted(set().union(*tests.values())) + ["measured"] * bool(command)
-            names = ", ".join(f"`{name}`" for name in (*tests, command) if name)
-            lines += [f"- {sentence} [{', '.join(runs)}]", f"  {names}"]
+            lines += [f"- `{promise}`: {sentence} [{', '.join(runs)}]", *([f"  `{command}`"] if command else [])]
         parts.append("\n".join(lines))
     return _page("Promises", PROMISES, *parts)
 
@@ -250,8 +249,9 @@ From BitFit (Ben Zaken et al. 2022), LoRA (Hu et al. 2022), LoRA-XS (Bałazy et 
 55](../decisions.md#55-the-default-trains-whole-matrices-and-keeps-their-leading-singular-parts).
 """
 PROMISES = """
-The promises of a OneBERT server, each with the tests that hold it, or the command that measured it. Brackets say when
-the tests run: before every landing, or in a group of `make test-nightly`. Nothing else is promised.
+The promises of a OneBERT server, each with the name by which its tests are marked (`git grep 'promise("NAME")'`), or
+with the command that measured it. Brackets say when the tests run: before every landing, or in a group of `make
+test-nightly`. Nothing else is promised.
 [Overload](../../benchmarks/results/overload.md) has the figures of ten times the server's capacity.
 """
 PAGES: Mapping[str, Callable[[], str]] = {
