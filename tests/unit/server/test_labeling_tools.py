@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from onebert_server.cli.kept.tools import TOOLS, Labeled, read_labeled
+from onebert_server.cli.review.tools import TOOLS, Labeled, read_labeled
 from onebert_server.client import ReviewItem, ReviewQueue, VersionAnswer
 from onebert_store.errors import InvalidData
 

@@ -86,38 +86,38 @@ class _Record(BaseModel):
     status: str | None = None
 
 
-def _label_studio_task(queue: ReviewQueue, item: ReviewItem) -> dict[str, Any]:
-    answered = ((one, _labels(queue, one)) for one in item.answers)
+def _write_label_studio(queue: ReviewQueue, item: ReviewItem) -> dict[str, Any]:
+    answers = ((result, _labels(queue, result)) for result in item.answers)
     predictions = [
         {
-            "model_version": f"{queue.task}@{one.version}",
-            "score": one.score,
+            "model_version": f"{queue.task}@{result.version}",
+            "score": result.score,
             "result": [{"from_name": QUESTION, "to_name": "text", "type": "choices", "value": {"choices": labels}}],
         }
-        for one, labels in answered
+        for result, labels in answers
         if labels
     ]
     return {"data": {"id": item.id, **_texts(item)}, "predictions": predictions}
 
 
-def _of_label_studio(task: Any) -> Labeled:
-    found = _Annotated.model_validate(task)
+def _read_label_studio(task: Any) -> Labeled:
+    annotated = _Annotated.model_validate(task)
     choices = [
-        [label for part in one.result for label in part.value.choices]
-        for one in found.annotations
-        if not one.was_cancelled
+        [label for part in annotation.result for label in part.value.choices]
+        for annotation in annotated.annotations
+        if not annotation.was_cancelled
     ]
-    return Labeled(found.data.id, choices)
+    return Labeled(annotated.data.id, choices)
 
 
-def _argilla_record(queue: ReviewQueue, item: ReviewItem) -> dict[str, Any]:
+def _write_argilla(queue: ReviewQueue, item: ReviewItem) -> dict[str, Any]:
     best = item.answers[0]
     labels, scores = _labels(queue, best), best.scores or {}
     if not labels:
         return {"id": item.id, "fields": _texts(item)}
     several = queue.task_type == "multi_label"
     # Argilla wants one score for each label; the answer has the scores of its best labels.
-    score: Any = [scores[one] for one in labels] if several and scores.keys() >= {*labels} else None
+    score: Any = [scores[label] for label in labels] if several and scores.keys() >= {*labels} else None
     suggestion = {
         "value": labels if several else labels[0],
         "score": score if several else best.score,
@@ -126,16 +126,16 @@ def _argilla_record(queue: ReviewQueue, item: ReviewItem) -> dict[str, Any]:
     return {"id": item.id, "fields": _texts(item), "suggestions": {QUESTION: suggestion}}
 
 
-def _of_argilla(record: Any) -> Labeled:
-    found = _Record.model_validate(record)
+def _read_argilla(record: Any) -> Labeled:
+    exported = _Record.model_validate(record)
     # Argilla's export has drafts and discarded responses, too; a record with nothing else is pending.
-    given = [] if found.status == "pending" else found.responses.label
-    values = [one.value for one in given if one.status in (None, "submitted")]
-    return Labeled(found.id, [[one] if isinstance(one, str) else one for one in values])
+    responses = [] if exported.status == "pending" else exported.responses.label
+    values = [response.value for response in responses if response.status in (None, "submitted")]
+    return Labeled(exported.id, [[value] if isinstance(value, str) else value for value in values])
 
 
-def _labels(queue: ReviewQueue, answer: Result) -> Sequence[str]:
-    short: Any = answer_of(queue.task_type, answer)
+def _labels(queue: ReviewQueue, result: Result) -> Sequence[str]:
+    short: Any = answer_of(queue.task_type, result)
     return [short] if isinstance(short, str) else short or ()
 
 
@@ -144,6 +144,6 @@ def _texts(item: ReviewItem) -> dict[str, str]:
 
 
 TOOLS: Mapping[str, Tool] = {
-    "label-studio": Tool(_label_studio_task, _of_label_studio),
-    "argilla": Tool(_argilla_record, _of_argilla),
+    "label-studio": Tool(_write_label_studio, _read_label_studio),
+    "argilla": Tool(_write_argilla, _read_argilla),
 }

@@ -50,7 +50,7 @@ def review(
 
 
 def _write(client: Client, task: str, out: Path, tool: Program, by: Order, limit: int) -> None:
-    from onebert_server.cli.kept.tools import TOOLS  # noqa: PLC0415
+    from onebert_server.cli.review.tools import TOOLS  # noqa: PLC0415
 
     check_writable("--out", out)
     _require_labels(client, task)
@@ -61,13 +61,13 @@ def _write(client: Client, task: str, out: Path, tool: Program, by: Order, limit
 
 
 def _record(client: Client, task: str, file: Path, tool: Program) -> None:
-    from onebert_server.cli.kept.tools import TOOLS, read_labeled  # noqa: PLC0415
+    from onebert_server.cli.review.tools import TOOLS, read_labeled  # noqa: PLC0415
 
     task_type, labels = _require_labels(client, task)
     items, skipped = list[dict[str, Any]](), Counter[str]()
-    for number, one in enumerate(read_labeled(file, TOOLS[tool]), 1):
+    for number, record in enumerate(read_labeled(file, TOOLS[tool]), 1):
         # Somebody who submits no labels for a multi_label task says that none is right.
-        choices = [chosen for chosen in one.choices if chosen or task_type == "multi_label"]
+        choices = [chosen for chosen in record.choices if chosen or task_type == "multi_label"]
         if any({*chosen} - {*labels} for chosen in choices):
             wrong = next(label for chosen in choices for label in chosen if label not in labels)
             raise InvalidData(f"{file.name}, item {number}: {shown(wrong)!r} is not a label of {task}")
@@ -79,11 +79,11 @@ def _record(client: Client, task: str, file: Path, tool: Program) -> None:
             skipped["on which people disagree"] += 1
         else:
             right = {"label": choices[0][0]} if task_type == "single_label" else {"labels": choices[0]}
-            items.append({"id": one.id, "kind": "review", **right})
-    done = sum(_send(client, items[start : start + MAX_ITEMS]) for start in range(0, len(items), MAX_ITEMS))
-    skipped["no longer kept"] = len(items) - done
-    said = ", ".join(f"{count:,} {why}" for why, count in skipped.items() if count)
-    console.say(f"{task}: feedback on {done:,} texts" + (f"; skipped: {said}" if said else ""))
+            items.append({"id": record.id, "kind": "review", **right})
+    recorded = sum(_send(client, items[start : start + MAX_ITEMS]) for start in range(0, len(items), MAX_ITEMS))
+    skipped["no longer kept"] = len(items) - recorded
+    reasons = ", ".join(f"{count:,} {why}" for why, count in skipped.items() if count)
+    console.say(f"{task}: feedback on {recorded:,} texts" + (f"; skipped: {reasons}" if reasons else ""))
 
 
 def _send(client: Client, items: Sequence[Mapping[str, Any]]) -> int:
@@ -92,7 +92,7 @@ def _send(client: Client, items: Sequence[Mapping[str, Any]]) -> int:
         return len(client.feedback(items))
     except SampleNotFound:
         # One missing answer refuses a whole request.
-        return sum(_send(client, [one]) for one in items) if len(items) > 1 else 0
+        return sum(_send(client, [item]) for item in items) if len(items) > 1 else 0
 
 
 def _require_labels(client: Client, task: str) -> tuple[str, Sequence[str]]:
