@@ -134,14 +134,14 @@ HOLDINGS = Table(
     info={"since": 5},
 )
 
-# A task's gate: its rules, and its pinned rows if the task's owner keeps them here, both as JSON.
-GATES = Table(
-    "gates",
+# JSON that an extension keeps of a task, under the extension's name; it is renamed and deleted with the task.
+DOCUMENTS = Table(
+    "documents",
     TABLES,
     sa.Column("task", NAME, primary_key=True),
-    sa.Column("rules", sa.Text, nullable=False),
-    sa.Column("rows", sa.Text),
-    info={"since": 7},
+    sa.Column("name", NAME, primary_key=True),
+    sa.Column("content", sa.Text, nullable=False),
+    info={"since": 11},
 )
 
 # Names a task for good: a rename keeps the id, and a new task with an old name gets another one. `unkept_at`: when its

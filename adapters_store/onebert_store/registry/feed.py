@@ -107,7 +107,7 @@ class Feed:
         self,
         connection: Connection,
         by: Actor,
-        action: Action,
+        action: str,
         task: str | None = None,
         version: int | None = None,
         alias: str | None = None,

@@ -57,14 +57,6 @@ def alias_of(version: int, previous: int | None, target: str | None, before: str
 
 
 @dataclass(frozen=True)
-class GateRecord:
-    """A task's gate as JSON texts; `rows` is None if the pinned rows are not kept."""
-
-    rules: str
-    rows: str | None = None
-
-
-@dataclass(frozen=True)
 class TaskRecord:
     """A task with its version numbers, ascending, and its aliases."""
 
@@ -74,7 +66,7 @@ class TaskRecord:
 
 
 class Action(StrEnum):
-    """The kinds of change in the feed."""
+    """The registry's kinds of change in the feed; extensions have more."""
 
     UPLOAD = "upload"
     PROMOTE = "promote"
@@ -82,8 +74,6 @@ class Action(StrEnum):
     DELETE_VERSION = "delete-version"
     DELETE_TASK = "delete-task"
     RENAME_TASK = "rename-task"
-    SET_GATE = "set-gate"
-    DELETE_GATE = "delete-gate"
     SET_SAMPLES = "set-samples"
     DELETE_SAMPLES = "delete-samples"
     MINT_KEY = "mint-key"
@@ -110,14 +100,14 @@ class Change:
     Attributes:
         seq: the change's number; numbers have no gaps and follow the order of the commits.
         at: time of the change, in UTC.
-        action: an `Action`, or an action that only a newer OneBERT knows.
+        action: an `Action`, or one of an extension or of a newer OneBERT.
         version: the version that was uploaded or deleted, or that the alias points at now.
         target: the new meaning of the alias as a whole; None for one version alone.
         alias: the alias that was moved or deleted; `live` for a task's first upload.
         before: the version that the alias pointed at before; None if the alias is new.
         key: name and id of the key that was made or revoked.
         name: a renamed task's new name.
-        forced: why the alias was moved past the task's gate; None if it was not.
+        forced: why the alias moved past the checks of extensions; None if it did not.
         entry: the uploaded version if it still exists; a VersionRecord unless its manifest is damaged.
     """
 

@@ -22,8 +22,8 @@ from onebert_store.file.manifest import Manifest
 from onebert_store.registry import queries, statements
 from onebert_store.registry.database import TASKS, VERSIONS
 from onebert_store.registry.dialects.database import Lock
+from onebert_store.registry.documents import Documents
 from onebert_store.registry.feed import Feed, last_change
-from onebert_store.registry.gates import Gates
 from onebert_store.registry.grants import UNLIMITED, Quotas
 from onebert_store.registry.keeping import Keeping, check_keeping
 from onebert_store.registry.keys import Keys
@@ -63,7 +63,7 @@ class Registry:
         self.where = store.database.where
         self.shared = store.database.shared
         self.feed = Feed(store.database)
-        self.gates = Gates(store.database)
+        self.documents = Documents(store.database)
         self.keys = Keys(store.database)
         self.replicas = Replicas(store.database)
         self._store = store
@@ -222,9 +222,9 @@ class Registry:
     ) -> tuple[Alias, int]:
         """Gives `alias` a new meaning if its tag (a number: one version) is `expected` (None: if it does not exist).
 
-        `forced` says in the audit trail why the alias moves past the task's gate. Returns the alias, and the number of
-        the change, or of the latest change if the alias did not move. Raises InvalidInput if the target breaks a rule
-        or the task would have too many aliases, and AliasConflict if the alias means something else.
+        `forced` says in the audit trail why the alias moves past the checks of extensions. Returns the alias, and the
+        number of the change, or of the latest change if the alias did not move. Raises InvalidInput if the target
+        breaks a rule or the task would have too many aliases, and AliasConflict if the alias means something else.
         """
         check_name(task)
         check_alias(alias)

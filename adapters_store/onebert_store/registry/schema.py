@@ -70,6 +70,15 @@ REGISTRY = Tables(
             "INSERT INTO identities (task, id) SELECT DISTINCT task, task FROM versions",
             "UPDATE keepings SET id = task",
         ),
+        # Gates have a table of their own in schemas 7 to 10.
+        11: (
+            "CREATE TABLE IF NOT EXISTS gates (task VARCHAR, rules TEXT, rows TEXT)",
+            """
+            INSERT INTO documents (task, name, content)
+            SELECT task, 'gate', '{"rules": ' || rules || ', "rows": ' || COALESCE(rows, 'null') || '}' FROM gates
+            """,
+            "DROP TABLE gates",
+        ),
     },
 )
 

@@ -1,7 +1,7 @@
 """The registry's changing statements; each decides by the rows that it changed.
 
 They are written for READ COMMITTED: each statement sees everything that was committed before it. Every transaction
-locks rows in one order (task, orphans by digest, versions, aliases, holdings, gates, keepings, identities, deleted
+locks rows in one order (task, orphans by digest, versions, aliases, holdings, documents, keepings, identities, deleted
 tasks, the feed's counter), so that there are no deadlocks.
 """
 
@@ -19,7 +19,7 @@ from onebert_store.registry.database import (
     ALIASES,
     CHANGES,
     DELETED_TASKS,
-    GATES,
+    DOCUMENTS,
     HOLDINGS,
     IDENTITIES,
     KEEPINGS,
@@ -32,7 +32,7 @@ from onebert_store.registry.grants import Quotas
 from onebert_store.registry.keeping import Keeping
 from onebert_store.registry.names import LIVE
 from onebert_store.registry.queries import MAX_VERSION, require_task
-from onebert_store.registry.records import Action, Alias, GateRecord, VersionRecord
+from onebert_store.registry.records import Action, Alias, VersionRecord
 from onebert_store.registry.target import Target
 
 # Above the number of every change.
@@ -139,9 +139,9 @@ def delete_version(connection: sa.Connection, task: str, n: int) -> bool:
     if size is None:
         return False
     _discount_upload(connection, task, n, size)
-    # Without versions there is no task, and whoever uses the name next has neither its gate, keeping nor id.
+    # Without versions there is no task, and whoever uses the name next has neither its documents, keeping nor id.
     others = sa.exists().where(VERSIONS.c.task == task)
-    _delete_of_task(connection, (GATES, KEEPINGS), task, ~others)
+    _delete_of_task(connection, (DOCUMENTS, KEEPINGS), task, ~others)
     return True
 
 
@@ -157,7 +157,7 @@ def delete_task(connection: sa.Connection, task: str) -> None:
     require_task(connection, task)
     _mark_orphans(connection, VERSIONS.c.task == task)
     _hold_every_version(connection, task)
-    _delete_of_task(connection, (ALIASES, VERSIONS, HOLDINGS, GATES, KEEPINGS), task)
+    _delete_of_task(connection, (ALIASES, VERSIONS, HOLDINGS, DOCUMENTS, KEEPINGS), task)
 
 
 def rename_task(connection: sa.Connection, task: str, name: str) -> None:
@@ -183,25 +183,26 @@ def rename_task(connection: sa.Connection, task: str, name: str) -> None:
     connection.execute(sa.insert(VERSIONS).from_select(columns, sa.select(*theirs).where(VERSIONS.c.task == task)))
     connection.execute(sa.update(ALIASES).where(ALIASES.c.task == task).values(task=name))
     connection.execute(sa.delete(VERSIONS).where(VERSIONS.c.task == task))
-    for table in (HOLDINGS, GATES, KEEPINGS, IDENTITIES):
+    for table in (HOLDINGS, DOCUMENTS, KEEPINGS, IDENTITIES):
         connection.execute(sa.update(table).where(table.c.task == task).values(task=name))
 
 
-def set_gate(connection: sa.Connection, task: str, gate: GateRecord) -> None:
-    """Sets a task's gate in place of the one that it may have."""
-    _set_of_task(connection, GATES, task, vars(gate))
+def set_document(connection: sa.Connection, task: str, name: str, content: str) -> None:
+    """Sets a document of a task in place of the one before."""
+    _set_of_task(connection, DOCUMENTS, {"task": task, "name": name}, {"content": content})
 
 
-def delete_gate(connection: sa.Connection, task: str) -> bool:
-    """Deletes a task's gate; returns whether it had one."""
-    return bool(connection.execute(sa.delete(GATES).where(GATES.c.task == task)).rowcount)
+def delete_document(connection: sa.Connection, task: str, name: str) -> bool:
+    """Deletes a document of a task; returns whether there was one."""
+    document = sa.delete(DOCUMENTS).where(DOCUMENTS.c.task == task, DOCUMENTS.c.name == name)
+    return bool(connection.execute(document).rowcount)
 
 
 def set_keeping(connection: sa.Connection, task: str, keeping: Keeping) -> None:
     """Sets how much of a task's answers is kept; the id is new if none was."""
     row = asdict(keeping)
     del row["id"]
-    _set_of_task(connection, KEEPINGS, task, row, id=uuid4().hex)
+    _set_of_task(connection, KEEPINGS, {"task": task}, row, id=uuid4().hex)
 
 
 def delete_keeping(connection: sa.Connection, task: str) -> bool:
@@ -224,11 +225,13 @@ def _delete_of_task(
     connection.execute(sa.delete(IDENTITIES).where(IDENTITIES.c.task == task, *where))
 
 
-def _set_of_task(connection: sa.Connection, table: sa.Table, task: str, row: dict[str, Any], **first: str) -> None:
-    _hold(connection, task)
-    require_task(connection, task)
-    made = upsert(connection, table).values(task=task, **row, **first)
-    connection.execute(made.on_conflict_do_update(index_elements=["task"], set_=row))
+def _set_of_task(
+    connection: sa.Connection, table: sa.Table, key: dict[str, str], row: dict[str, Any], **first: str
+) -> None:
+    _hold(connection, key["task"])
+    require_task(connection, key["task"])
+    new = upsert(connection, table).values(key | row | first)
+    connection.execute(new.on_conflict_do_update(index_elements=[*key], set_=row))
 
 
 def _had(connection: sa.Connection, name: str, task: str) -> bool:

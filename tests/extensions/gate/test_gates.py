@@ -8,7 +8,6 @@ import pytest
 
 from onebert_server.extensions.gate.judge import Rows, measure, verdict
 from onebert_server.extensions.gate.rules import Gate, PinnedRow, digest_of_rows
-from onebert_store.registry.records import GateRecord
 from runtimes import ask, get, opened, upload
 from servers import Task
 from tenants import Asker, tenants_runtime
@@ -185,7 +184,7 @@ OTHER = "sha256:" + "0" * 64
 def test_a_gate_of_an_earlier_release_without_its_rows_refuses(runtime):
     """Its rows stayed with a client, which reported their numbers."""
     rules = {"min": {"accuracy": 0.0}, "pinned": OTHER}
-    runtime.registry.gates.set("tone", GateRecord(json.dumps(rules), None))
+    runtime.registry.documents.write("tone", "gate", json.dumps({"rules": rules}), "set-gate")
     gate = get(runtime, GATE).json()
     assert (gate["rows"], gate["rules"]) == (0, rules)
     refused = move(runtime, 2).json()

@@ -1,5 +1,6 @@
 """Databases of every schema: older ones are upgraded with every row, newer ones refused."""
 
+import json
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime
@@ -26,7 +27,7 @@ from tiny_delta import make_delta
 
 # Dumped from a store that the last OneBERT without Alembic made: two tasks, a deleted version, a deleted task.
 SCHEMA_1 = Path(__file__).with_name("schema_1.sql").read_text()
-NEWER = {"orphans", "changes", "cursors", "feed", "gates", "holdings", "keepings", "keys", "replicas"}
+NEWER = {"orphans", "changes", "cursors", "documents", "feed", "holdings", "keepings", "keys", "replicas"}
 NEWER |= {"alembic_version", "identities", "deleted_tasks"}
 # Dumped from a file that revision d564fdb9 wrote for a task `tone`: a kept answer, an outcome on it, a review.
 SAMPLES_1 = Path(__file__).with_name("samples_1.sql").read_text()
@@ -74,7 +75,7 @@ def test_a_store_of_schema_1_is_upgraded_with_every_row(old_store):
         for entry in registry.entries():
             registry.verify(entry)
     assert (dump(old_store, *ROWS), tables(old_store)) == (before, of_schema_1 | NEWER)
-    assert dump(old_store, "SELECT * FROM alembic_version", "PRAGMA user_version") == [[("0010",)], [(10,)]]
+    assert dump(old_store, "SELECT * FROM alembic_version", "PRAGMA user_version") == [[("0011",)], [(11,)]]
     with Registry.open(old_store) as registry:
         assert registry.add("spam", make_delta(9))[0].version == 4, "version 3 was deleted before"
         assert registry.add("gone", make_delta(9))[0].version == 2
@@ -208,6 +209,25 @@ def test_newer_samples_are_refused_in_one_line(place):
             pass
 
 
+def test_gates_of_an_older_schema_are_documents(place):
+    rules = '{"must": [{"text": "it\'s \\"late\\": 5 %", "label": "angry"}]}'
+    gates = {"tone": (rules, None), "spam": ("{}", '[{"text": "ü"}]')}
+    with open_store(place) as store:
+        registry = Registry(store)
+        for task in gates:
+            registry.add(task, make_delta(1))
+        go_back(store.database, 10)
+        with store.database.writing() as connection:
+            for task, row in gates.items():
+                values = dict(zip(("task", "rules", "rows"), (task, *row), strict=True))
+                connection.execute(text("INSERT INTO gates VALUES (:task, :rules, :rows)"), values)
+    with open_store(place) as store:
+        documents = Registry(store).documents
+        assert documents.tasks("gate") == {"tone", "spam"}
+        assert json.loads(documents.read("tone", "gate")) == {"rules": json.loads(rules), "rows": None}
+        assert json.loads(documents.read("spam", "gate")) == {"rules": {}, "rows": [{"text": "ü"}]}
+
+
 def test_the_schema_of_the_code_is_that_of_its_latest_table_or_column():
     for tables, without in ((schema.REGISTRY, WITHOUT), (samples_tables.TABLES, WITHOUT_OF_SAMPLES)):
         assert {schema.since(part) for part in tables.parts} == {1, *without} == {*range(1, tables.schema + 1)}
@@ -219,7 +239,7 @@ def test_a_newer_store_is_refused_in_one_line_and_left_as_it_is(old_store):
         connection.execute("PRAGMA user_version = 99")
     before = (old_store / "registry.sqlite3").read_bytes()
     for opening in (Registry.open, lambda folder: join_store(folder).__enter__()):
-        with pytest.raises(StoreCorrupt, match=r"schema 99 .* registry tables; .* reads schema 10 and older"):
+        with pytest.raises(StoreCorrupt, match=r"schema 99 .* registry tables; .* reads schema 11 and older"):
             opening(old_store)
     assert (old_store / "registry.sqlite3").read_bytes()[100:] == before[100:]
 
@@ -230,7 +250,7 @@ def test_an_upgrade_that_fails_changes_nothing(old_store):
     with closing(sqlite3.connect(old_store / "registry.sqlite3")) as connection:
         connection.execute("CREATE TABLE orphans (mine)")
     before = dump(old_store, *ROWS), tables(old_store)
-    with pytest.raises(StoreCorrupt, match="registry tables cannot be upgraded to schema 10"):
+    with pytest.raises(StoreCorrupt, match="registry tables cannot be upgraded to schema 11"):
         Registry.open(old_store)
     assert (dump(old_store, *ROWS), tables(old_store)) == before
     assert dump(old_store, "PRAGMA user_version") == [[(1,)]]

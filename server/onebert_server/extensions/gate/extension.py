@@ -14,8 +14,8 @@ from onebert_server.versions.version import TaskEntry
 
 
 def _open(runtime: Runtime, _: ExitStack) -> Gates:
-    records, announce = runtime.registry.gates, runtime.hooks.announce
-    gates = Gates(runtime.catalog, records, runtime.answerer, runtime.registrars, announce)
+    documents, announce = runtime.registry.documents, runtime.hooks.announce
+    gates = Gates(runtime.catalog, documents, runtime.answerer, runtime.registrars, announce)
     runtime.hooks.before_move.append(gates.before_move)
     return gates
 

@@ -6,7 +6,7 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from onebert_encoder.answering.results import Prediction, ShortAnswer, answer_of
 from onebert_encoder.text.tokens import Text
@@ -22,15 +22,17 @@ from onebert_server.threads import run_in
 from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.moves import Move
 from onebert_server.versions.version import Version
-from onebert_store.errors import AliasConflict, GateFailed, InvalidInput, StoreCorrupt, VersionUnavailable
+from onebert_store.errors import AliasConflict, GateFailed, GateNotFound, InvalidInput, StoreCorrupt, VersionUnavailable
 from onebert_store.file import strict_json
-from onebert_store.registry.gates import Gates as Records
+from onebert_store.file.fields import Strict
+from onebert_store.registry.documents import Documents
 from onebert_store.registry.names import LIVE
-from onebert_store.registry.records import Alias, GateRecord
+from onebert_store.registry.records import Actor, Alias
 from onebert_store.registry.target import Target
 
 Announce = Callable[[str, Mapping[str, Any]], None]
-_ROWS = TypeAdapter(list[PinnedRow])
+# The name of a task's document, and its changes in the audit trail.
+_NAME, _SET, _DELETE = "gate", "set-gate", "delete-gate"
 
 
 class Kept(NamedTuple):
@@ -40,20 +42,27 @@ class Kept(NamedTuple):
     rows: Sequence[PinnedRow]
 
 
+class _Document(Strict):
+    """A gate in the registry."""
+
+    rules: Gate
+    rows: list[PinnedRow] | None = None
+
+
 class Gates:
     """Sets, reads and runs gates.
 
     Args:
         registrars: threads for the registry.
-        records: the gates of the registry.
+        documents: those of the registry, where the gates are.
         announce: gets a `gate.failed` for each version that does not pass.
     """
 
     def __init__(
-        self, catalog: Catalog, records: Records, answerer: Answerer, registrars: Executor, announce: Announce
+        self, catalog: Catalog, documents: Documents, answerer: Answerer, registrars: Executor, announce: Announce
     ) -> None:
         self._catalog = catalog
-        self._records = records
+        self._documents = documents
         self._directory = catalog.directory
         self._answerer = answerer
         self._registrars = registrars
@@ -78,7 +87,7 @@ class Gates:
 
     def tasks(self) -> AbstractSet[str]:
         """Returns the names of the tasks that have a gate."""
-        return self._records.tasks()
+        return self._documents.tasks(_NAME)
 
     async def before_move(self, move: Move, context: Context) -> bool:
         """The hook: raises GateFailed unless versions that do not answer yet may; returns whether there is a gate.
@@ -170,11 +179,12 @@ class Gates:
 
     def _read(self, task: str, context: Context) -> Kept | None:
         self._require(task, context)
-        record = self._records.of(task)
-        if record is None:
+        content = self._documents.read(task, _NAME)
+        if content is None:
             return None
         try:
-            return Kept(Gate.model_validate_json(record.rules), _ROWS.validate_json(record.rows or "[]"))
+            document = _Document.model_validate_json(content)
+            return Kept(document.rules, document.rows or ())
         except ValidationError:
             raise StoreCorrupt(f"the database holds a damaged gate of {task}") from None
 
@@ -187,13 +197,23 @@ class Gates:
         gate.check_type(version.facts.task_type)
         gate.check_rows(rows, version.facts.task_type)
         gate = pin(gate, rows)
-        kept = strict_json.encode(_ROWS.dump_python(list(rows), exclude_defaults=True)) if rows else None
-        record = GateRecord(strict_json.encode(gate.model_dump(exclude_defaults=True)), kept)
-        return Kept(gate, rows), self._catalog.change(self._records.set, context, task, record)
+        content = strict_json.encode(_Document(rules=gate, rows=[*rows] or None).model_dump(exclude_defaults=True))
+        return Kept(gate, rows), self._catalog.change(self._documents.write, context, task, _NAME, content, _SET)
 
     def _delete(self, task: str, context: Context) -> int:
         context.principal.require(Action.PROMOTE, task)
-        return self._catalog.change(self._records.delete, context, task)
+        return self._catalog.change(self._delete_document, context, task)
+
+    def _delete_document(self, task: str, by: Actor) -> int:
+        seq = self._documents.delete(task, _NAME, _DELETE, by)
+        if seq is None:
+            raise no_gate(task)
+        return seq
+
+
+def no_gate(task: str) -> GateNotFound:
+    """Makes the error for a task without a gate."""
+    return GateNotFound(f"{task} has no gate")
 
 
 def _unproven(target: Target, at: Alias | None) -> list[int]:

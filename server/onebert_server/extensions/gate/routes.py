@@ -5,13 +5,12 @@ from typing import Annotated
 from fastapi import Depends, Response
 
 from onebert_server.contract.gates import GateFacts
-from onebert_server.extensions.gate.gates import Gates, Kept
+from onebert_server.extensions.gate.gates import Gates, Kept, no_gate
 from onebert_server.extensions.gate.schemas import GateRequest
 from onebert_server.http.pipeline import SEQ_HEADER
 from onebert_server.http.routes.registry import Name, RowsRoute, registry_router
 from onebert_server.http.routes.runtime_of import RuntimeOf, in_thread, part_of
 from onebert_server.http.strict import ContextOf
-from onebert_store.registry.gates import no_gate
 
 router = registry_router(RowsRoute)
 
