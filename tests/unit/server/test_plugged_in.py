@@ -57,7 +57,7 @@ number = 5
 @pytest.fixture
 def install(tmp_path, monkeypatch):
     """Installs a package with entry points of one group, beside what is installed or (`alone`) in its place."""
-    caches = plugged.plugged_in, table.facades, routes._claimants, routes._forms, routes.answering, listings.showing
+    caches = plugged.plugged_in, table.facades, routes._claimants, routes._forms, routes.answering
 
     def forget():
         for one in caches:

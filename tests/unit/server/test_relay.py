@@ -342,7 +342,7 @@ def test_a_token_is_checked_once_whoever_refuses_it(monkeypatch: pytest.MonkeyPa
     async def send(message: Message) -> None:
         sent.append(message)
 
-    monkeypatch.setattr(front_end, "oidc_tokens", lambda oidc: Tokens())
+    monkeypatch.setattr(front_end, "oidc_tokens", lambda oidc: Tokens().find)
     edge, nobody = Edge(cast(Any, None), Metrics()), cast(Any, None)
     config = front_end.config_of(edge, nobody, KeyRing({}, closed=True), Settings.model_construct())
     scope = {"type": "http", "method": method, "path": path, "headers": [(b"authorization", b"Bearer a.b.c")]}

@@ -203,10 +203,10 @@ def test_what_cannot_be_read_is_one_sentence(tmp_path):
 
 
 def test_files_of_a_folder_are_found_by_name(tmp_path):
-    for name in ("b.csv", "a.jsonl.gz", "c.txt", "_job.json", ".b.csv-x.csv", "labels.json", "dataset_info.json"):
+    for name in ("b.csv", "a.jsonl.gz", "c.pdf", "_job.json", ".b.csv-x.csv", "labels.json", "dataset_info.json"):
         (tmp_path / name).write_text("")
     assert [source.name for source in find_sources([str(tmp_path)])] == ["a.jsonl.gz", "b.csv"]
-    for address, said in (("nowhere.csv", "no data"), (tmp_path / "c.txt", "ends in one of"), ("s3:///", "bucket")):
+    for address, said in (("nowhere.csv", "no data"), (tmp_path / "c.pdf", "ends in one of"), ("s3:///", "bucket")):
         with pytest.raises(InvalidData, match=said):
             find_sources([str(address)])
     with pytest.raises(InvalidData, match="given twice"):
