@@ -105,7 +105,7 @@ class Parts:
     @asynccontextmanager
     async def answerer(self):
         """One that asks the engine itself, or one on the other side of a socket, with its desk."""
-        admission = Admission(self.engine, self.residents)
+        admission = Admission(self.engine, self.residents, sampled=[lambda *_: None])
         make = partial(Answerer, admission.splitters, workers=self.workers)
         if not self.remote:
             yield make(backend=admission)

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from onebert_server.answering.plan import ComputedQuestion
-from onebert_server.observed import Seen
+from onebert_server.observed import Kept, Seen
+from onebert_server.versions.catalog import Deleting
 from onebert_server.versions.moves import BeforeMove
 
 TASK_RENAMED = "task.renamed"
@@ -25,14 +26,24 @@ class Hooks:
     Attributes:
         computed: get each question that the engine has computed and that has shadows, on the event loop.
         answered: get the answers of each finished request, on the event loop, so they must not wait.
+        sampled: get answers that were chosen by their tasks' shares, and how many others a front end has dropped, on
+            the event loop or in a worker thread, so they must not wait. Without one no answer is chosen.
         before_move: may refuse a move of an alias by raising a typed error; True if they have compared its versions.
+        deleting: are entered before a task or a version of it is deleted, and left afterwards, in a thread.
         changed: get each event, on the thread that caused it, so they must not wait.
     """
 
     computed: list[Callable[[ComputedQuestion], None]] = field(default_factory=list)
     answered: list[Callable[[Sequence[Seen]], None]] = field(default_factory=list)
+    sampled: list[Callable[[Sequence[Kept], int], None]] = field(default_factory=list)
     before_move: list[BeforeMove] = field(default_factory=list)
+    deleting: list[Deleting] = field(default_factory=list)
     changed: list[Callable[[Event], None]] = field(default_factory=list)
+
+    def sample(self, answers: Sequence[Kept], dropped: int = 0) -> None:
+        """Hands chosen answers to every listener."""
+        for listener in self.sampled:
+            listener(answers, dropped)
 
     def announce(self, kind: str, data: Mapping[str, Any]) -> None:
         """Hands an event to every listener."""

@@ -1,6 +1,6 @@
 """Collects facts about one request while it is answered: phases, answers, tokens, span."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from onebert_store.registry.keeping import Keeping
@@ -51,14 +51,11 @@ class Kept(NamedTuple):
         return 1024 + sum(4 * len(text) for text in self.texts)
 
 
-class Samples(Protocol):
-    """Gets answers where they are made, in the engine's process or a front end; none is set by default."""
+Samples = Callable[[Sequence[Kept]], None]
+"""Gets chosen answers where they are made, on the event loop or in a worker thread, so it must not wait.
 
-    def made(self, kept: Kept) -> None:
-        """Takes one answer to a client, on the event loop or in a worker thread, so it must not wait.
-
-        The request may still fail, for instance at its deadline.
-        """
+The request may still fail, for instance at its deadline.
+"""
 
 
 class Ended(NamedTuple):
@@ -97,8 +94,8 @@ class Observed:
     """One request, from its head to its answer; each component reports its own phase.
 
     `seconds` has the phases in the order in which they first ended; `answers` is None unless they are kept; `carried`
-    is the span of the requesting process, if that is another one; `samples` gets the answers. `answers_id` begins the
-    ids of kept answers, and replaces the request's id in the response once `any_kept`.
+    is the span of the requesting process, if that is another one; `samples` gets chosen answers. `answers_id` begins
+    the ids of kept answers, and replaces the request's id in the response once `any_kept`.
     """
 
     __slots__ = ("answers", "answers_id", "any_kept", "carried", "samples", "seconds", "span", "tokens")

@@ -60,7 +60,7 @@ class Replica:
     async def keep(self, samples: bytes) -> None:
         """Keeps the answers of an encoded `wire.Samples`."""
         sent = _samples(samples)
-        self._runtime.samples.take(sent.kept, sent.dropped)
+        self._runtime.hooks.sample(sent.kept, sent.dropped)
 
     async def request(self, asked: bytes, body: bytes) -> tuple[bytes, bytes]:
         """Has the control plane answer an encoded `wire.Request`; returns encoded route and response, and the body."""

@@ -23,7 +23,7 @@ from onebert_server.engine.host import Host
 from onebert_server.engine.passes import Item
 from onebert_server.engine.request import Request
 from onebert_server.limits import MAX_FANOUT
-from onebert_server.observed import FORWARD, QUEUE, Observed
+from onebert_server.observed import FORWARD, QUEUE, Kept, Observed
 from onebert_server.versions.facts import Facts
 from onebert_server.versions.residency.residents import Residents
 from onebert_server.versions.version import Held, Version
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 class Admission:
     """The Backend of the engine's process: the directory resolves, the engine computes.
 
-    `rates` has what is left of the principals' quotas.
+    `computed` and `sampled` are the hooks: questions with shadows are for the first, and without any of the second no
+    answer is chosen. `rates` has what is left of the principals' quotas.
     """
 
     def __init__(
@@ -45,11 +46,13 @@ class Admission:
         residents: Residents,
         tracing: "Tracing | None" = None,
         computed: Sequence[Callable[[ComputedQuestion], None]] = (),
+        sampled: Sequence[Callable[[Sequence[Kept], int], None]] = (),
     ) -> None:
         self._engine = engine
         self._residents = residents
         self._directory = residents.directory
         self._computed = computed
+        self._sampled = sampled
         self._tracing = tracing
         self.rates = Rates()
         self._waking_from: asyncio.AbstractEventLoop | None = None
@@ -151,7 +154,7 @@ class Admission:
 
     def _result(self, question: "_Expanded", logits: Iterator[Logits]) -> Result:
         facts = question.version.facts
-        keeping = self._directory.keepings.get(facts.task)
+        keeping = self._directory.keepings.get(facts.task) if self._sampled else None
         return Result(facts, question.input, _computed(question, logits), keeping)
 
     def _submit(self, questions: Sequence["_Expanded"], context: Context, requests: int) -> list["_Submitted"]:

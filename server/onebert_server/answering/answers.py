@@ -285,7 +285,7 @@ def _noted(context: Context, one: _Asked, answered: Answered, asked: Asked) -> A
         if kept and one.keeping and observed.samples:
             texts = (one.text,) if isinstance(one.text, str) else one.text
             own = f"{observed.answers_id}/{one.number}", time.time(), context.principal.name
-            observed.samples.made(Kept(*own, texts, answer, one.keeping))
+            observed.samples([Kept(*own, texts, answer, one.keeping)])
             observed.any_kept = True
     observed.tokens += reading.tokens if reading else 0
     return answered

@@ -4,7 +4,8 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
@@ -44,7 +45,7 @@ def redactor_named(name: str | None) -> Redactor | None:
 
 
 class SampleKeeper:
-    """The `Samples` of the process with the engine; thread-safe.
+    """Takes chosen answers in the process with the engine; thread-safe.
 
     `count` gets results of answers: see `Metrics.count_samples`.
     """
@@ -75,11 +76,8 @@ class SampleKeeper:
         if self._thread.ident is not None:
             self._thread.join()
 
-    def made(self, kept: Kept) -> None:
-        self.take([kept])
-
-    def take(self, kept: Sequence[Kept], dropped: int = 0) -> None:
-        """Takes answers of this process or of a front end, which has `dropped` others."""
+    def take(self, kept: Sequence[Kept], dropped: int) -> None:
+        """The hook: takes answers of this process or of a front end, which has `dropped` others."""
         with self._changed:
             for one in kept:
                 if self._bytes + one.size > MAX_BYTES:
@@ -109,6 +107,13 @@ class SampleKeeper:
         """Deletes one sample, also one that waits to be written; raises SampleNotFound."""
         self.flush({id})
         self._store.delete_sample(task, id)
+
+    @contextmanager
+    def swept(self, task: str) -> Iterator[None]:
+        """The hook around a deletion: what is kept of a task goes with it, and without versions the task is gone."""
+        home = self._store.home(task)
+        yield
+        self._store.sweeper.sweep([home.task])
 
     def flush(self, ids: Collection[str]) -> None:
         """Writes waiting answers with these ids, so that feedback or a deletion finds them."""

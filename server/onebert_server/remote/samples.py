@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Sequence
 
 from onebert_server.observed import Kept
 from onebert_server.remote import wire
@@ -14,7 +15,7 @@ SEND_EVERY = 0.1
 
 
 class RemoteSamples:
-    """The `Samples` of a front end; `loop` is the event loop that sends, set before the first answer."""
+    """Takes the chosen answers of a front end; `loop` is the event loop that sends, set before the first answer."""
 
     loop: asyncio.AbstractEventLoop
 
@@ -24,14 +25,15 @@ class RemoteSamples:
         self._waiting: list[Kept] = []
         self._bytes = self._dropped = 0
 
-    def made(self, kept: Kept) -> None:
+    def take(self, answers: Sequence[Kept]) -> None:
+        size = sum(answer.size for answer in answers)
         with self._lock:
-            if self._transport.full or self._bytes + kept.size > MAX_BYTES:
-                self._dropped += 1
+            if self._transport.full or self._bytes + size > MAX_BYTES:
+                self._dropped += len(answers)
                 return
-            self._waiting.append(kept)
-            self._bytes += kept.size
-            first = len(self._waiting) == 1
+            first = not self._waiting
+            self._waiting += answers
+            self._bytes += size
         if first:
             self.loop.call_soon_threadsafe(self.loop.call_later, SEND_EVERY, self._send)
 

@@ -16,7 +16,7 @@ class Transport(Protocol):
     """Carries messages to the process with the engine and back.
 
     `questions.answered` answers `ask` there, `Relayed` answers `relay`, `wire.keys` has what `listen` waits for, and
-    `SampleKeeper.take` takes what `keep` sends.
+    `Hooks.sample` takes what `keep` sends.
     """
 
     @property

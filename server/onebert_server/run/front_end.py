@@ -41,7 +41,8 @@ class FrontEnd(uvicorn.Server):
         own: Sequence[APIRouter] = (),
     ) -> None:
         self.transport = transport
-        telemetry.samples = self._samples = RemoteSamples(transport)
+        self._samples = RemoteSamples(transport)
+        telemetry.samples = self._samples.take
         self._keys = KeyRing(settings.api_keys, closed=settings.oidc is not None)
         workers = ThreadPoolExecutor(WORKERS, "onebert-worker")
         answerer = Answerer(questions.splitters(setup), RemoteBackend(transport), workers)

@@ -74,7 +74,7 @@ def open_runtime(
         loader = Loader(residents, registry)
         presence = Presence(registry.replicas) if registry.shared else None
         follower = Follower(registry.feed, residents.directory, presence, partial(_renamed, hooks, metrics))
-        catalog = Catalog(registry, residents, follower, settings.max_upload_bytes)
+        catalog = Catalog(registry, residents, follower, settings.max_upload_bytes, hooks.deleting)
         samples = SampleKeeper(store, redactor_named(settings.redactor), metrics.count_samples)
         opened.callback(samples.close)
         opened.callback(follower.close)
@@ -94,8 +94,10 @@ def open_runtime(
         keeper = KeyKeeper(registry.keys, keys)
         opened.callback(keeper.close)
         keeper.start()
-        admission = Admission(engine, residents, tracing=telemetry.tracing, computed=hooks.computed)
-        telemetry.samples = samples
+        admission = Admission(engine, residents, telemetry.tracing, hooks.computed, hooks.sampled)
+        telemetry.samples = hooks.sample
+        hooks.sampled.append(samples.take)
+        hooks.deleting.append(samples.swept)
         samples.start()
         answerer = Answerer(admission.splitters, admission, workers)
         moves = Moves(catalog, hooks.before_move, registrars)

@@ -24,10 +24,9 @@ PROTOCOL = "http/protobuf"
 class Telemetry:
     """Starts and ends the observation of requests; keeps answers for tracing, access log and metrics."""
 
-    # Gets each answer.
-    samples: Samples | None = None
-
     def __init__(self, tracing: "Tracing | None" = None, access_log: Lines | None = None) -> None:
+        # Gets the answers that are chosen by their tasks' shares.
+        self.samples: Samples | None = None
         self.tracing = tracing
         self.access_log = access_log
 

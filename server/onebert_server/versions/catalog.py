@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager, suppress
 from math import inf
 from typing import NamedTuple
 
@@ -36,6 +36,9 @@ SHADOWED = ("single_label", "multi_label")
 # Errors of the disk, as opposed to errors of a request.
 STORAGE_CODES = frozenset({"storage-full", "storage-unavailable"})
 
+Deleting = Callable[[str], AbstractContextManager[None]]
+"""Is entered with the name of a task before the deletion, and left after it."""
+
 
 class Taken(NamedTuple):
     """The result of an upload: its version, whether that is new, and the number of the change that shows it."""
@@ -56,10 +59,19 @@ class Catalog:
 
     Args:
         max_made_bytes: bound of files that this server makes; uploads are bounded while they arrive.
+        deleting: the hooks around each deletion of a task or a version.
     """
 
-    def __init__(self, registry: Registry, residents: Residents, follower: Follower, max_made_bytes: int) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        residents: Residents,
+        follower: Follower,
+        max_made_bytes: int,
+        deleting: Sequence[Deleting] = (),
+    ) -> None:
         self._registry = registry
+        self._deleting = deleting
         self._max_made_bytes = max_made_bytes
         self._residents = residents
         self._follower = follower
@@ -218,12 +230,21 @@ class Catalog:
     def delete_version(self, task: str, version: int, context: Context) -> int:
         """Deletes a version without an alias; requests that hold it are still answered by it."""
         context.principal.require(Action.DELETE, task)
-        return self.change(self._registry.delete_version, context, task, version)
+        with self._around_deletion(task):
+            return self.change(self._registry.delete_version, context, task, version)
 
     def delete_task(self, task: str, context: Context) -> int:
         """Deletes a task with its aliases and versions; requests that hold a version are still answered."""
         context.principal.require(Action.DELETE, task)
-        return self.change(self._registry.delete_task, context, task)
+        with self._around_deletion(task):
+            return self.change(self._registry.delete_task, context, task)
+
+    @contextmanager
+    def _around_deletion(self, task: str) -> Iterator[None]:
+        with ExitStack() as entered:
+            for listener in self._deleting:
+                entered.enter_context(listener(task))
+            yield
 
     def rename_task(self, task: str, name: str, context: Context) -> int:
         """Renames a task; requires the rights to delete the old name and to upload to the new one."""

@@ -351,14 +351,12 @@ def test_where_blank_texts_are_taken_only_the_others_are_computed(parts):
 def test_samples_are_told_of_each_answer_that_a_client_gets_and_of_no_other(parts):
     told = []
 
-    class Samples:
-        def made(self, kept):
-            told.append(
-                (kept.id, kept.principal, kept.texts, kept.answer.task, kept.answer.version, kept.answer.labels)
-            )
+    def take(kept):
+        for one in kept:
+            told.append((one.id, one.principal, one.texts, one.answer.task, one.answer.version, one.answer.labels))
 
     parts.directory.keepings = dict.fromkeys(("good", "tags"), Keeping(1.0, 1, 1))
-    asked = replace(context(), observed=Observed(samples=Samples()))
+    asked = replace(context(), observed=Observed(samples=take))
     asked.observed.answers_id = "an-id"
     texts = ["it is late", ("was it late", "yes, very late")]
 

@@ -96,9 +96,7 @@ async def task(
 @router.delete("/v1/tasks/{task}", status_code=204)
 async def delete_task(task: Name, response: Response, runtime: RuntimeOf, context: ContextOf) -> None:
     """Deletes a task with all its aliases and versions at one moment; running requests are still answered."""
-    home = await in_thread(runtime, runtime.store.home, task)
     seq = await in_thread(runtime, runtime.catalog.delete_task, task, context)
-    await in_thread(runtime, runtime.store.sweeper.sweep, [home.task])
     response.headers[SEQ_HEADER] = str(seq)
 
 
@@ -170,10 +168,7 @@ async def delete_version(
 
     One that is only an alias's `previous` may go. Requests that hold it are still answered.
     """
-    home = await in_thread(runtime, runtime.store.home, task)
     seq = await in_thread(runtime, runtime.catalog.delete_version, task, version, context)
-    # Without versions the task is gone.
-    await in_thread(runtime, runtime.store.sweeper.sweep, [home.task])
     response.headers[SEQ_HEADER] = str(seq)
 
 

@@ -55,7 +55,7 @@ class FrontEnds:
         self._runtime = runtime
         self._settings = runtime.settings
         self._relayed = relayed
-        told = runtime.samples.take, runtime.telemetry.access_log
+        told = runtime.hooks.sample, runtime.telemetry.access_log
         self._served = Served(runtime.admission, runtime.metrics, runtime.keys, *told)
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._servers: list[asyncio.AbstractServer] = []
