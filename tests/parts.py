@@ -79,6 +79,8 @@ class Parts:
         self.rows = {}
         for name, manifest in TASKS.items():
             self.add(name, bias=np.nan if name == "bad" else 1.0, **manifest)
+        # The hook that lets answers be chosen.
+        self.sampled = [lambda *_: None]
         self.engine.start()
         self.workers = ThreadPoolExecutor(1)
 
@@ -105,7 +107,7 @@ class Parts:
     @asynccontextmanager
     async def answerer(self):
         """One that asks the engine itself, or one on the other side of a socket, with its desk."""
-        admission = Admission(self.engine, self.residents, sampled=[lambda *_: None])
+        admission = Admission(self.engine, self.residents, sampled=self.sampled)
         make = partial(Answerer, admission.splitters, workers=self.workers)
         if not self.remote:
             yield make(backend=admission)

@@ -19,7 +19,7 @@ from onebert_bench.report import markdown_table
 from onebert_bench.script import options, say
 from onebert_encoder.answering.results import Prediction
 from onebert_encoder.base.base import Base, load_base
-from onebert_server.feedback.ranking import Scored, ranked
+from onebert_server.extensions.feedback.ranking import Scored, ranked
 from onebert_server.versions.facts import Facts
 from onebert_training.data.dataset import Dataset, load_dataset
 from onebert_training.data.options import DataOptions

@@ -8,6 +8,7 @@ from types import ModuleType
 INSTALLED = (
     "gate",
     "trainer",
+    "feedback",
     "shadows",
     "watching",
     "webhooks",

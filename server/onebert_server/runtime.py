@@ -13,10 +13,6 @@ from onebert_server.answering.edge import Edge
 from onebert_server.engine.engine import Engine
 from onebert_server.engine.host import Host
 from onebert_server.fairness.receiving import Receiving
-from onebert_server.feedback.keeping import SampleKeeper
-from onebert_server.feedback.recording import Recorder
-from onebert_server.feedback.reviews import Reviews
-from onebert_server.feedback.verdicts import Verdicts
 from onebert_server.hooks import Hooks
 from onebert_server.settings import Settings
 from onebert_server.telemetry.metrics import Metrics
@@ -31,7 +27,6 @@ from onebert_server.versions.residency.residents import Residents
 from onebert_server.versions.version import TaskEntry
 from onebert_store.errors import Unhealthy
 from onebert_store.registry.registry import Registry
-from onebert_store.samples.store import SampleStore
 
 P = TypeVar("P")
 
@@ -76,10 +71,6 @@ class Runtime(Edge):
         registrars: threads for the registry's database and files, so that a slow disk delays no answer.
         readers: threads for whole stored files, so that a hanging bucket delays no change.
         uploader: one thread, so that uploads queue behind each other and not before answers.
-        samples: keeps the answers of tasks that ask for it, in `store`.
-        feedback: records feedback in `store`.
-        reviews: chooses kept texts for people to label.
-        verdicts: judges versions by the feedback in `store`.
         presence: this replica among others on the registry; None if the registry is not shared.
     """
 
@@ -97,11 +88,6 @@ class Runtime(Edge):
     registry: Registry
     admission: Admission
     moves: Moves
-    samples: SampleKeeper
-    store: SampleStore
-    feedback: Recorder
-    reviews: Reviews
-    verdicts: Verdicts
     workers: Executor
     registrars: Executor
     readers: Executor

@@ -117,13 +117,6 @@ class Settings(BaseSettings):
     #: Versions that `/metrics` shows each for itself, the ones with the most traffic, with up to sixty numbers each;
     #: all others are `(other)`. 0 shows nothing of tasks.
     task_metrics: Annotated[int, Field(ge=0, le=10_000)] = 200
-    # Keys, never shown.
-    #: Keys that encrypt kept texts ([feedback](../guide/feedback.md)), with commas between: the first one encrypts, all
-    #: decrypt. A key is 32 bytes in URL-safe base64, and takes the extra `onebert[samples]`. Without a key no text is
-    #: kept.
-    samples_key: Annotated[tuple[str, ...], NoDecode, Field(repr=False)] = ()
-    #: Name of a [plug-in](../guide/plugins.md) that removes personal data from texts before they are kept.
-    redactor: str | None = None
     #: Level of the log, which goes to standard error.
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
@@ -141,11 +134,6 @@ class Settings(BaseSettings):
             return value
         names = [value] if Path(value).expanduser().is_dir() else value.split(",")
         return tuple(name.strip() for name in names if name.strip())
-
-    @field_validator("samples_key", mode="before")
-    @classmethod
-    def _keys(cls, value: Any) -> Any:
-        return tuple(key.strip() for key in value.split(",") if key.strip()) if isinstance(value, str) else value
 
     @field_validator("cors_origins", mode="before")
     @classmethod

@@ -61,7 +61,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"facades", "remote"},
         {"http", "score"},
         {"runtime"},
-        {"feedback", "hooks", "hosts"},
+        {"hooks", "hosts"},
         {"answering"},
         {"versions"},
         {"engine"},
@@ -257,6 +257,16 @@ def test_no_core_module_imports_an_extension_and_no_extension_another() -> None:
         if target.startswith(f"{EXTENSIONS}.") and source.split(".")[:3] != target.split(".")[:3]
     ]
     assert crossing == []
+
+
+def test_the_library_of_kept_answers_has_one_extension() -> None:
+    users = {
+        ".".join(source.split(".")[:3])
+        for source, targets in imports_between_files().items()
+        for target in targets
+        if target.startswith("onebert_store.samples.") and not source.startswith("onebert_store.")
+    }
+    assert users <= {f"{EXTENSIONS}.feedback"}
 
 
 @pytest.mark.parametrize(

@@ -164,13 +164,6 @@ class SampleStore:
                 trim(connection, FEEDBACK, FEEDBACK.c.identifier, task, MAX_FEEDBACK)
         return [row["texts"] is not None for row in made]
 
-    def labeled_texts(self, task: str, most: int) -> list[tuple[str, ...]]:
-        """Returns the texts of the latest feedback of a task whose text is kept."""
-        own = FEEDBACK.c.task == self.home(task).task, FEEDBACK.c.texts.is_not(None)
-        found = select(FEEDBACK.c.texts).where(*own).order_by(FEEDBACK.c.at.desc(), FEEDBACK.c.identifier).limit(most)
-        with self._database.reading() as connection:
-            return [tuple(self._cipher.decrypt(texts)) for texts in connection.scalars(found)]
-
     def feedback_since(self, times: Mapping[str, datetime]) -> dict[str, int]:
         """Counts the feedback of each task after its time; a task without any is left out."""
         names, found = self._homes.by_id(times), dict[str, int]()

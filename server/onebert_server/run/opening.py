@@ -14,10 +14,6 @@ from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host import Host
 from onebert_server.engine.memory import give_back_freed_memory
 from onebert_server.engine.queue import QueueLimits
-from onebert_server.feedback.keeping import SampleKeeper, redactor_named
-from onebert_server.feedback.recording import Recorder
-from onebert_server.feedback.reviews import Reviews
-from onebert_server.feedback.verdicts import Verdicts
 from onebert_server.hooks import TASK_RENAMED, Hooks
 from onebert_server.hosts import begin_loading, compute_threads, on_a_thread
 from onebert_server.progress import Progress
@@ -34,7 +30,6 @@ from onebert_server.versions.presence import Presence
 from onebert_server.versions.residency.loader import Loader
 from onebert_server.versions.residency.residents import Residents
 from onebert_store.registry.registry import Registry
-from onebert_store.samples.store import open_samples
 
 REGISTRARS = 4
 # Target duration of a batch in seconds: a text that arrives meanwhile waits for it. Larger batches are hardly faster on
@@ -66,7 +61,6 @@ def open_runtime(
     with ExitStack() as opened:
         progress.begin("store", 1)
         registry = opened.enter_context(Registry.open(store_address(settings)))
-        store = opened.enter_context(open_samples(registry.database, settings.samples_key))
         telemetry = opened.enter_context(open_telemetry(settings))
         metrics = Metrics(settings.task_metrics, telemetry.tracing is not None, hooks.answered)
         engine = Engine(hosts, engine_limits(settings), metrics, compute_threads(settings), tracing=telemetry.tracing)
@@ -75,8 +69,6 @@ def open_runtime(
         presence = Presence(registry.replicas) if registry.shared else None
         follower = Follower(registry.feed, residents.directory, presence, partial(_renamed, hooks, metrics))
         catalog = Catalog(registry, residents, follower, settings.max_upload_bytes, hooks.deleting)
-        samples = SampleKeeper(store, redactor_named(settings.redactor), metrics.count_samples)
-        opened.callback(samples.close)
         opened.callback(follower.close)
         opened.callback(loader.close)
         workers, registrars, readers, uploader = (
@@ -96,9 +88,6 @@ def open_runtime(
         keeper.start()
         admission = Admission(engine, residents, telemetry.tracing, hooks.computed, hooks.sampled)
         telemetry.samples = hooks.sample
-        hooks.sampled.append(samples.take)
-        hooks.deleting.append(samples.swept)
-        samples.start()
         answerer = Answerer(admission.splitters, admission, workers)
         moves = Moves(catalog, hooks.before_move, registrars)
         _add_gauges(metrics, engine, catalog, follower, keeper)
@@ -116,11 +105,6 @@ def open_runtime(
             registry=registry,
             admission=admission,
             moves=moves,
-            samples=samples,
-            store=store,
-            feedback=Recorder(store, samples, catalog, answerer, registrars, metrics.count_feedback),
-            reviews=Reviews(store, catalog, answerer, registrars),
-            verdicts=Verdicts(store, registrars),
             answerer=answerer,
             metrics=metrics,
             telemetry=telemetry,

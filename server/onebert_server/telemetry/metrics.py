@@ -65,8 +65,6 @@ class Metrics:
             "queue_wait_seconds", "Time that a request waited until its work began.", SECONDS
         ).of()
         self._dropped = self.counter("dropped", "Requests whose waiting work was dropped.", "why")
-        self._samples = self.counter("samples", "Answers that were to be kept, by result.", "result")
-        self._feedback = self.counter("feedback", "Rows of feedback.", "kind")
         self._left = self.counter(
             "left_sequences", "Sequences of requests whose client left, by what had become of them until then.", "state"
         )
@@ -133,13 +131,6 @@ class Metrics:
         """Counts a request that nobody waits for any more, with its number of sequences by state."""
         for state, sequences in (("waiting", waiting), ("running", running), ("computed", computed)):
             self._left.labels(state).inc(sequences)
-
-    def count_samples(self, result: str, number: int = 1) -> None:
-        """Counts answers that were to be kept: `kept`, `dropped` (too many at once), `redactor` or `failed`."""
-        self._samples.labels(result).inc(number)
-
-    def count_feedback(self, kind: str) -> None:
-        self._feedback.labels(kind).inc()
 
     def count_upload(self, result: str) -> None:
         """Counts one upload by its result: `created`, `existing` or an error code."""

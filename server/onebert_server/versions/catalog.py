@@ -19,7 +19,6 @@ from onebert_store.errors import DeadlineExceeded, InvalidInput, NotFound, OneBe
 from onebert_store.file.delta import Delta
 from onebert_store.file.format import loads
 from onebert_store.file.manifest import Manifest
-from onebert_store.registry.keeping import Keeping
 from onebert_store.registry.records import Added, Alias, VersionEntry
 from onebert_store.registry.registry import Registry, Stored
 from onebert_store.registry.target import Target
@@ -209,16 +208,6 @@ class Catalog:
         """Deletes an alias if its tag is `expected`."""
         context.principal.require(Action.PROMOTE, task)
         return self.change(self._registry.delete_alias, context, task, alias, expected)
-
-    def set_keeping(self, task: str, keeping: Keeping, context: Context) -> int:
-        """Sets how much of a task's answers is kept."""
-        context.principal.require(Action.KEEP, task)
-        return self.change(self._registry.set_keeping, context, task, keeping)
-
-    def delete_keeping(self, task: str, context: Context) -> int:
-        """Has nothing of a task's answers kept."""
-        context.principal.require(Action.KEEP, task)
-        return self.change(self._registry.delete_keeping, context, task)
 
     def change(self, change: Callable[..., int], context: Context, *what: object) -> int:
         """Makes a change of the registry, `change(*what, actor)`, and shows it; returns its number."""

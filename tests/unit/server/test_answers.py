@@ -374,3 +374,12 @@ def test_samples_are_told_of_each_answer_that_a_client_gets_and_of_no_other(part
     ]
     assert [one.facts.task for one in answers] == [one[3] for one in told]
     assert told[0][5] == (answers[0].reading.answer.label,)
+
+
+def test_without_a_listener_no_answer_is_chosen(parts):
+    parts.sampled.clear()
+    parts.directory.keepings = {"good": Keeping(1.0, 1, 1)}
+    taken = []
+    asked = replace(context(), observed=Observed(samples=taken.append))
+    parts.run(lambda answerer: answerer.answer(asked, Wanted(["good"]), ["it is late"], same))
+    assert (taken, asked.observed.any_kept) == ([], False)

@@ -102,42 +102,15 @@ def test_each_task_says_what_needs_attention(tmp_path):
         assert {name: found["gate"] for name, found in fleet().items()} == {"broken": False, "shifted": True}
 
 
-def test_feedback_is_new_until_a_version_made_after_it_is_live(tmp_path):
-    store(tmp_path, tone=Task(labels=2, seed=1), other=Task(labels=2, seed=1))
-    with opened(tmp_path) as runtime:
-
-        def new():
-            return {one["name"]: one["feedback"] for one in get(runtime, "/v1/fleet").json()["tasks"]}
-
-        def given(*identifiers):
-            data = [{"task": "tone", "text": "late", "label": "label 1", "identifier": one} for one in identifiers]
-            assert ask(runtime, "POST", "/v1/feedback", json={"data": data}).status_code == 200
-
-        assert new() == {"other": 0, "tone": 0}
-        given("one", "two")
-        assert new() == {"other": 0, "tone": 2}
-        upload(runtime, "tone", Task(labels=2, seed=2))
-        assert new() == {"other": 0, "tone": 2}
-        moved = ask(runtime, "PUT", "/v1/tasks/tone/aliases/live", json={"version": 2}, headers={"If-Match": '"1"'})
-        assert moved.status_code == 200, moved.text
-        given("three")
-        assert new() == {"other": 0, "tone": 1}
-
-
 def test_a_key_sees_its_own_tasks_and_the_gates_that_it_may_pass(tmp_path):
     with tenants_runtime(tmp_path) as runtime:
         asker = Asker(runtime)
 
-        def fleet(key):
+        def gates(key):
             found = asyncio.run(asker.ask(key, "GET", "/v1/fleet"))
-            return {one["name"]: (one["gate"], one["feedback"]) for one in found.json()["tasks"]}
+            return {task["name"]: task["gate"] for task in found.json()["tasks"]}
 
-        assert fleet("key-of-acme") == {"acme-tone": (False, 0), "acme-two1": (False, 0)}
-        assert fleet("key-of-blue") == {"blue-tone": (False, 0)}
-        assert fleet("key-of-nobody") == {}
-        assert fleet("key-to-classify") == {"acme-tone": (None, None), "acme-two1": (None, None)}
-        data = [{"task": "acme-tone", "text": "late", "label": "label 1", "identifier": "one"}]
-        asyncio.run(asker.ask("key-of-acme", "POST", "/v1/feedback", json={"data": data}))
-        assert fleet("key-of-acme") == {"acme-tone": (False, 1), "acme-two1": (False, 0)}
-        assert fleet("key-of-blue") == {"blue-tone": (False, 0)}
-        assert fleet("key-to-classify") == {"acme-tone": (None, None), "acme-two1": (None, None)}
+        assert gates("key-of-acme") == {"acme-tone": False, "acme-two1": False}
+        assert gates("key-of-blue") == {"blue-tone": False}
+        assert gates("key-of-nobody") == {}
+        assert gates("key-to-classify") == {"acme-tone": None, "acme-two1": None}

@@ -16,10 +16,8 @@ from pathlib import Path
 import pytest
 
 from runtimes import ask, get, opened
-from stores import feedback_of
 
 ARCHIVE = Path(__file__).parents[2] / "old_store.tar.xz"
-KEY = "b25lYmVydC1vbmViZXJ0LW9uZWJlcnQtb25lYmVydCE="
 TONE = "/v1/tasks/tone/aliases"
 
 
@@ -35,7 +33,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def runtime(folder):
-    with opened(folder / "data", base=(str(folder / "base"),), samples_key=[KEY]) as runtime:
+    with opened(folder / "data", base=(str(folder / "base"),)) as runtime:
         yield runtime
 
 
@@ -71,17 +69,6 @@ def test_an_alias_named_committee_answers_with_one_of_its_versions(runtime, task
     assert classified(runtime, f"{task}@committee", "late parcel")["version"] in members
 
 
-def test_feedback_and_kept_answers_are_readable(runtime):
-    [verdict] = get(runtime, f"{TONE}/live/verdicts").json()["verdicts"]
-    assert (verdict["version"], verdict["wins"], verdict["losses"]) == (2, 12, 0)
-    [review] = [row for row in feedback_of(runtime.store, "tone") if row.answer_id]
-    assert (review.kind, review.right, review.answers.keys()) == ("review", "label 1", {1, 2})
-    # The store keeps its texts for 3,650 days, until 2036.
-    assert review.texts is not None
-    assert review.explanation == "sarcasm"
-    assert runtime.store.count("tone") > 0
-
-
 def test_manifests_gates_and_the_feed_are_readable(runtime):
     blend, auto, fold = (
         get(runtime, f"/v1/tasks/{path}").json()["manifest"]
@@ -103,7 +90,7 @@ def test_manifests_gates_and_the_feed_are_readable(runtime):
 def test_an_alias_that_decided_moves_and_goes_back(folder, tmp_path):
     with tarfile.open(ARCHIVE) as archive:
         archive.extractall(tmp_path, filter="data")
-    with opened(tmp_path / "data", base=(str(folder / "base"),), samples_key=[KEY]) as runtime:
+    with opened(tmp_path / "data", base=(str(folder / "base"),)) as runtime:
         tag = get(runtime, f"{TONE}/live").headers["ETag"]
         body = {"version": 2, "force": True, "message": "proven"}
         moved = ask(runtime, "PUT", f"{TONE}/live", json=body, headers={"If-Match": tag})

@@ -468,13 +468,6 @@ def test_feedback_is_counted_from_each_tasks_own_time(samples, monkeypatch):
     assert samples.feedback_since(times) == {"tone": 5, "two": 8}
 
 
-def test_labeled_texts_are_the_latest(samples):
-    rows = [feedback(f"{at}", texts=(f"{at}",) if at % 2 else None, at=NOW - timedelta(hours=at)) for at in range(8)]
-    record(samples, rows)
-    assert samples.labeled_texts("tone", 3) == [("1",), ("3",), ("5",)]
-    assert samples.labeled_texts("two", 3) == []
-
-
 def test_pages_of_feedback_have_the_rows_with_a_text(samples):
     rows = [feedback(f"{at}", texts=(MARKER,) if at % 2 else None, texts_at=NOW) for at in range(8)]
     record(samples, rows)

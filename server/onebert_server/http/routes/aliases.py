@@ -6,13 +6,7 @@ from typing import Annotated, Literal
 from fastapi import Query, Request, Response
 from starlette.exceptions import HTTPException
 
-from onebert_server.contract.tasks import (
-    AliasPlace,
-    ShadowShare,
-    TargetFacts,
-    VerdictsResponse,
-)
-from onebert_server.feedback.verdicts import LEVEL
+from onebert_server.contract.tasks import AliasPlace, ShadowShare, TargetFacts
 from onebert_server.http.pipeline import SEQ_HEADER
 from onebert_server.http.routes.registry import AliasName, Name, header, registry_router
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf, in_thread
@@ -34,14 +28,6 @@ NEW = header("If-None-Match", r"^\*$", "The alias is new.")
 async def alias(task: Name, alias: AliasName, response: Response, view: ViewOf) -> AliasPlace:
     """Returns what an alias means and meant before; `ETag` is its `tag`, quoted, as `If-Match` takes it."""
     return _place(task, alias, view.alias(task, alias), response)
-
-
-@router.get("/v1/tasks/{task}/aliases/{alias}/verdicts")
-async def verdicts(task: Name, alias: AliasName, view: ViewOf, runtime: RuntimeOf) -> VerdictsResponse:
-    """Returns wins, losses and e-values of an alias's other versions beside the largest share, by feedback."""
-    target = view.alias(task, alias).target
-    found = await runtime.verdicts.of(task, target)
-    return VerdictsResponse(task, alias, target.version, LEVEL, found)
 
 
 @router.put("/v1/tasks/{task}/aliases/{alias}", openapi_extra={"parameters": [AT, NEW]})

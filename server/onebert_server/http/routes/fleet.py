@@ -1,12 +1,10 @@
 """The route of all tasks at one glance."""
 
-from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
 from fastapi import Query, Request, Response
 
-from onebert_server.access.principal import Action
 from onebert_server.contract.fleet import FleetResponse, FleetTask
 from onebert_server.http.routes.registry import registry_router
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf, in_thread
@@ -35,26 +33,16 @@ async def fleet(
     """
 
     def page() -> bytes:
-        entries, may = view.tasks(after, limit + 1, ""), context.principal.may
+        entries = view.tasks(after, limit + 1, "")
         columns = [columns(runtime, entries[:limit], context) for columns in runtime.columns]
-        feedback = _feedback(runtime, [one for one in entries[:limit] if may(Action.REVIEW, one.name)])
         found = []
         for entry in entries[:limit]:
             added = {name: value for each in columns for name, value in each.get(entry.name, {}).items()}
-            task = msgspec.structs.replace(_task(runtime, entry), **added)
-            found.append(msgspec.structs.replace(task, feedback=feedback.get(entry.name)))
+            found.append(msgspec.structs.replace(_task(runtime, entry), **added))
         more = found[-1].name if len(entries) > limit else None
         return msgspec.json.encode(FleetResponse(tasks=found, next=more))
 
     return Answer(request, await in_thread(runtime, page), "application/json")
-
-
-def _feedback(runtime: Runtime, entries: Sequence[TaskEntry]) -> dict[str, int]:
-    """Counts, by task with a live version, the rows of feedback since that version was made."""
-    made = {
-        one.name: one.versions[one.aliases[LIVE].version].entry.created_at for one in entries if LIVE in one.aliases
-    }
-    return dict.fromkeys(made, 0) | runtime.store.feedback_since(made)
 
 
 def _task(runtime: Runtime, entry: TaskEntry) -> FleetTask:

@@ -31,8 +31,8 @@ logger = logging.getLogger("onebert.front_ends")
 
 # -P keeps the current directory off the import path.
 COMMAND = (sys.executable, "-P", "-m", "onebert_server.run.child")
-# Front ends get the core's settings but these: a directory, addresses that may contain a password, and keys of texts.
-NOT_OF_FRONT_ENDS = {"data_dir", "registry", "blobs", "samples_key", "redactor"}
+# Front ends get the core's settings but these: a directory, and addresses that may contain a password.
+NOT_OF_FRONT_ENDS = {"data_dir", "registry", "blobs"}
 OF_FRONT_ENDS = Settings.model_fields.keys() - NOT_OF_FRONT_ENDS
 # Seconds in which all front ends must listen.
 START_TIMEOUT = 60.0

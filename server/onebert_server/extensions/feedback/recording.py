@@ -15,8 +15,8 @@ from onebert_server.answering.answers import Answered, Answerer, Unanswered
 from onebert_server.answering.backend import Wanted
 from onebert_server.answering.plan import Reading
 from onebert_server.contract.feedback import Recorded
-from onebert_server.feedback.given import Given, label_of
-from onebert_server.feedback.keeping import SampleKeeper
+from onebert_server.extensions.feedback.given import Given, label_of
+from onebert_server.extensions.feedback.keeping import SampleKeeper
 from onebert_server.limits import MAX_ITEMS
 from onebert_server.threads import run_in
 from onebert_server.versions.catalog import Catalog

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from onebert_server.feedback.given import Given
+from onebert_server.extensions.feedback.given import Given
 from onebert_server.http.schemas.common import RequestBody
 from onebert_server.limits import MAX_ITEMS
 from onebert_store.registry.keeping import MAX_DAYS, MAX_SAMPLES, Keeping

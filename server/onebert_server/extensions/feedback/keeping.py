@@ -47,7 +47,7 @@ def redactor_named(name: str | None) -> Redactor | None:
 class SampleKeeper:
     """Takes chosen answers in the process with the engine; thread-safe.
 
-    `count` gets results of answers: see `Metrics.count_samples`.
+    `count` gets the number of answers by result: `kept`, `dropped` (too many at once), `redactor` or `failed`.
     """
 
     def __init__(self, store: SampleStore, redactor: Redactor | None, count: Callable[[str, int], None]) -> None:

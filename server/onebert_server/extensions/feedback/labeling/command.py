@@ -50,7 +50,7 @@ def review(
 
 
 def _write(client: Client, task: str, out: Path, tool: Program, by: Order, limit: int) -> None:
-    from onebert_server.cli.review.tools import TOOLS  # noqa: PLC0415
+    from onebert_server.extensions.feedback.labeling.tools import TOOLS  # noqa: PLC0415
 
     check_writable("--out", out)
     _require_labels(client, task)
@@ -61,7 +61,7 @@ def _write(client: Client, task: str, out: Path, tool: Program, by: Order, limit
 
 
 def _record(client: Client, task: str, file: Path, tool: Program) -> None:
-    from onebert_server.cli.review.tools import TOOLS, read_labeled  # noqa: PLC0415
+    from onebert_server.extensions.feedback.labeling.tools import TOOLS, read_labeled  # noqa: PLC0415
 
     task_type, labels = _require_labels(client, task)
     items, skipped = list[dict[str, Any]](), Counter[str]()

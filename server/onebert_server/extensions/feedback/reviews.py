@@ -14,7 +14,7 @@ from onebert_server.access.principal import Action
 from onebert_server.answering.answers import Answered, Answerer
 from onebert_server.answering.backend import Wanted
 from onebert_server.contract.review import Order
-from onebert_server.feedback.ranking import Scored, ranked
+from onebert_server.extensions.feedback.ranking import Scored, ranked
 from onebert_server.limits import MAX_ITEMS
 from onebert_server.threads import run_in
 from onebert_server.versions.catalog import Catalog

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from cryptography.fernet import Fernet
 
-from onebert_server.feedback import keeping
-from onebert_server.feedback.keeping import redactor_named
+from onebert_server.extensions.feedback import keeping
+from onebert_server.extensions.feedback.keeping import redactor_named
+from onebert_server.extensions.feedback.service import FeedbackService
 from onebert_server.observed import Kept, Seen
 from onebert_store import plugins
 from onebert_store.errors import InvalidSettings, StorageUnavailable
@@ -49,6 +50,10 @@ def runtime(folder):
         yield runtime
 
 
+def service(runtime):
+    return runtime.parts[FeedbackService]
+
+
 def label_of(task, *texts):
     return f"label {np.argmax(task.logits(*texts))}"
 
@@ -69,9 +74,9 @@ def asked(runtime, request_id, inputs=TEXTS, task="tone"):
 
 def classify(runtime, request_id, inputs=TEXTS, task="tone"):
     """Classifies, and returns the id when the kept answers are written."""
-    kept = runtime.store.count(task)
+    kept = service(runtime).store.count(task)
     id, _ = asked(runtime, request_id, inputs, task)
-    wait_until(lambda: runtime.store.count(task) == kept + len(inputs))
+    wait_until(lambda: service(runtime).store.count(task) == kept + len(inputs))
     return id
 
 
@@ -86,14 +91,14 @@ def recorded(runtime, *items):
 
 
 def found(runtime, id, task="tone"):
-    return runtime.store.find([id], task.__eq__)
+    return service(runtime).store.find([id], task.__eq__)
 
 
 def test_kept_answers_are_the_ones_that_clients_got(runtime):
     assert keep(runtime, share=1.0, days=7, most=9) == {"task": "tone", "share": 1.0, "days": 7, "most": 9, "kept": 0}
     id, results = asked(runtime, "abc")
     assert id.startswith("abc.")
-    wait_until(lambda: runtime.store.count("tone") == len(TEXTS))
+    wait_until(lambda: service(runtime).store.count("tone") == len(TEXTS))
     for index, (text, result) in enumerate(zip(TEXTS, results, strict=True)):
         [sample] = found(runtime, f"{id}/{index}")
         assert (sample.texts, sample.labels, sample.version, sample.share) == ((text,), (result["label"],), 1, 1.0)
@@ -103,7 +108,7 @@ def test_kept_answers_are_the_ones_that_clients_got(runtime):
     items = [{"task": task, "text": "late screen"} for task in ("topics", "tone")]
     mixed = ask(runtime, "POST", "/v1/classify", json={"items": items}).headers["X-Request-Id"]
     wait_until(lambda: found(runtime, f"{mixed}/1"))
-    assert runtime.store.count("topics") == 0
+    assert service(runtime).store.count("topics") == 0
 
 
 def test_a_client_that_repeats_its_id_has_another_one_for_each_answer(runtime):
@@ -123,15 +128,15 @@ def test_a_share_is_kept_by_chance(runtime):
     keep(runtime, share=0.25)
     for _ in range(20):
         ask(runtime, "POST", "/v1/tasks/tone/classify", json={"inputs": ["late"] * 64})
-    runtime.samples.close()
-    assert abs(runtime.store.count("tone") - 320) < 93
+    service(runtime).keeper.close()
+    assert abs(service(runtime).store.count("tone") - 320) < 93
 
 
 def test_the_bound_and_the_switch_hold_at_once(runtime):
     keep(runtime, most=3)
     id, _ = asked(runtime, "one")
     kept = [f"{id}/{n}" for n in (4, 3, 2)]
-    wait_until(lambda: [one.id for one in runtime.store.without_feedback("tone", 9)] == kept)
+    wait_until(lambda: [one.id for one in service(runtime).store.without_feedback("tone", 9)] == kept)
     assert ask(runtime, "DELETE", f"{SAMPLES}/{id}/3").status_code == 204
     assert ask(runtime, "DELETE", f"{SAMPLES}/{id}%2F4").status_code == 204
     assert ask(runtime, "DELETE", f"{SAMPLES}/{id}/3").json()["type"] == "urn:onebert:error:sample-not-found"
@@ -139,8 +144,8 @@ def test_the_bound_and_the_switch_hold_at_once(runtime):
     shown = get(runtime, SAMPLES).json()
     assert (shown["share"], shown["kept"]) == (None, 0)
     ask(runtime, "POST", "/v1/tasks/tone/classify", json={"inputs": TEXTS})
-    runtime.samples.close()
-    assert runtime.store.count("tone") == 0
+    service(runtime).keeper.close()
+    assert service(runtime).store.count("tone") == 0
 
 
 def test_feedback_has_the_answers_of_every_version_of_live(runtime):
@@ -157,19 +162,19 @@ def test_feedback_has_the_answers_of_every_version_of_live(runtime):
         *({"task": "tone", "identifier": f"{id}/{n}", "text_kept": True} for n in range(4)),
         {"task": "tone", "identifier": "mine", "text_kept": True},
     ]
-    rows = {one.identifier: one for one in feedback_of(runtime.store, "tone")}
+    rows = {one.identifier: one for one in feedback_of(service(runtime).store, "tone")}
     for n, identifier in enumerate([*(f"{id}/{n}" for n in range(4)), "mine"]):
         assert (rows[identifier].answers, rows[identifier].texts) == (by_hand[n], (TEXTS[n],))
     # Without `sticky` chance chooses the version of the split that answers.
-    [kept] = runtime.store.find({f"{id}/0"}, lambda _: True)
+    [kept] = service(runtime).store.find({f"{id}/0"}, lambda _: True)
     found = rows[f"{id}/0"]
     assert (found.version, found.share, found.answer_id) == (kept.version, 1.0, kept.id)
     assert (rows["mine"].version, rows["mine"].kind) == (None, Kind.REVIEW)
     # The review does not count.
     pairs = [(of[1] == label, of[2] == label) for of in by_hand[:4] for label in [of[1]]]
     expected = Outcomes(*(pairs.count(one) for one in ((True, True), (True, False), (False, True), (False, False))))
-    assert runtime.store.outcomes("tone", 2, [1])[1] == expected
-    assert [one.id for one in runtime.store.without_feedback("tone", 9)] == [f"{id}/4"]
+    assert service(runtime).store.outcomes("tone", 2, [1])[1] == expected
+    assert [one.id for one in service(runtime).store.without_feedback("tone", 9)] == [f"{id}/4"]
 
 
 def test_feedback_of_each_task_type_is_in_the_form_of_its_answers(runtime):
@@ -182,7 +187,7 @@ def test_feedback_of_each_task_type_is_in_the_form_of_its_answers(runtime):
     }  # fmt: skip
     recorded(runtime, *({"task": task, "text": texts, **given} for task, (given, _) in kinds.items()))
     for task, (_, right) in kinds.items():
-        [row] = feedback_of(runtime.store, task)
+        [row] = feedback_of(service(runtime).store, task)
         result = ask(runtime, "POST", f"/v1/tasks/{task}/classify", json={"inputs": texts}).json()["results"][0]
         answered = {
             "topics": sorted(result.get("labels") or []),
@@ -193,10 +198,10 @@ def test_feedback_of_each_task_type_is_in_the_form_of_its_answers(runtime):
         assert row.texts is None
     # What a version answers itself is right.
     recorded(runtime, {"task": "tone", "text": texts, "label": label_of(TONE[0], texts)})
-    assert runtime.store.outcomes("tone", 1, [1])[1] == Outcomes(both=1)
+    assert service(runtime).store.outcomes("tone", 1, [1])[1] == Outcomes(both=1)
     pair = {"task": "pairs", "text": "late", "text_pair": "screen", "label": "label 1"}
     recorded(runtime, pair)
-    assert feedback_of(runtime.store, "pairs")[0].answers == {1: label_of(Task(seed=7), "late", "screen")}
+    assert feedback_of(service(runtime).store, "pairs")[0].answers == {1: label_of(Task(seed=7), "late", "screen")}
 
 
 @pytest.mark.promise("feedback-survives")
@@ -225,7 +230,7 @@ def test_one_item_that_is_refused_refuses_all(runtime, item, said):
     answer = give(runtime, {"task": "tone", "text": "late", "label": "label 0"}, item)
     assert answer.status_code in (404, 422)
     assert said in answer.text
-    assert feedback_of(runtime.store, "tone") == []
+    assert feedback_of(service(runtime).store, "tone") == []
 
 
 def test_without_a_key_feedback_on_a_text_takes_an_identifier(folder):
@@ -254,7 +259,7 @@ def test_a_text_that_came_as_text_is_deleted_by_its_identifier(runtime):
     assert one["text_kept"]
     path = f"{SAMPLES}/{quote(one['identifier'], safe='')}"
     assert [ask(runtime, "DELETE", path).status_code for _ in range(2)] == [204, 404]
-    assert [row.texts for row in feedback_of(runtime.store, "tone")] == [None]
+    assert [row.texts for row in feedback_of(service(runtime).store, "tone")] == [None]
 
 
 def test_the_same_text_or_identifier_is_the_same_row(runtime):
@@ -264,7 +269,7 @@ def test_the_same_text_or_identifier_is_the_same_row(runtime):
     recorded(
         runtime, text | {"label": "label 2", "identifier": "mine"}, text | {"label": "label 1", "identifier": "mine"}
     )
-    assert sorted(one.right for one in feedback_of(runtime.store, "tone")) == ["label 1", "label 1"]
+    assert sorted(one.right for one in feedback_of(service(runtime).store, "tone")) == ["label 1", "label 1"]
 
 
 def test_more_questions_than_fit_one_request_are_all_answered(runtime):
@@ -272,7 +277,7 @@ def test_more_questions_than_fit_one_request_are_all_answered(runtime):
     ask(runtime, "PUT", "/v1/tasks/tone/aliases/live", json=target, headers={"If-Match": '"1"'})
     texts = [f"{TEXTS[n % 5]} {n}" for n in range(64)]
     recorded(runtime, *({"task": "tone", "text": text, "label": "label 0", "identifier": text} for text in texts))
-    rows = {one.identifier: one.answers for one in feedback_of(runtime.store, "tone")}
+    rows = {one.identifier: one.answers for one in feedback_of(service(runtime).store, "tone")}
     assert rows == {text: {n: label_of(task, text) for n, task in enumerate(TONE, 1)} for text in texts}
 
 
@@ -299,7 +304,7 @@ def test_with_another_key_answers_go_on_and_ids_are_refused_with_a_code(folder):
     with opened(folder) as runtime:
         answer = ask(runtime, "POST", "/v1/tasks/tone/classify", json={"inputs": TEXTS})
         assert answer.status_code == 200
-        runtime.samples.close()
+        service(runtime).keeper.close()
         assert 'onebert_samples_total{result="failed"} 5.0' in get(runtime, "/metrics").text
     with opened(folder, samples_key=f"{OTHER},{KEY}") as runtime:
         recorded(runtime, {"id": f"{id}/0", "label": "label 0"}, {"id": f"{new}/0", "label": "label 0"})
@@ -310,12 +315,12 @@ def test_samples_and_feedback_follow_their_task(runtime):
     id = classify(runtime, "abc")
     recorded(runtime, {"id": f"{id}/0", "label": "label 0"})
     assert ask(runtime, "POST", "/v1/tasks/tone/rename", json={"name": "mood"}).status_code == 204
-    assert (runtime.store.count("tone"), runtime.store.count("mood")) == (0, 5)
+    assert (service(runtime).store.count("tone"), service(runtime).store.count("mood")) == (0, 5)
     after = classify(runtime, "next", task="mood")
     assert get(runtime, "/v1/tasks/mood/samples").json()["share"] == 1.0
     recorded(runtime, {"id": f"{after}/1", "label": "label 0"})
     assert ask(runtime, "DELETE", "/v1/tasks/mood").status_code == 204
-    assert runtime.store.sweeper._ids() == []
+    assert service(runtime).store.sweeper._ids() == []
     # Whoever takes the name next keeps nothing yet.
     upload(runtime, "mood", Task(seed=8))
     assert get(runtime, "/v1/tasks/mood/samples").json()["share"] is None
@@ -325,9 +330,9 @@ def test_a_task_without_versions_leaves_nothing(runtime):
     keep(runtime, task="pairs")
     recorded(runtime, {"task": "pairs", "text": "late", "text_pair": "screen", "label": "label 1"})
     assert ask(runtime, "DELETE", "/v1/tasks/pairs/aliases/live", headers={"If-Match": '"1"'}).status_code == 204
-    assert runtime.store.sweeper._ids() == [runtime.store.home("pairs").task]
+    assert service(runtime).store.sweeper._ids() == [service(runtime).store.home("pairs").task]
     assert ask(runtime, "DELETE", "/v1/tasks/pairs/versions/1").status_code == 204
-    assert runtime.store.sweeper._ids() == []
+    assert service(runtime).store.sweeper._ids() == []
 
 
 def test_a_sweep_removes_what_a_crash_left_of_tasks(runtime):
@@ -337,9 +342,9 @@ def test_a_sweep_removes_what_a_crash_left_of_tasks(runtime):
     # Only the registry's half: the process dies before the other.
     runtime.registry.delete_task("topics")
     runtime.registry.delete_keeping("tone")
-    runtime.store.sweeper.sweep()
-    assert runtime.store.count("tone") == 0
-    assert runtime.store.sweeper._ids() == [runtime.store.home("stars").task]
+    service(runtime).store.sweeper.sweep()
+    assert service(runtime).store.count("tone") == 0
+    assert service(runtime).store.sweeper._ids() == [service(runtime).store.home("stars").task]
 
 
 @pytest.mark.promise("sweep-grace")
@@ -350,7 +355,7 @@ def test_an_older_registry_put_back_loses_no_feedback_and_no_text(folder, caplog
     shutil.copy(registry, folder / "older")
     with opened(folder, samples_key=KEY) as runtime:
         upload(runtime, "later", Task(seed=9))
-        later = runtime.store.home("later").task
+        later = service(runtime).store.home("later").task
         recorded(runtime, {"task": "later", "text": "late", "label": "label 0"})
         keep(runtime)
         tone = classify(runtime, "abc")
@@ -359,13 +364,13 @@ def test_an_older_registry_put_back_loses_no_feedback_and_no_text(folder, caplog
     with opened(folder, samples_key=KEY) as runtime:
         wait_until(lambda: "the registry does not know 2 of the tasks with kept answers or feedback" in caplog.text)
         assert later in caplog.text
-        assert runtime.store.count("tone") == len(TEXTS)
+        assert service(runtime).store.count("tone") == len(TEXTS)
     shutil.copy(folder / "newer", registry)
     with opened(folder, samples_key=KEY) as runtime:
-        runtime.store.sweeper.sweep()
-        assert [row.right for row in feedback_of(runtime.store, "later")] == ["label 0"]
+        service(runtime).store.sweeper.sweep()
+        assert [row.right for row in feedback_of(service(runtime).store, "later")] == ["label 0"]
         assert found(runtime, f"{tone}/0")
-        assert runtime.store.sweeper.unknown() == []
+        assert service(runtime).store.sweeper.unknown() == []
 
 
 def test_a_renamed_task_has_its_rows_without_a_second_half(runtime):
@@ -374,34 +379,34 @@ def test_a_renamed_task_has_its_rows_without_a_second_half(runtime):
     recorded(runtime, {"id": f"{id}/0", "label": "label 0"})
     runtime.registry.rename_task("tone", "voice")
     upload(runtime, "tone", Task(seed=8))
-    assert (runtime.store.count("voice"), runtime.store.count("tone")) == (len(TEXTS), 0)
-    assert [row.answer_id for row in feedback_of(runtime.store, "voice")] == [f"{id}/0"]
-    assert feedback_of(runtime.store, "tone") == []
+    assert (service(runtime).store.count("voice"), service(runtime).store.count("tone")) == (len(TEXTS), 0)
+    assert [row.answer_id for row in feedback_of(service(runtime).store, "voice")] == [f"{id}/0"]
+    assert feedback_of(service(runtime).store, "tone") == []
 
 
 def test_feedback_that_was_asked_before_a_deletion_brings_no_text_back(runtime):
     keep(runtime)
-    id, home = classify(runtime, "abc"), runtime.store.home("tone")
+    id, home = classify(runtime, "abc"), service(runtime).store.home("tone")
     recorded(runtime, {"id": f"{id}/0", "label": "label 0"})
-    [row] = feedback_of(runtime.store, "tone")
+    [row] = feedback_of(service(runtime).store, "tone")
     assert row.texts
-    runtime.samples.delete_sample("tone", f"{id}/0")
+    service(runtime).keeper.delete_sample("tone", f"{id}/0")
     # The row that a request had made before the deletion.
-    assert runtime.store.record([(home, row)]) == [False]
-    assert [one.texts for one in feedback_of(runtime.store, "tone")] == [None]
+    assert service(runtime).store.record([(home, row)]) == [False]
+    assert [one.texts for one in feedback_of(service(runtime).store, "tone")] == [None]
 
 
 def test_an_answer_that_waits_to_be_written_is_deleted_too(runtime):
     keep(runtime)
-    runtime.samples._writing.acquire()
+    service(runtime).keeper._writing.acquire()
     try:
         id, _ = asked(runtime, "abc")
-        wait_until(lambda: len(runtime.samples._waiting) == len(TEXTS))
+        wait_until(lambda: len(service(runtime).keeper._waiting) == len(TEXTS))
     finally:
-        runtime.samples._writing.release()
-    runtime.samples.delete_sample("tone", f"{id}/1")
-    wait_until(lambda: runtime.store.count("tone") == len(TEXTS) - 1)
-    assert f"{id}/1" not in [one.id for one in runtime.store.without_feedback("tone", 9)]
+        service(runtime).keeper._writing.release()
+    service(runtime).keeper.delete_sample("tone", f"{id}/1")
+    wait_until(lambda: service(runtime).store.count("tone") == len(TEXTS) - 1)
+    assert f"{id}/1" not in [one.id for one in service(runtime).store.without_feedback("tone", 9)]
 
 
 def test_sweeps_also_run_while_answers_come(folder, monkeypatch):
@@ -410,7 +415,7 @@ def test_sweeps_also_run_while_answers_come(folder, monkeypatch):
         keep(runtime)
         recorded(runtime, {"task": "topics", "text": "late", "labels": []})
         runtime.registry.delete_task("topics")
-        wait_until(lambda: classify(runtime, "abc") and len(runtime.store.sweeper._ids()) == 1, 20.0)
+        wait_until(lambda: classify(runtime, "abc") and len(service(runtime).store.sweeper._ids()) == 1, 20.0)
 
 
 def redact(text):
@@ -421,11 +426,11 @@ def redact(text):
 
 @pytest.mark.promise("no-text-stored")
 def test_a_redactor_changes_what_is_kept_and_its_fault_keeps_nothing(runtime, caplog):
-    runtime.samples._redactor = redact
+    service(runtime).keeper._redactor = redact
     keep(runtime)
     id, _ = asked(runtime, "abc", ["late screen", "this fails", "good late"])
     wait_until(lambda: found(runtime, f"{id}/2"))
-    assert sorted(one.texts for one in runtime.store.find([f"{id}/{n}" for n in range(3)], "tone".__eq__)) == [
+    assert sorted(one.texts for one in service(runtime).store.find([f"{id}/{n}" for n in range(3)], "tone".__eq__)) == [
         ("#### screen",),
         ("good ####",),
     ]
@@ -433,7 +438,7 @@ def test_a_redactor_changes_what_is_kept_and_its_fault_keeps_nothing(runtime, ca
     recorded(
         runtime, item, item | {"text": "fails", "identifier": "x"}, item | {"explanation": "fails", "identifier": "y"}
     )
-    rows = {one.identifier[:1]: (one.texts, one.explanation) for one in feedback_of(runtime.store, "tone")}
+    rows = {one.identifier[:1]: (one.texts, one.explanation) for one in feedback_of(service(runtime).store, "tone")}
     assert rows == {"h": (("####",), "too ####"), "x": (None, None), "y": (None, None)}
     assert 'onebert_samples_total{result="redactor"} 3.0' in get(runtime, "/metrics").text
     assert "fails" not in caplog.text
@@ -460,11 +465,11 @@ def test_too_much_to_keep_is_dropped_and_counted_and_nobody_waits(runtime, monke
     monkeypatch.setattr(keeping, "MAX_BYTES", 20_000)
     keep(runtime)
     one = Kept("x/0", time.time(), "key:a", ("t" * 1000,), Seen("tone", ("a",), 0.5, 1), keeping_of(runtime))
-    with runtime.samples._writing:
-        runtime.samples.take([one._replace(id=f"x/{n}") for n in range(100)], dropped=7)
-    runtime.samples.close()
-    dropped = runtime.metrics._samples.labels("dropped")._value.get()
-    assert (runtime.store.count("tone"), dropped) == (107 - dropped, dropped)
+    with service(runtime).keeper._writing:
+        runtime.hooks.sample([one._replace(id=f"x/{n}") for n in range(100)], dropped=7)
+    service(runtime).keeper.close()
+    dropped = runtime.metrics.registry.get_sample_value("onebert_samples_total", {"result": "dropped"})
+    assert (service(runtime).store.count("tone"), dropped) == (107 - dropped, dropped)
     assert dropped >= 96 + 7 - 4
 
 
@@ -475,7 +480,7 @@ def test_a_database_that_fails_loses_samples_and_no_answer(runtime, monkeypatch,
     def fails(samples):
         raise StorageUnavailable("the store's database does not work: input/output error")
 
-    monkeypatch.setattr(runtime.store, "keep", fails)
+    monkeypatch.setattr(service(runtime).store, "keep", fails)
     assert ask(runtime, "POST", "/v1/tasks/tone/classify", json={"inputs": TEXTS}).status_code == 200
     wait_until(lambda: 'onebert_samples_total{result="failed"} 5.0' in get(runtime, "/metrics").text)
     assert "answers are not kept: the store's database does not work" in caplog.text
@@ -490,7 +495,7 @@ def test_an_id_of_another_tenant_answers_like_an_unknown_one(tmp_path):
         for task, key in (("acme-tone", "key-of-acme"), ("blue-tone", "key-of-blue")):
             assert run(key, "PUT", f"/v1/tasks/{task}/samples", json={"share": 1.0}).status_code == 200
         answer = run("key-of-blue", "POST", "/v1/tasks/blue-tone/classify", json={"inputs": "late"})
-        wait_until(lambda: runtime.store.count("blue-tone") == 1)
+        wait_until(lambda: service(runtime).store.count("blue-tone") == 1)
         give, unknown = (
             {"data": [{"id": f"{id}/0", "label": "label 0"}]} for id in (answer.headers["X-Request-Id"], "none")
         )

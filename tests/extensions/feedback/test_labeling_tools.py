@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from onebert_server.cli.review.tools import TOOLS, Labeled, read_labeled
 from onebert_server.client import ReviewItem, ReviewQueue, VersionAnswer
+from onebert_server.extensions.feedback.labeling.tools import TOOLS, Labeled, read_labeled
 from onebert_store.errors import InvalidData
 
 # An export of Label Studio, with the fields that its page on the task format lists, and one of each kind.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from onebert_server.feedback.verdicts import e_value, verdict_of
+from onebert_server.extensions.feedback.verdicts import e_value, verdict_of
 
 LEVEL, SERIES, PAIRS = 0.05, 10_000, 1_000
 

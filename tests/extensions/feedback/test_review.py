@@ -10,7 +10,8 @@ from bases import wide_base
 from onebert_server.access.keys import Holder
 from onebert_server.access.principal import Principal, Quotas, Scope
 from onebert_server.contract.review import Order
-from onebert_server.feedback import reviews
+from onebert_server.extensions.feedback import reviews
+from onebert_server.extensions.feedback.service import FeedbackService
 from runtimes import ask, get, opened
 from servers import Task, store, wait_until
 
@@ -20,6 +21,10 @@ TEXTS = [f"{one} {other} please" for one in WORDS[:4] for other in WORDS[4:]]
 TONE = [Task(seed=seed, labels=["a", "b", "c"]) for seed in (1, 2, 3)]
 TOPICS = Task(seed=4, task_type="multi_label", labels=["x", "y", "z"])
 QUEUE = "/v1/tasks/tone/review"
+
+
+def service(runtime):
+    return runtime.parts[FeedbackService]
 
 
 @pytest.fixture
@@ -34,9 +39,8 @@ def runtime(tmp_path):
                 ask(
                     runtime, "POST", f"/v1/tasks/{task}/classify", json=body, headers={"X-Request-Id": f"{task}{start}"}
                 )
-        wait_until(
-            lambda: all(runtime.store.count(task) == len(TEXTS) for task in ("tone", "topics", "stars", "names"))
-        )
+        count = service(runtime).store.count
+        wait_until(lambda: all(count(task) == len(TEXTS) for task in ("tone", "topics", "stars", "names")))
         yield runtime
 
 
@@ -109,7 +113,7 @@ def test_texts_of_a_base_that_is_not_loaded_have_no_queue(tmp_path):
     with opened(tmp_path, samples_key=[KEY]) as runtime:
         ask(runtime, "PUT", "/v1/tasks/tone/samples", json={"share": 1.0})
         ask(runtime, "POST", "/v1/tasks/tone/classify", json={"inputs": TEXTS})
-        wait_until(lambda: runtime.store.count("tone") == len(TEXTS))
+        wait_until(lambda: service(runtime).store.count("tone") == len(TEXTS))
     with opened(tmp_path, base=(str(wide_base()),), samples_key=[KEY]) as other:
         refused = get(other, QUEUE)
         assert (refused.status_code, refused.json()["code"]) == (503, "version-unavailable")
@@ -155,7 +159,7 @@ def test_a_labeled_text_leaves_the_queue_and_is_listed(runtime):
 
 
 def test_no_spans_are_listed_as_spans_and_no_labels_as_labels(runtime):
-    wait = {task: runtime.store.page(task, "", 1)[0][0].id for task in ("names", "topics")}
+    wait = {task: service(runtime).store.page(task, "", 1)[0][0].id for task in ("names", "topics")}
     given = [{"id": wait["names"], "spans": []}, {"id": wait["topics"], "labels": []}]
     assert ask(runtime, "POST", "/v1/feedback", json={"data": given}).status_code == 200
     for task, field in (("names", "spans"), ("topics", "labels")):

@@ -18,10 +18,10 @@ from onebert_server.contract.review import (
     SampleRows,
     VersionAnswer,
 )
-from onebert_server.feedback.ranking import Scored
+from onebert_server.extensions.feedback.ranking import Scored
+from onebert_server.extensions.feedback.service import ServiceOf
 from onebert_server.http.patience import Patience
 from onebert_server.http.routes.registry import Name, registry_router
-from onebert_server.http.routes.runtime_of import RuntimeOf
 from onebert_server.http.strict import ContextOf
 from onebert_server.limits import MAX_REF
 from onebert_store.samples.records import Feedback, Label
@@ -39,7 +39,7 @@ Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="rows of a page")]
 async def review(
     task: Name,
     request: Request,
-    runtime: RuntimeOf,
+    service: ServiceOf,
     context: ContextOf,
     by: Order = "margin",
     limit: Annotated[int, Query(ge=1, le=MAX_QUEUE, description="texts of the queue")] = 20,
@@ -49,7 +49,7 @@ async def review(
     They are chosen from the latest 1,000, or from fewer that half of the request's time is enough for.
     """
     async with Patience(context, request.receive):
-        found = await runtime.reviews.queue(task, by, limit, context)
+        found = await service.reviews.queue(task, by, limit, context)
     items = [
         ReviewItem(id=one.id, **_texts(one.texts), at=one.at, share=one.share, answers=[*map(_answer, answers)])
         for one, answers in found.chosen
@@ -60,10 +60,10 @@ async def review(
 
 @router.get("/v1/tasks/{task}/feedback")
 async def feedback_rows(
-    task: Name, runtime: RuntimeOf, context: ContextOf, after: After = "", limit: Limit = MAX_PAGE
+    task: Name, service: ServiceOf, context: ContextOf, after: After = "", limit: Limit = MAX_PAGE
 ) -> FeedbackRows:
     """Lists a task's feedback whose text is kept, by identifier, in pages."""
-    found, spans = await runtime.reviews.feedback(task, after, limit, context)
+    found, spans = await service.reviews.feedback(task, after, limit, context)
     rows = [
         FeedbackRow(
             identifier=one.identifier,
@@ -79,10 +79,10 @@ async def feedback_rows(
 
 @router.get("/v1/tasks/{task}/sample-rows")
 async def sample_rows(
-    task: Name, runtime: RuntimeOf, context: ContextOf, after: After = "", limit: Limit = MAX_PAGE
+    task: Name, service: ServiceOf, context: ContextOf, after: After = "", limit: Limit = MAX_PAGE
 ) -> SampleRows:
     """Lists a task's kept answers by id, in pages, each with the latest feedback on it."""
-    found, spans = await runtime.reviews.samples(task, after, limit, context)
+    found, spans = await service.reviews.samples(task, after, limit, context)
     rows = [
         SampleRow(
             id=one.id,

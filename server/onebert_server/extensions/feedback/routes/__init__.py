@@ -1,0 +1,1 @@
+"""Routes of kept answers, feedback, the review queue and verdicts."""
