@@ -1,7 +1,8 @@
 """`python tests/without.py NAME [FILE …]`: an extension is optional if types and quick tests pass without it.
 
-It copies the tree, deletes the extension's folder, its line in `installed.py`, its commands in `pyproject.toml` and its
-tests, and runs mypy and pytest there (on these files, or all quick tests). The exit status is 0 if both pass.
+It copies the tree, deletes the extension's folder, its line in `installed.py`, its commands in `pyproject.toml`, its
+tests and the benchmarks that import it, and runs mypy and pytest there (on these files, or all quick tests). The exit
+status is 0 if both pass.
 """
 
 import os
@@ -56,6 +57,9 @@ def _delete(copy: Path, name: str) -> None:
     package = f"onebert_server.extensions.{name}"
     shutil.rmtree(copy / "server" / "onebert_server" / "extensions" / name)
     shutil.rmtree(copy / "tests" / "extensions" / name, ignore_errors=True)
+    for script in (copy / "benchmarks").rglob("*.py"):
+        if f"{package}." in script.read_text(encoding="utf-8"):
+            script.unlink()
     _drop(copy / "server" / "onebert_server" / "installed.py", rf'    "{re.escape(name)}",\n')
     _drop(copy / "pyproject.toml", rf'.*"{re.escape(package)}\..*\n')
     # The installed entry points, which the copy on the path comes before.

@@ -11,7 +11,7 @@ from cryptography.fernet import Fernet
 from onebert_server.client import Client
 from servers import Server, Task, run_onebert, store, wait_until
 
-PAGE = (Path(__file__).parents[3] / "docs/guide/review.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs/guide/feedback.md").read_text(encoding="utf-8")
 TONE = Task(seed=1, labels=["complaint", "question", "praise"])
 TOPICS = Task(seed=2, task_type="multi_label", labels=["late", "size"])
 STARS = Task(seed=3, labels=["stars"], task_type="regression")

@@ -16,7 +16,7 @@ from onebert_store.file.manifest import parse_manifest
 from servers import Server, wait_until
 from trainings import write_tone
 
-PAGE = (Path(__file__).parents[3] / "docs/guide/review.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs/guide/feedback.md").read_text(encoding="utf-8")
 BASE = str(tiny_base("bert"))
 
 

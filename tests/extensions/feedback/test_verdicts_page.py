@@ -1,4 +1,4 @@
-"""The commands of the page on rollouts, with the lines that it shows."""
+"""The commands of the page on verdicts, with the lines that it shows."""
 
 import itertools
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 from ended import succeeded
 from servers import Task
 
-PAGE = (Path(__file__).parents[3] / "docs/guide/rollout.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs/guide/feedback.md").read_text(encoding="utf-8")
 STORED = {"tone": [Task(seed=1), Task(seed=2)]}
 WORDS = ["late", "broken", "parcel", "good", "screen", "bad", "refund", "great", "invoice", "password", "order"]
 TEXTS = [" ".join(words) for words in itertools.combinations(WORDS, 2)]
