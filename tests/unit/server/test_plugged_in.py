@@ -47,7 +47,6 @@ info = made("Info", [], [Listing("/info", show)])
 base = made("Base", [], [Listing("/v1/base", show)])
 keys = made("Keys", [Question("/v1/keys", Ask, answer, claims=has_text)])
 rename = made("Rename", [Question("/v1/tasks/{name}/rename", Ask, answer)])
-feedback = made("Feedback", [Question("/v1/feedback", Ask, answer)])
 fleet = made("Fleet", [], [Listing("/v1/fleet", show)])
 page = made("Page", [], [Listing("/page/{name}", show)])
 number = 5
@@ -99,7 +98,6 @@ OURS = "which is a route of the server's own"
         ({"base": "base"}, f"the façade 'Base' has GET /v1/base, {OURS}"),
         ({"keys": "keys"}, f"the façade 'Keys' has POST /v1/keys, {OURS}"),
         ({"rename": "rename"}, f"the façade 'Rename' has POST /v1/tasks/{{name}}/rename, {OURS}"),
-        ({"feedback": "feedback"}, f"the façade 'Feedback' has POST /v1/feedback, {OURS}"),
         ({"fleet": "fleet"}, f"the façade 'Fleet' has GET /v1/fleet, {OURS}"),
         ({"page": "page"}, f"the façade 'Page' has GET /page/{{name}}, {OURS}"),
     ],
