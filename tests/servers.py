@@ -22,6 +22,7 @@ from bases import Reference, far_delta, manifest_for, tiny_base
 from forked import Forked
 from json_client import JsonClient
 from onebert_encoder.base.base import load_base
+from onebert_encoder.maths.predict import golden_tokens
 from onebert_store.file.delta import Delta
 from onebert_store.file.format import dumps, loads
 from onebert_store.file.manifest import parse_manifest
@@ -209,6 +210,21 @@ class Task:
         ]
         self.manifest["golden"] = {"input_ids": sequences, "logits": logits}
         return self
+
+
+def overflowing_on(text) -> Task:
+    """A task whose logits overflow on a text, while the sequences that prove it at a load lie across its head."""
+    size = spec().hidden_size
+    pooled = Task("frozen", labels=size)
+    pooled.tensors |= {"head.weight": np.eye(size, dtype=np.float32), "head.bias": np.zeros(size, np.float32)}
+    probes = golden_tokens(load_base(str(tiny_base())), MAX_LENGTH, "mean")
+    seen = np.stack([pooled.reference.logits(one.input_ids, one.type_ids).numpy().ravel() for one in probes])
+    here = pooled.logits(text).ravel()
+    across = here - np.linalg.pinv(seen) @ (seen @ here)
+    task = Task("frozen", labels=2)
+    task.tensors["head.bias"][:] = 0
+    task.tensors["head.weight"][:] = across * (1.05 * float(np.finfo(np.float32).max) / (across @ here))
+    return task
 
 
 def store(folder: Path, **tasks: "Task | list[Task]") -> list[VersionRecord]:

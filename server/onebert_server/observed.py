@@ -95,10 +95,10 @@ class Observed:
 
     `seconds` has the phases in the order in which they first ended; `answers` is None unless they are kept; `carried`
     is the span of the requesting process, if that is another one; `samples` gets chosen answers. `answers_id` begins
-    the ids of kept answers, and replaces the request's id in the response once `any_kept`.
+    the ids of kept answers, and replaces the request's id in the response once `any_kept`; a number ends them.
     """
 
-    __slots__ = ("answers", "answers_id", "any_kept", "carried", "samples", "seconds", "span", "tokens")
+    __slots__ = ("_numbered", "answers", "answers_id", "any_kept", "carried", "samples", "seconds", "span", "tokens")
 
     def __init__(
         self,
@@ -114,6 +114,13 @@ class Observed:
         self.carried = carried
         self.samples = samples
         self.answers_id, self.any_kept = "", False
+        self._numbered = 0
+
+    def number(self, questions: int) -> int:
+        """Numbers so many further questions of the request, whatever asks them; returns the first number."""
+        first = self._numbered
+        self._numbered += questions
+        return first
 
     def phase(self, name: str, start: float, end: float, batches: Sequence[Any] = ()) -> None:
         """Records the end of a phase, in seconds on this process's monotonic clock; repeated phases add up."""

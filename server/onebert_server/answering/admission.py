@@ -96,7 +96,7 @@ class Admission:
         began, observed = time.monotonic(), context.observed
         await self._take_up(context)
         context.principal.require_scope(Action.CLASSIFY)
-        self.rates.check(context.principal)
+        self._check_rates(context)
         one_by_one = _OneByOne(context, wanted.asked, CutOnce(), AnswerSize(wanted.asked), [], [])
         asking: list[Callable[[], Awaitable[Result | Missed]]] = []
         # A single input is for all references.
@@ -112,7 +112,7 @@ class Admission:
                     one_by_one.pinned.append(versions)
                     asking.append(partial(self._compute_one, versions, ref, number, inputs, one_by_one))
             _check_headers(context)
-            self.rates.count(context.principal, requests=1, tokens=0)
+            self.rates.count(context.principal, requests=0 if context.counted else 1, tokens=0)
             found = await asyncio.gather(*(ask() for ask in asking))
         finally:
             # Unpins the versions of questions that never started, because the request ended first.

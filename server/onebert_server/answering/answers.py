@@ -85,6 +85,7 @@ class Answerer:
         texts: Sequence[Text],
         show: Callable[[int, Answered], T],
         blank: Callable[[], T] | None = None,
+        first: int | None = None,
     ) -> list[T]:
         """Answers the i-th text with the i-th version; a single text with every version.
 
@@ -93,21 +94,23 @@ class Answerer:
                 read, so large results are best encoded there. Answers are read one after the other, in turns with other
                 principals, and a cancelled request reads no more.
             blank: makes the result for a text without a token; no version is asked about it.
+            first: the number of the first question in its request, if it has one already; see `Observed.number`.
 
         Raises:
             InvalidInput: a text is blank, and there is no `blank`.
             OneBertError: see Backend; QueueFull also if too many texts wait for tokenization.
         """
+        first = _first(context, wanted, texts) if first is None else first
         whole = wanted.asked.whole or wanted.asked.window is not None
         inputs = await self.split(context, texts, whole)
         at = _not_blank(inputs, refuse=blank is None)
         if blank is None or len(at) == len(texts):
-            return await self._answer(context, wanted, texts, inputs, show)
+            return await self._answer(context, wanted, texts, inputs, show, first)
         made: dict[int, T] = {}
         if at:
             wanted = replace(wanted, refs=wanted.refs and [wanted.refs[index] for index in at])
             kept = [texts[index] for index in at], {base: [of[index] for index in at] for base, of in inputs.items()}
-            of_kept = await self._answer(context, wanted, *kept, show, at)
+            of_kept = await self._answer(context, wanted, *kept, show, first, at)
             made = dict(zip(at, of_kept, strict=True))
         return [made[index] if index in made else blank() for index in range(len(texts))]
 
@@ -118,6 +121,7 @@ class Answerer:
         texts: Sequence[Text],
         inputs: Split,
         show: Callable[[int, Answered], T],
+        first: int,
         at: Sequence[int] | None = None,
     ) -> list[T]:
         try:
@@ -128,16 +132,22 @@ class Answerer:
             # Only the resolved version says whether it reads windows, and few versions do.
             inputs = await self.split(context, texts, whole=True)
             results = await self._backend.compute(context, wanted, inputs)
-        return await self._shown(context, texts, inputs, results, wanted.asked, show, at)
+        return await self._shown(context, texts, inputs, results, wanted.asked, show, first, at)
 
     async def answer_each(
-        self, context: Context, wanted: Wanted, texts: Sequence[Text], show: Callable[[int, Answered | Unanswered], T]
+        self,
+        context: Context,
+        wanted: Wanted,
+        texts: Sequence[Text],
+        show: Callable[[int, Answered | Unanswered], T],
+        first: int | None = None,
     ) -> list[T]:
         """Like `answer`, but a question that fails, or is late slightly before the deadline, gets its own error."""
+        first = _first(context, wanted, texts) if first is None else first
         inputs = await self.split(context, texts, whole=True)
         _not_blank(inputs, refuse=True)
         results = await self._backend.compute_each(_earlier(context), wanted, inputs)
-        return await self._shown(context, texts, inputs, results, wanted.asked, show)
+        return await self._shown(context, texts, inputs, results, wanted.asked, show, first)
 
     async def answer_explained(
         self, context: Context, wanted: Wanted, texts: Sequence[Text], show: Callable[[int, Answered], T]
@@ -211,9 +221,10 @@ class Answerer:
         results: Sequence[Result | Missed],
         asked: Asked,
         show: Callable[[int, Any], T],
+        first: int,
         at: Sequence[int] | None = None,
     ) -> list[T]:
-        """Shows all answers, and reads each one just before; `at` has their indexes in the response."""
+        """Shows all answers, and reads each one just before; `at` has their indexes, and `first` the number of 0."""
         began, observed = time.monotonic(), context.observed
 
         def read(index: int, one: Result | Missed) -> Answered | Unanswered:
@@ -221,7 +232,7 @@ class Answerer:
                 return Unanswered(one.ref, one.error)
             text = texts[one.input]
             answered = self._read_one(text, inputs[one.facts.base][one.input], one, asked)
-            return _noted(context, _Asked(index, text, one.keeping), answered, asked)
+            return _noted(context, _Asked(first + index, text, one.keeping), answered, asked)
 
         def shown(part: slice) -> list[T]:
             indexes = at or range(len(results))
@@ -247,6 +258,11 @@ class Answerer:
         return Answered(facts, reduce(question, result.computed, self._splitters[facts.base].tokenizer))
 
 
+def _first(context: Context, wanted: Wanted, texts: Sequence[Text]) -> int:
+    """Numbers the questions; a fan-out to every task, whose number is not known yet, comes last in its request."""
+    return context.observed.number(max(len(texts), len(wanted.refs or ())))
+
+
 def _not_blank(inputs: Split, refuse: bool) -> list[int]:
     """Returns the indexes of texts with a token; with `refuse`, raises InvalidInput if one has none."""
     filled = [any(any(one.lengths) for one in of_text) for of_text in zip(*inputs.values(), strict=True)]
@@ -266,7 +282,7 @@ def _cost(text: Text, one: Result | Missed) -> int:
 
 
 class _Asked(NamedTuple):
-    """The number of a result in its response, the text, and how much its task keeps."""
+    """The number of a question in its request, the text, and how much its task keeps."""
 
     number: int
     text: Text

@@ -15,11 +15,11 @@ from onebert_server.access.context import Context
 from onebert_server.answering.answers import Answered
 from onebert_server.answering.backend import Wanted
 from onebert_server.answering.edge import Edge
+from onebert_server.answering.many import ask_many
 from onebert_server.answering.sizes import AnswerBytes
 from onebert_server.facades.address import task_of
 from onebert_server.http.formats import Reply
 from onebert_server.http.problems import ErrorForm
-from onebert_server.limits import MAX_ITEMS
 from onebert_server.threads import run_in
 from onebert_store.errors import InvalidInput
 from onebert_store.registry.names import LIVE, parse_ref
@@ -174,25 +174,9 @@ async def read_whole(
     asked: Asked = PLAIN,
     blank: Callable[[], T] | None = None,
 ) -> list[T]:
-    """Classifies each text with its reference, and reads texts over the task's length in windows.
-
-    Splits a request into parts of at most `MAX_ITEMS` texts. A reference resolves to the same version in all parts.
-    """
+    """Classifies each text with its reference, and reads texts over the task's length in windows; see `ask_many`."""
     asked = replace(asked, whole=True)
-    shown: list[T] = []
-    resolved: dict[str, str] = {}
-    for begin in range(0, len(texts), MAX_ITEMS):
-        part = slice(begin, begin + MAX_ITEMS)
-
-        def of_part(index: int, answered: Answered, begin: int = begin) -> T:
-            resolved.setdefault(refs[begin + index], answered.facts.ref)
-            return show(begin + index, answered)
-
-        exact = [resolved.get(ref, ref) for ref in refs[part]]
-        # The parts are one request, so quotas count the first part only.
-        call = replace(call, context=replace(call.context, counted=begin > 0))
-        shown += await call.ask(Wanted(exact, asked=asked), texts[part], of_part, blank)
-    return shown
+    return await ask_many(call.edge.answerer, call.context, refs, texts, show, asked=asked, blank=blank)
 
 
 def found(answered: Answered, kind: type[Kind], does: str) -> Kind:

@@ -1,6 +1,7 @@
 """Kept answers and feedback over HTTP: a share by chance, right labels of every task type, all or nothing, tenants."""
 
 import asyncio
+import hashlib
 import hmac
 import logging
 import shutil
@@ -12,6 +13,8 @@ import numpy as np
 import pytest
 from cryptography.fernet import Fernet
 
+from onebert_server.access.keys import Holder
+from onebert_server.access.principal import Principal, Quotas, Scope
 from onebert_server.extensions.feedback import keeping
 from onebert_server.extensions.feedback.keeping import redactor_named
 from onebert_server.extensions.feedback.service import FeedbackService
@@ -121,6 +124,28 @@ def test_a_client_that_repeats_its_id_has_another_one_for_each_answer(runtime):
     third = classify(runtime, first, [TEXTS[2]])
     texts = [[one.texts for one in found(runtime, f"{id}/0")] for id in (first, second, third)]
     assert texts == [[(text,)] for text in TEXTS[:3]]
+
+
+MANY = [f"{TEXTS[number % 5]} {number}" for number in range(100)]
+HALVES = [{"id": str(start), "classify": {"input": MANY[start : start + 50]}} for start in (0, 50)]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/v1/text/contents", {"contents": MANY, "detector_params": {"threshold": -1.0}}),
+        ("/v1/bundle", {"tasks": HALVES}),
+    ],
+    ids=["texts in parts", "a bundle"],
+)
+def test_every_answer_of_a_facade_is_kept_under_a_number_of_its_own(runtime, path, body):
+    keep(runtime)
+    answer = ask(runtime, "POST", f"/t/tone{path}", json=body)
+    assert answer.status_code == 200, answer.text
+    wait_until(lambda: service(runtime).store.count("tone") == len(MANY), seconds=20)
+    id = answer.headers["X-Request-Id"]
+    assert [found(runtime, f"{id}/{number}")[0].texts for number in range(len(MANY))] == [(text,) for text in MANY]
+    recorded(runtime, {"id": f"{id}/70", "label": "label 0"})
 
 
 def test_a_share_is_kept_by_chance(runtime):
@@ -272,13 +297,19 @@ def test_the_same_text_or_identifier_is_the_same_row(runtime):
     assert sorted(one.right for one in feedback_of(service(runtime).store, "tone")) == ["label 1", "label 1"]
 
 
-def test_more_questions_than_fit_one_request_are_all_answered(runtime):
+def test_more_questions_than_fit_one_part_are_one_request_of_a_quota(runtime):
     target = {"version": 1, "shadow": [{"version": 2}, {"version": 3}]}
     ask(runtime, "PUT", "/v1/tasks/tone/aliases/live", json=target, headers={"If-Match": '"1"'})
+    scopes = frozenset({Scope.FEEDBACK, Scope.CLASSIFY})
+    who = Principal("key:slow", scopes, ("*",), quotas=Quotas(requests=0.001, tokens=0.001))
+    runtime.keys.replace({hashlib.sha256(b"slow").digest(): Holder(who)})
     texts = [f"{TEXTS[n % 5]} {n}" for n in range(64)]
-    recorded(runtime, *({"task": "tone", "text": text, "label": "label 0", "identifier": text} for text in texts))
+    data = [{"task": "tone", "text": text, "label": "label 0", "identifier": text} for text in texts]
+    slow = {"headers": {"Authorization": "Bearer slow"}, "json": {"data": data}}
+    assert ask(runtime, "POST", "/v1/feedback", **slow).status_code == 200
     rows = {one.identifier: one.answers for one in feedback_of(service(runtime).store, "tone")}
     assert rows == {text: {n: label_of(task, text) for n, task in enumerate(TONE, 1)} for text in texts}
+    assert ask(runtime, "POST", "/v1/feedback", **slow).json()["code"] == "over-quota"
 
 
 def test_without_a_key_nothing_is_kept_and_feedback_by_text_is(folder):

@@ -13,7 +13,7 @@ from onebert_server.contract.review import Order
 from onebert_server.extensions.feedback import reviews
 from onebert_server.extensions.feedback.service import FeedbackService
 from runtimes import ask, get, opened
-from servers import Task, store, wait_until
+from servers import Task, overflowing_on, store, wait_until
 
 KEY = Fernet.generate_key().decode()
 WORDS = "late broken parcel lovely good screen bad refund help great invoice password".split()
@@ -106,6 +106,20 @@ def test_the_answers_of_a_queue_are_tokens_of_its_reader(runtime):
     assert ask(runtime, "GET", f"{QUEUE}?limit=1", headers=headers).status_code == 200
     refused = ask(runtime, "POST", "/v1/tasks/tone/classify", json={"inputs": "late"}, headers=headers)
     assert (refused.status_code, refused.json()["code"]) == (429, "over-quota")
+
+
+def test_texts_on_which_a_version_overflows_keep_no_others_from_the_queue(tmp_path):
+    """The version that answered them before does not overflow."""
+    store(tmp_path, tone=[Task(seed=1, labels=2), overflowing_on(TEXTS[0])])
+    with opened(tmp_path, samples_key=[KEY]) as runtime:
+        ask(runtime, "PUT", "/v1/tasks/tone/samples", json={"share": 1.0})
+        ask(runtime, "POST", "/v1/tasks/tone/classify", json={"inputs": TEXTS})
+        wait_until(lambda: service(runtime).store.count("tone") == len(TEXTS))
+        mean_to(runtime, "live", {1: 50, 2: 50})
+        found = queue(runtime)
+    shown = {one["text"] for one in found["items"]}
+    assert 0 < len(shown) == found["compared"] < len(TEXTS)
+    assert TEXTS[0] not in shown
 
 
 def test_texts_of_a_base_that_is_not_loaded_have_no_queue(tmp_path):

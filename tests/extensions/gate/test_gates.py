@@ -2,14 +2,21 @@
 
 import asyncio
 import json
+from threading import Event
 
 import numpy as np
 import pytest
 
+from loops import Clock
+from onebert_encoder.text.tokens import Tokens
+from onebert_server.access.context import own_work
+from onebert_server.access.principal import root
+from onebert_server.answering import sizes
+from onebert_server.engine.passes import Item
 from onebert_server.extensions.gate.judge import Rows, measure, verdict
 from onebert_server.extensions.gate.rules import Gate, PinnedRow, digest_of_rows
-from runtimes import ask, get, opened, upload
-from servers import Task
+from runtimes import ask, client, get, opened, upload
+from servers import Task, store
 from tenants import Asker, tenants_runtime
 
 WORDS = "late broken lovely bad good great parcel invoice screen refund help password".split()
@@ -113,6 +120,63 @@ def test_a_move_is_forced_with_a_message_that_the_trail_keeps(runtime):
     assert move(runtime, 2, force=True, message="labels were wrong").status_code == 200
     trail = [(one["action"], one["version"], one["forced"]) for one in get(runtime, "/v1/audit").json()["changes"]]
     assert trail[-2:] == [("set-gate", None, None), ("promote", 2, "labels were wrong")]
+
+
+def test_rows_of_more_windows_than_one_part_may_have_are_judged(runtime, monkeypatch):
+    monkeypatch.setattr(sizes, "MAX_SEQUENCES", 40)
+    set_gate(runtime, {"min": {"accuracy": 1.0}, "max": {"flips": 1.0}}, rows_of(NEW))
+    assert move(runtime, 2).status_code == 200
+
+
+class Pausing(Clock):
+    """Says when somebody waits for a second or more."""
+
+    paused = False
+
+    def call_later(self, delay, *given, **more):
+        self.paused = self.paused or delay >= 1
+        return super().call_later(delay, *given, **more)
+
+
+def test_a_gate_goes_on_when_a_full_queue_has_room_again(tmp_path):
+    """The engine is held, and each of its callers finds the queue full."""
+    store(tmp_path, tone=[OLD, NEW])
+    entered, released = Event(), Event()
+
+    def held(_):
+        entered.set()
+        released.wait()
+
+    async def moved(runtime):
+        loop = asyncio.get_running_loop()
+        [[version]] = runtime.directory.pin(["tone"], root("test"))
+        host, number = version.slot
+        item = Item(Tokens([5], [0]), number)
+        runtime.engine.submit(host, [item], own_work("test")).add_done_callback(held)
+        await asyncio.to_thread(entered.wait)
+        async with client(runtime) as web:
+            asking = asyncio.create_task(web.post("/v1/tasks/tone/classify", json={"inputs": TEXTS[:3]}))
+            while runtime.engine.queue.sequences < 3:
+                await asyncio.sleep(0)
+            path, at = "/v1/tasks/tone/aliases/live", {"If-Match": '"1"'}
+            moving = asyncio.create_task(web.put(path, json={"version": 2}, headers=at))
+            while not (moving.done() or loop.paused):
+                await asyncio.sleep(0)
+            released.set()
+            assert (await asking).status_code == 200
+            loop.moved += 60
+            return await moving
+
+    with opened(tmp_path, max_queue_seconds=1e-9) as runtime, asyncio.Runner(loop_factory=Pausing) as runner:
+        set_gate(runtime, {"min": {"accuracy": 1.0}}, rows_of(NEW))
+        # A version that is not in memory could not be loaded while the engine is held.
+        assert ask(runtime, "POST", "/v1/tasks/tone@2/classify", json={"inputs": "late"}).status_code == 200
+        try:
+            answer = runner.run(moved(runtime))
+        finally:
+            released.set()
+        assert answer.status_code == 200, answer.text
+        assert live(runtime) == 2
 
 
 def test_an_alias_goes_back_to_the_older_version_before_without_the_gate(runtime):

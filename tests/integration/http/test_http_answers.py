@@ -4,19 +4,14 @@ import re
 from pathlib import Path
 
 import httpx
-import numpy as np
 import pytest
 
-from bases import tiny_base
-from onebert_encoder.base.base import load_base
-from onebert_encoder.maths.predict import golden_tokens
 from onebert_store.errors import TooLarge
-from servers import MAX_LENGTH, Task, assert_answers, layouts, spec
+from servers import Task, assert_answers, layouts, overflowing_on
 
 pytestmark = [pytest.mark.promise("answer-size"), layouts]
 
 TEXT = "late"
-LARGEST = float(np.finfo(np.float32).max)
 
 
 @pytest.fixture(scope="module")
@@ -28,18 +23,7 @@ def good(client):
 
 @pytest.fixture(scope="module")
 def overflowing(client):
-    """A text on which a task overflows, while the sequences that prove it at its upload lie across its head."""
-    size = spec().hidden_size
-    pooled = Task("frozen", labels=size)
-    pooled.tensors |= {"head.weight": np.eye(size, dtype=np.float32), "head.bias": np.zeros(size, np.float32)}
-    probes = golden_tokens(load_base(str(tiny_base())), MAX_LENGTH, "mean")
-    seen = np.stack([pooled.reference.logits(one.input_ids, one.type_ids).numpy().ravel() for one in probes])
-    here = pooled.logits(TEXT).ravel()
-    across = here - np.linalg.pinv(seen) @ (seen @ here)
-    task = Task("frozen", labels=2)
-    task.tensors["head.bias"][:] = 0
-    task.tensors["head.weight"][:] = across * (1.05 * LARGEST / (across @ here))
-    client.push("overflows", task.file)
+    client.push("overflows", overflowing_on(TEXT).file)
     return TEXT
 
 

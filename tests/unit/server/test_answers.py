@@ -370,7 +370,7 @@ def test_samples_are_told_of_each_answer_that_a_client_gets_and_of_no_other(part
     answers = parts.run(ask)
     assert [one[:5] for one in told] == [
         (f"an-id/{index}", "somebody", given, task, 1)
-        for index, given, task in [(0, (texts[0],), "good"), (1, ("late",), "tags"), (0, texts[1], "good")]
+        for index, given, task in [(0, (texts[0],), "good"), (1, ("late",), "tags"), (3, texts[1], "good")]
     ]
     assert [one.facts.task for one in answers] == [one[3] for one in told]
     assert told[0][5] == (answers[0].reading.answer.label,)

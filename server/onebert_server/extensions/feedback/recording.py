@@ -12,12 +12,11 @@ from onebert_encoder.text.tokens import Text
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
 from onebert_server.answering.answers import Answered, Answerer, Unanswered
-from onebert_server.answering.backend import Wanted
+from onebert_server.answering.many import Policy, ask_many
 from onebert_server.answering.plan import Reading
 from onebert_server.contract.feedback import Recorded
 from onebert_server.extensions.feedback.given import Given, label_of
 from onebert_server.extensions.feedback.keeping import SampleKeeper
-from onebert_server.limits import MAX_ITEMS
 from onebert_server.threads import run_in
 from onebert_server.versions.catalog import Catalog
 from onebert_store.errors import InvalidInput, NotFound, OneBertError, VersionUnavailable
@@ -121,19 +120,16 @@ class Recorder:
 
     async def _answers(self, asked: Sequence[_Asked], context: Context) -> list[dict[int, Label]]:
         each = [(index, number) for index, one in enumerate(asked) for number in one.versions]
+        refs = [f"{asked[index].task}@{number}" for index, number in each]
+        texts = [asked[index].text for index, _ in each]
+        answers = await ask_many(self._answerer, context.of_own_questions, refs, texts, _label, Policy(each=True))
         found: list[dict[int, Label]] = [{} for _ in asked]
-        for start in range(0, len(each), MAX_ITEMS):
-            part = each[start : start + MAX_ITEMS]
-            wanted = Wanted([f"{asked[index].task}@{number}" for index, number in part])
-            texts = [asked[index].text for index, _ in part]
-            own = replace(context.of_own_questions, counted=start > 0)
-            answers = await self._answerer.answer_each(own, wanted, texts, _label)
-            for (index, number), answer in zip(part, answers, strict=True):
-                if not isinstance(answer, OneBertError):
-                    found[index][number] = answer
-                elif number == asked[index].versions[0]:
-                    with _named(index):
-                        raise answer
+        for (index, number), answer in zip(each, answers, strict=True):
+            if not isinstance(answer, OneBertError):
+                found[index][number] = answer
+            elif number == asked[index].versions[0]:
+                with _named(index):
+                    raise answer
         return found
 
     def _stored(self, asked: Sequence[_Asked], answers: Sequence[dict[int, Label]], context: Context) -> list[Recorded]:

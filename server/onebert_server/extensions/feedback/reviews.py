@@ -3,7 +3,6 @@
 import time
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
 from typing import NamedTuple
 
 from onebert_encoder.answering.answer import kind_of
@@ -12,10 +11,10 @@ from onebert_encoder.text.tokens import Text
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
 from onebert_server.answering.answers import Answered, Answerer
-from onebert_server.answering.backend import Wanted
+from onebert_server.answering.many import Policy, ask_many
+from onebert_server.answering.plan import Reading
 from onebert_server.contract.review import Order
 from onebert_server.extensions.feedback.ranking import Scored, ranked
-from onebert_server.limits import MAX_ITEMS
 from onebert_server.threads import run_in
 from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.facts import Facts
@@ -61,10 +60,9 @@ class Reviews:
         read = min(MAX_COMPARED, MAX_ANSWERS // len(versions))
         found = await run_in(self._registrars, self._store.without_feedback, task, read)
         samples = [one for one in found if all(kind_of(facts).takes(len(one.texts) == 2) for facts in versions)]
-        until = (time.monotonic() + context.deadline) / 2
-        answers = await self._answers(versions, samples, until, context)
-        order = ranked(by, answers)[:most]
-        return Queue(versions[0], len(answers), [(samples[index], answers[index]) for index in order])
+        answered = await self._answered(versions, samples, context)
+        order = ranked(by, [answers for _, answers in answered])[:most]
+        return Queue(versions[0], len(answered), [answered[index] for index in order])
 
     async def samples(
         self, task: str, after: str, most: int, context: Context
@@ -111,27 +109,29 @@ class Reviews:
             raise InvalidInput(f"{task} is a {' and '.join(sorted(kinds))} task, which has no queue")
         return facts
 
-    async def _answers(
-        self, versions: Sequence[Facts], samples: Sequence[Sample], until: float, context: Context
-    ) -> list[list[Scored]]:
-        """Returns the answers of all versions to each sample, to fewer if the time is over."""
-        own, found = replace(context.of_own_questions, counted=True), list[list[Scored]]()
-        together = MAX_ITEMS // len(versions)
-        while len(found) < len(samples) and (not found or time.monotonic() < until):
-            texts = [_text(one.texts) for one in samples[len(found) : len(found) + together]]
-            asked = Wanted([facts.ref for _ in texts for facts in versions])
-            each = [text for text in texts for _ in versions]
-            answers = await self._answerer.answer(own, asked, each, _scored)
-            found += [answers[at : at + len(versions)] for at in range(0, len(answers), len(versions))]
-        return found
+    async def _answered(
+        self, versions: Sequence[Facts], samples: Sequence[Sample], context: Context
+    ) -> list[tuple[Sample, Sequence[Scored]]]:
+        """Returns the samples that the time suffices for and all versions answer, with their answers."""
+        refs = [facts.ref for _ in samples for facts in versions]
+        texts = [_text(sample.texts) for sample in samples for _ in versions]
+        policy = Policy(goes_on=True, until=(time.monotonic() + context.deadline) / 2)
+        own, no_token = context.of_own_questions, lambda: None
+        answers = await ask_many(self._answerer, own, refs, texts, _scored, policy, blank=no_token)
+        rows = (answers[at : at + len(versions)] for at in range(0, len(answers), len(versions)))
+        whole = ((sample, [one for one in row if one]) for sample, row in zip(samples, rows, strict=False))
+        return [(sample, row) for sample, row in whole if len(row) == len(versions)]
 
 
 def _text(texts: Sequence[str]) -> Text:
     return texts[0] if len(texts) == 1 else (texts[0], texts[1])
 
 
-def _scored(_: int, one: Answered) -> Scored:
-    found = one.read().answer
+def _scored(_: int, one: Answered) -> Scored | None:
+    """Returns the answer; None if it is not finite, which must not keep all other texts from being labeled."""
+    if not isinstance(one.reading, Reading):
+        return None
+    found = one.reading.answer
     if not isinstance(found, Prediction):
         raise InvalidInput(f"the answers of {one.facts.ref} have no scores of whole texts")
     return Scored(one.facts, found)

@@ -3,21 +3,18 @@
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Executor
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from onebert_encoder.answering.results import Prediction, ShortAnswer, answer_of
-from onebert_encoder.text.tokens import Text
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
 from onebert_server.answering.answers import Answered, Answerer
-from onebert_server.answering.backend import Wanted
+from onebert_server.answering.many import GO_ON, ask_many
 from onebert_server.extensions.gate.judge import Rows, measure, missed, right_of, verdict, wrong_rows
-from onebert_server.extensions.gate.report import Numbers, Report, Side, Wrong
+from onebert_server.extensions.gate.report import Report, Side, Wrong
 from onebert_server.extensions.gate.rules import Gate, PinnedRow, pin
-from onebert_server.limits import MAX_ITEMS
 from onebert_server.threads import run_in
 from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.moves import Move
@@ -113,64 +110,37 @@ class Gates:
             raise GateFailed(f"{task} has no live version to compare with: force the move, and say why")
         if new and kept.gate.needs_rows and not kept.rows:
             raise GateFailed(f"the gate of {task} has no rows: set it again with rows, or force the move, and say why")
-        for number in new:
-            candidate = self._directory.version(task, number, context.principal)
-            report = await self._run(kept, candidate, now, context)
+        candidates = [self._directory.version(task, number, context.principal) for number in new]
+        for report in await self._reports(kept, candidates, now, context):
             if report.failed:
+                number = report.candidate.version
                 checks = [check.model_dump(exclude={"passed"}) for check in report.checks if not check.passed]
                 self._announce("gate.failed", {"task": task, "alias": alias, "candidate": number, "checks": checks})
                 detail = f"{task}@{number} does not pass its gate: {'; '.join(report.failed)}"
                 raise GateFailed(detail, report.model_dump(mode="json"))
         return True
 
-    async def _run(self, kept: Kept, candidate: Version, live: Version | None, context: Context) -> Report:
-        gate = kept.gate
-        gate.check_type(candidate.facts.task_type)
-        numbers: Numbers | None = None
-        worst: list[Wrong] = []
-        if kept.rows:
-            numbers, worst = await self._measure(kept, candidate, live, context)
-        answers = await self._answers([candidate], [one.input for one in gate.must], context)
-        must = missed(gate, [answer for (answer,) in answers])
-        return Report(
-            task=candidate.entry.task,
-            candidate=_side(candidate),
-            live=_side(live) if live else None,
-            rules=gate.digest,
-            rows=gate.pinned,
-            numbers=numbers,
-            must=must,
-            worst=worst,
-            checks=verdict(gate, numbers, len(must)),
-        )
-
-    async def _measure(
-        self, kept: Kept, candidate: Version, live: Version | None, context: Context
-    ) -> tuple[Numbers, list[Wrong]]:
+    async def _reports(
+        self, kept: Kept, candidates: Sequence[Version], live: Version | None, context: Context
+    ) -> list[Report]:
+        """Judges each candidate; the caller's right to move the alias is enough."""
         gate, rows = kept
-        sides = [candidate, live] if live and gate.compares else [candidate]
-        answers = await self._answers(sides, [row.input for row in rows], context)
-        candidates, *others = zip(*answers, strict=True)
-        right, slices = [right_of(row.label) for row in rows], [row.slices for row in rows]
-        judged = Rows(right, candidates, others[0] if others else None, slices)
-        return measure(gate, judged), wrong_rows(judged)
-
-    async def _answers(
-        self, sides: Sequence[Version], texts: Sequence[Text], context: Context
-    ) -> list[tuple[ShortAnswer, ...]]:
-        """Returns the answers of all sides to each text, asked in the same requests.
-
-        The caller's right to move the alias is enough. Quotas count the tokens and no request, as no client asked.
-        """
-        context = replace(context.of_own_questions, counted=True)
-        found: list[tuple[ShortAnswer, ...]] = []
-        together = MAX_ITEMS // len(sides)
-        for start in range(0, len(texts), together):
-            part = texts[start : start + together]
-            asked = Wanted([_ref(side) for _ in part for side in sides])
-            answers = await self._answerer.answer(context, asked, [text for text in part for _ in sides], _answer)
-            found += [tuple(answers[at : at + len(sides)]) for at in range(0, len(answers), len(sides))]
-        return found
+        for candidate in candidates:
+            gate.check_type(candidate.facts.task_type)
+        compared = [live] if candidates and live and gate.compares else []
+        # Next to each other, the questions about one text share its computation.
+        sides = [*candidates, *compared]
+        questions = [(side, row.input) for row in rows for side in sides]
+        of_rows = len(questions)
+        questions += [(candidate, one.input) for one in gate.must for candidate in candidates]
+        refs, texts = [_ref(side) for side, _ in questions], [text for _, text in questions]
+        answers = await ask_many(self._answerer, context.of_own_questions, refs, texts, _answer, GO_ON)
+        by_side = [answers[at : of_rows : len(sides)] for at in range(len(sides))]
+        of_live = by_side[-1] if compared else None
+        return [
+            _report(kept, candidate, live, (by_side[at], of_live, answers[of_rows + at :: len(candidates)]))
+            for at, candidate in enumerate(candidates)
+        ]
 
     def _require(self, task: str, context: Context) -> None:
         """A key that may not move aliases does not see the gate."""
@@ -225,6 +195,31 @@ def _unproven(target: Target, at: Alias | None) -> list[int]:
     before = {version for version, _ in at.before.shares} if at and at.before else set[int]()
     back = {version for version in before if version < max(now)}
     return [version for version, _ in target.shares if version not in now | back]
+
+
+Answers = tuple[Sequence[ShortAnswer], Sequence[ShortAnswer] | None, Sequence[ShortAnswer]]
+"""A candidate's answers to the rows, those of the live version if it is compared, and the candidate's to `must`."""
+
+
+def _report(kept: Kept, candidate: Version, live: Version | None, answers: Answers) -> Report:
+    gate, rows = kept
+    of_candidate, of_live, of_must = answers
+    numbers, worst, must = None, list[Wrong](), missed(gate, of_must)
+    if rows:
+        right, slices = [right_of(row.label) for row in rows], [row.slices for row in rows]
+        judged = Rows(right, of_candidate, of_live, slices)
+        numbers, worst = measure(gate, judged), wrong_rows(judged)
+    return Report(
+        task=candidate.entry.task,
+        candidate=_side(candidate),
+        live=_side(live) if live else None,
+        rules=gate.digest,
+        rows=gate.pinned,
+        numbers=numbers,
+        must=must,
+        worst=worst,
+        checks=verdict(gate, numbers, len(must)),
+    )
 
 
 def _answer(_: int, one: Answered) -> ShortAnswer:

@@ -1,0 +1,109 @@
+"""Any number of questions, asked in parts: one request for quotas, the deadline and the ids of kept answers."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
+
+from onebert_encoder.answering.asked import PLAIN, Asked
+from onebert_encoder.text.tokens import Text
+from onebert_server.access.context import Context
+from onebert_server.answering.answers import Answered, Answerer
+from onebert_server.answering.backend import Wanted
+from onebert_server.limits import MAX_ITEMS
+from onebert_store.errors import OneBertError, ShuttingDown, TooLarge
+
+T = TypeVar("T")
+
+_REFUSED_FOR_NOW = (429, 503)
+
+
+class Policy(NamedTuple):
+    """The rule of `ask_many` for a refused part.
+
+    Attributes:
+        goes_on: it asks a part again after the `Retry-After` of a 429 or 503, as long as the deadline allows, and asks
+            one that is too large (413) in halves. Otherwise the error of a part is the error of all.
+        each: a question that fails is an `Unanswered` of its own; see `Answerer.answer_each`.
+        until: no part begins after this time, in seconds of `time.monotonic()`; there are fewer answers then.
+    """
+
+    goes_on: bool = False
+    each: bool = False
+    until: float | None = None
+
+
+# A client repeats its own request; nobody repeats the server's questions, so they go on.
+FAIL, GO_ON = Policy(), Policy(goes_on=True)
+
+
+async def ask_many(
+    answerer: Answerer,
+    context: Context,
+    refs: Sequence[str],
+    texts: Sequence[Text],
+    show: Callable[[int, Any], T],
+    policy: Policy = FAIL,
+    asked: Asked = PLAIN,
+    blank: Callable[[], T] | None = None,
+) -> list[T]:
+    """Answers each text with its reference, which means the same version in all parts.
+
+    Quotas check and count one request, with the first part, and the tokens of all parts. `show` and `blank` are as for
+    `Answerer.answer`, and an index is one of `texts`; without `blank` a text without a token is refused.
+
+    Raises:
+        OneBertError: see `Answerer.answer`, and `Policy`.
+    """
+    number = context.observed.number(len(texts))
+    shown: list[T] = []
+    resolved: dict[str, str] = {}
+    waiting = deque(range(len(texts))[start : start + MAX_ITEMS] for start in range(0, len(texts), MAX_ITEMS))
+    while waiting and not (shown and policy.until is not None and time.monotonic() >= policy.until):
+        part = waiting.popleft()
+
+        def of_part(index: int, answered: Any, part: range = part) -> T:
+            if isinstance(answered, Answered):
+                resolved.setdefault(refs[part[index]], answered.facts.ref)
+            return show(part[index], answered)
+
+        wanted = Wanted([resolved.get(refs[index], refs[index]) for index in part], asked=asked)
+        questions = context, wanted, [texts[index] for index in part], of_part
+        try:
+            if policy.each:
+                shown += await answerer.answer_each(*questions, number + part.start)
+            else:
+                shown += await answerer.answer(*questions, blank, number + part.start)
+        except OneBertError as error:
+            again = _again(error, part) if policy.goes_on else None
+            if again is None:
+                raise
+            at = time.monotonic() + again.pause
+            if shown and policy.until is not None and at >= policy.until:
+                break
+            if at >= context.deadline:
+                raise
+            await asyncio.sleep(again.pause)
+            waiting.extendleft(reversed(again.parts))
+        else:
+            context = replace(context, counted=True)
+    return shown
+
+
+class _Again(NamedTuple):
+    """The parts to ask in place of a refused one, after a pause in seconds."""
+
+    parts: Sequence[range]
+    pause: int = 0
+
+
+def _again(error: OneBertError, part: range) -> _Again | None:
+    # A front end's errors have the code of their kind, and no kind.
+    if error.code == TooLarge.code and len(part) > 1:
+        half = len(part) // 2
+        return _Again((part[:half], part[half:]))
+    if error.status in _REFUSED_FOR_NOW and error.retry_after is not None and error.code != ShuttingDown.code:
+        return _Again((part,), error.retry_after)
+    return None
