@@ -24,10 +24,6 @@ EXAMPLES: Mapping[str, Any] = msgspec.json.decode("""{
     "digest": "sha256:5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8", "principal": "key:ci",
     "label": "question", "score": 0.98, "scores": {"question": 0.98, "complaint": 0.02}, "tokens": 7,
     "truncated": false, "method": "bitfit", "task_type": "single_label", "labels": 2, "max_length": 128,
-    "rules": {
-        "min": {"macro_f1": 0.85},
-        "pinned": "sha256:5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8"
-    },
     "model_type": "bert", "dtype": "float32", "device": "cpu"
 }""")
 _OF_TYPE: Mapping[str, Any] = {"integer": 1, "number": 0.5, "boolean": False, "string": "tone", "object": {}}

@@ -185,7 +185,7 @@ def test_following_the_page_works(tmp_path):
     """What stands in its blocks, in order, where the README has left its first delta."""
     code = [(block.language, block.code) for block in blocks("docs/guide/interop.md")]
     assert [language for language, _ in code] == [
-        *("bash", "python", "bash", "bash", "bash", "python", "bash", "bash", "python")
+        *("bash", "python", "bash", "bash", "bash", "python", "bash", "python")
     ]
     (tmp_path / "demo").symlink_to(ROOT / "demo")
     first = "onebert train --task tone --data demo/onebert_demo/data/review-tone --max-steps 30 --out tone.safetensors"
