@@ -60,6 +60,11 @@ class Asked:
     only_scores: bool = False
     wording: Wording = OWN
 
+    @property
+    def of_shadows(self) -> "Asked":
+        """What the shadows are asked: the same windows. The caller's other options would hide differences."""
+        return Asked(window=self.window, whole=self.whole)
+
 
 PLAIN = Asked()
 """No option set: each task answers by its manifest."""

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,6 +11,7 @@ from onebert_encoder.answering.answer import kind_of
 from onebert_encoder.answering.asked import Asked
 from onebert_encoder.answering.scores import Logits
 from onebert_encoder.text.tokenizer import CutOnce
+from onebert_encoder.text.tokens import Pieces
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
 from onebert_server.answering.arrivals import Arrivals
@@ -27,7 +29,7 @@ from onebert_server.observed import FORWARD, QUEUE, Kept, Observed
 from onebert_server.versions.facts import Facts
 from onebert_server.versions.residency.residents import Residents
 from onebert_server.versions.version import Held, Version
-from onebert_store.errors import DeadlineExceeded, HeaderNeeded, InvalidInput, OneBertError
+from onebert_store.errors import DeadlineExceeded, HeaderNeeded, InvalidInput, OneBertError, TooLarge
 
 if TYPE_CHECKING:
     from onebert_server.telemetry.tracing import Tracing
@@ -239,11 +241,22 @@ class Admission:
         pieces, tokenizer = inputs[facts.base][number], host.base.tokenizer
         if why := refusal(facts, asked, pair=len(pieces.ids) > 1):
             raise InvalidInput(why)
+        if not any(pieces.lengths):
+            # Another base's tokenizer has found one, or the request would not be here.
+            raise InvalidInput(f"text {number + 1} must not be blank: {facts.ref} finds no token in it")
         planned = expand(pieces, version, tokenizer, asked)
+        for shadow in versions[1:]:
+            self._check_end(shadow, inputs[shadow.facts.base][number], asked)
         tokenizer = tokenizer.reading(facts.pooling)
         items = [Item(tokens.of(tokenizer, pieces, one.kept), one.slot.number) for one in planned]
         size.add(facts, [len(item.tokens) for item in items])
         return _Expanded(version, number, planned, items, host, versions, inputs, asked)
+
+    def _check_end(self, shadow: Version, pieces: Pieces, asked: Asked) -> None:
+        """Raises WholeTextNeeded if a shadow reads what was split off: once its caller is answered, nobody has it."""
+        # What else is wrong with a shadow's question is no fault of the request.
+        with suppress(TooLarge):
+            expand(pieces, shadow, self._engine.hosts[shadow.facts.base].base.tokenizer, asked.of_shadows)
 
 
 def _check_headers(context: Context) -> None:

@@ -14,7 +14,6 @@ from functools import partial
 
 import numpy as np
 
-from onebert_encoder.answering.asked import Asked
 from onebert_encoder.answering.scores import Logits
 from onebert_server.access.context import own_work
 from onebert_server.answering.plan import Computed, ComputedQuestion, Question, expand, reduce
@@ -72,9 +71,7 @@ class Shadows:
 
     def compare(self, question: ComputedQuestion) -> None:
         """Has the shadows of an answered question compute it as well; gives back their pins."""
-        # The caller's own rules would hide differences: all are read by their manifests.
-        asked = Asked(window=question.asked.window, whole=question.asked.whole)
-        live = question._replace(asked=asked)
+        live = question._replace(asked=question.asked.of_shadows)
         for version in question.shadows:
             shadow = self._submitted(live, version) if live.request.done() else None
             if shadow is None:
