@@ -5,11 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from onebert_server.answering.plan import ComputedQuestion
-from onebert_server.observed import Kept, Seen
+from onebert_server.observed import Kept
+from onebert_server.telemetry.answer_counts import Listener
 from onebert_server.versions.catalog import Deleting
 from onebert_server.versions.moves import BeforeMove
-
-TASK_RENAMED = "task.renamed"
 
 
 class Event(NamedTuple):
@@ -25,7 +24,8 @@ class Hooks:
 
     Attributes:
         computed: get each question that the engine has computed and that has shadows, on the event loop.
-        answered: get the answers of each finished request, on the event loop, so they must not wait.
+        answered: get the answers of each finished request and its seconds, on the event loop, under the lock of
+            `AnswerCounts`, so they must not wait.
         sampled: get answers that were chosen by their tasks' shares, and how many others a front end has dropped, on
             the event loop or in a worker thread, so they must not wait. Without one no answer is chosen.
         before_move: may refuse a move of an alias by raising a typed error; True if they have compared its versions.
@@ -34,7 +34,7 @@ class Hooks:
     """
 
     computed: list[Callable[[ComputedQuestion], None]] = field(default_factory=list)
-    answered: list[Callable[[Sequence[Seen]], None]] = field(default_factory=list)
+    answered: list[Listener] = field(default_factory=list)
     sampled: list[Callable[[Sequence[Kept], int], None]] = field(default_factory=list)
     before_move: list[BeforeMove] = field(default_factory=list)
     deleting: list[Deleting] = field(default_factory=list)

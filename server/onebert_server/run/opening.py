@@ -14,7 +14,7 @@ from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host import Host
 from onebert_server.engine.memory import give_back_freed_memory
 from onebert_server.engine.queue import QueueLimits
-from onebert_server.hooks import TASK_RENAMED, Hooks
+from onebert_server.hooks import Hooks
 from onebert_server.hosts import begin_loading, compute_threads, on_a_thread
 from onebert_server.progress import Progress
 from onebert_server.run.extension import installed
@@ -67,7 +67,7 @@ def open_runtime(
         residents = Residents(engine, registry)
         loader = Loader(residents, registry)
         presence = Presence(registry.replicas) if registry.shared else None
-        follower = Follower(registry.feed, residents.directory, presence, partial(_renamed, hooks, metrics))
+        follower = Follower(registry.feed, residents.directory, presence, metrics.answers.rename)
         catalog = Catalog(registry, residents, follower, settings.max_upload_bytes, hooks.deleting)
         opened.callback(follower.close)
         opened.callback(loader.close)
@@ -127,11 +127,6 @@ def engine_limits(settings: Settings) -> EngineLimits:
     """Builds the engine's limits from the settings."""
     queue = QueueLimits(max_seconds=settings.max_queue_seconds)
     return EngineLimits(settings.max_batch_tokens, queue, MAX_BATCH_SECONDS)
-
-
-def _renamed(hooks: Hooks, metrics: Metrics, task: str, name: str) -> None:
-    metrics.rename_task(task, name)
-    hooks.announce(TASK_RENAMED, {"task": task, "name": name})
 
 
 def _pool(opened: ExitStack, size: int, name: str) -> ThreadPoolExecutor:

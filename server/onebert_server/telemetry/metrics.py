@@ -8,10 +8,11 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, G
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from onebert_server.observed import Ended, Seen
-from onebert_server.telemetry.lately import Lately
+from onebert_server.observed import Ended
+from onebert_server.telemetry.answer_counts import AnswerCounts, Listener
+from onebert_server.telemetry.paces import Paces
 from onebert_server.telemetry.plain import Count, Counts, Histogram, Histograms
-from onebert_server.telemetry.tasks import TaskCounts
+from onebert_server.telemetry.tasks import TaskSeries
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 SEQUENCES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -34,20 +35,20 @@ class Metrics:
 
     Args:
         tasks: number of versions with series of their own; 0 turns task metrics off.
-        answered: get the answers of each request.
         exemplars: whether durations carry trace ids as exemplars, for scrapers that accept OpenMetrics.
+        answered: get the answers of each request.
+
+    Attributes:
+        answers: what is counted of each version.
     """
 
-    def __init__(
-        self, tasks: int = 0, exemplars: bool = False, answered: Sequence[Callable[[Sequence[Seen]], None]] = ()
-    ) -> None:
+    def __init__(self, tasks: int = 0, exemplars: bool = False, answered: list[Listener] | None = None) -> None:
         self.registry = CollectorRegistry()
         self._exemplars = exemplars
-        self._answered = answered
-        self._tasks = TaskCounts(tasks) if tasks else None
-        if self._tasks is not None:
-            self.registry.register(self._tasks)
-        self.lately = Lately()
+        self.answers = AnswerCounts(answered)
+        self.paces = Paces(self.answers)
+        if tasks:
+            self.registry.register(TaskSeries(self.answers, tasks))
         self.busy_seconds = 0.0
         self._requests = Counts("onebert_http_requests", "Requests answered.", "method", "route", "status")
         self.registry.register(self._requests)
@@ -98,16 +99,7 @@ class Metrics:
         if problem is not None:
             self._rejected.labels(problem).inc()
         if answers:
-            self.lately.count(answers, seconds)
-        if answers and self._tasks is not None:
-            self._tasks.count(answers, seconds)
-        for listener in self._answered if answers else ():
-            listener(answers)
-
-    def rename_task(self, task: str, name: str) -> None:
-        self.lately.rename(task, name)
-        if self._tasks is not None:
-            self._tasks.rename(task, name)
+            self.answers.count(answers, seconds)
 
     def add_in_progress(self, change: int) -> None:
         """Adds a change in the number of requests that another process is answering."""

@@ -4,26 +4,20 @@ A version's counters never decrease while it has a series. When another version 
 counts go nowhere: `(other)` counts only answers of versions that had no series at the time (decision 39).
 """
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from dataclasses import dataclass
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from onebert_server.observed import OTHER, Seen
+from onebert_server.telemetry.answer_counts import AnswerCounts, Key, Slot
 from onebert_server.telemetry.plain import Histogram
-
-T = TypeVar("T")
-Key = tuple[str, str]
-"""A task and its version, as label values of its series."""
 
 # Labels counted separately per version, first come first served; all others share one more series.
 MAX_LABELS = 32
-# Traffic is tracked for this multiple of the versions that have series.
-FOLLOWED = 10
 # Seconds between rankings; each ranking halves the traffic counts.
 RANK_EVERY = 600.0
 # A version needs this multiple of a shown version's traffic to replace it, so that two equal ones do not alternate.
@@ -34,35 +28,19 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 SCORES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 
 
-class TaskCounts(Collector):
+class TaskSeries(Collector):
     """Counts answers by version on the event loop; any thread may collect them. At most `most` versions have series."""
 
-    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, counts: AnswerCounts, most: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most
         self._clock = clock
-        self._shown: dict[Key, _Task] = {}
-        self._other = _Task()
-        self._traffic: dict[Key, int] = {}
+        self._lock = counts.lock
+        self._shown: Slot[_Series] = Slot(counts)
+        # Requests of each version that has answered lately, halved at each ranking.
+        self._traffic: Slot[_Traffic] = Slot(counts)
+        self._other = _Series()
         self._ranked = clock()
-        # Held only while a request is counted or the counts are copied.
-        self._lock = threading.Lock()
-
-    def count(self, answers: Sequence[Seen], seconds: float) -> None:
-        """Counts the answers of one request and its duration."""
-        with self._lock:
-            if self._clock() - self._ranked > RANK_EVERY:
-                self._rank()
-            followed, timed = set[Key](), set[_Task]()
-            for seen in answers:
-                key = seen.task, str(seen.version)
-                counts = self._of(key)
-                if key not in followed:
-                    followed.add(key)
-                    self._follow(key)
-                if counts not in timed:
-                    timed.add(counts)
-                    counts.seconds.observe(seconds)
-                counts.count(seen)
+        counts.listeners.append(self._count)
 
     def describe(self) -> Iterable[Metric]:
         """The metrics without samples; the registry reads their names."""
@@ -71,57 +49,50 @@ class TaskCounts(Collector):
     def collect(self) -> Iterable[Metric]:
         """A consistent snapshot of all counts."""
         with self._lock:
-            shown = (*self._shown.items(), ((OTHER, ""), self._other))
-            counted = [(key, counts.copy()) for key, counts in shown]
+            counted = [((task, str(number)), series.copy()) for (task, number), series in self._shown.items()]
+            counted.append(((OTHER, ""), self._other.copy()))
         seconds, scores, labels = families = _families()
-        for key, counts in counted:
-            counts.seconds.add_to(seconds, key)
-            counts.scores.add_to(scores, key)
-            for label, count in counts.labels.items():
+        for key, series in counted:
+            series.seconds.add_to(seconds, key)
+            series.scores.add_to(scores, key)
+            for label, count in series.labels.items():
                 labels.add_metric([*key, label], count)
         return families
 
-    def rename(self, task: str, name: str) -> None:
-        """Continues the counts of a task's versions under its new name."""
-        with self._lock:
-            self._shown = _renamed(self._shown, task, name)
-            self._traffic = _renamed(self._traffic, task, name)
+    def _count(self, answers: Sequence[Seen], seconds: float) -> None:
+        if self._clock() - self._ranked > RANK_EVERY:
+            self._rank()
+        asked, timed = set[Key](), set[_Series]()
+        for seen in answers:
+            key = seen.task, seen.version
+            series = self._series(key)
+            if key not in asked:
+                asked.add(key)
+                (self._traffic.get(key) or self._traffic.put(key, _Traffic())).requests += 1
+            if series not in timed:
+                timed.add(series)
+                series.seconds.observe(seconds)
+            series.count(seen)
 
-    def _of(self, key: Key) -> "_Task":
-        counts = self._shown.get(key)
-        if counts is None and len(self._shown) < self._most:
-            counts = self._shown[key] = _Task()
-        return counts or self._other
-
-    def _follow(self, key: Key) -> None:
-        """Counts a request by the algorithm of Misra and Gries."""
-        # A count is never too high; it is too low by less than the requests since the last ranking divided by the
-        # number of tracked keys. Each decrement undoes an earlier increment, so the amortized cost does not grow with
-        # the number of keys.
-        if key in self._traffic:
-            self._traffic[key] += 1
-        elif len(self._traffic) < FOLLOWED * self._most:
-            self._traffic[key] = 1
-        else:
-            self._traffic = {one: count - 1 for one, count in self._traffic.items() if count > 1}
+    def _series(self, key: Key) -> "_Series":
+        series = self._shown.get(key)
+        if series is None and len(self._shown) < self._most:
+            series = self._shown.put(key, _Series())
+        return series or self._other
 
     def _rank(self) -> None:
-        traffic = self._traffic
-        coming = sorted(traffic.keys() - self._shown.keys(), key=lambda key: -traffic[key])
-        going = sorted(self._shown, key=lambda key: traffic.get(key, 0))
+        traffic = {key: traffic.requests for key, traffic in self._traffic.items()}
+        shown = [key for key, _ in self._shown.items()]
+        coming = sorted(traffic.keys() - set(shown), key=lambda key: -traffic[key])
+        going = sorted(shown, key=lambda key: traffic[key])
         for new, old in zip(coming, going, strict=False):
-            if traffic[new] <= MARGIN * traffic.get(old, 0):
+            if traffic[new] <= MARGIN * traffic[old]:
                 break
-            del self._shown[old]
-            self._shown[new] = _Task()
-        self._traffic = {key: count // 2 for key, count in traffic.items() if count > 1}
+            self._shown.drop(old, "others have more traffic")
+            self._shown.put(new, _Series())
+        for _, followed in self._traffic.items():
+            followed.requests //= 2
         self._ranked = self._clock()
-
-
-def _renamed(by_key: dict[Key, T], task: str, name: str) -> dict[Key, T]:
-    # Drops the series of a deleted task that had the new name before.
-    kept = ((key, value) for key, value in by_key.items() if key[0] != name)
-    return {((name, version) if one == task else (one, version)): value for (one, version), value in kept}
 
 
 def _families() -> tuple[HistogramMetricFamily, HistogramMetricFamily, CounterMetricFamily]:
@@ -134,7 +105,12 @@ def _families() -> tuple[HistogramMetricFamily, HistogramMetricFamily, CounterMe
     )
 
 
-class _Task:
+@dataclass(slots=True)
+class _Traffic:
+    requests: int = 0
+
+
+class _Series:
     def __init__(self) -> None:
         self.seconds, self.scores = Histogram(SECONDS), Histogram(SCORES)
         self.labels = Counter[str]()
@@ -146,7 +122,7 @@ class _Task:
             known = label in self.labels or len(self.labels) < MAX_LABELS
             self.labels[label if known else OTHER] += 1
 
-    def copy(self) -> "_Task":
-        copied = _Task()
+    def copy(self) -> "_Series":
+        copied = _Series()
         copied.seconds, copied.scores, copied.labels = self.seconds.copy(), self.scores.copy(), self.labels.copy()
         return copied

@@ -14,6 +14,7 @@ from onebert_server.answering.seen import seen
 from onebert_server.extensions.watching.watch import Watch
 from onebert_server.extensions.watching.windows import PART, WINDOW, Window
 from onebert_server.observed import ABSTAINED, Seen
+from onebert_server.telemetry.answer_counts import AnswerCounts
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import TaskNotFound
 from onebert_store.file.decision import Decision
@@ -130,29 +131,35 @@ def changed():
 
 
 @pytest.fixture
-def watch(versions, changed):
-    made = Watch(1.0, versions, 10, lambda *change: changed.append(change))
-    made.start()
-    yield made
-    made.close()
+def counts():
+    return AnswerCounts()
 
 
-def tell(watch, label, count=WINDOW, task="tone"):
+@pytest.fixture
+def watch(counts, versions, changed):
+    watch = Watch(counts, 1.0, versions, 10, lambda *change: changed.append(change))
+    counts.listeners.append(watch.count)
+    watch.start()
+    yield watch
+    watch.close()
+
+
+def tell(counts, label, count=WINDOW, task="tone"):
     for number in range(count):
-        watch.count([Seen(task, (label,), (0.4, 0.55, 0.7, 0.95)[number % 4], 1, comparable=True)])
+        counts.count([Seen(task, (label,), (0.4, 0.55, 0.7, 0.95)[number % 4], 1, comparable=True)], 0.1)
 
 
-def begun(watch, task="tone"):
-    watch.count([Seen(task, ("label 0",), 0.7, 1, comparable=True)])
-    wait_until(lambda: (one := watch.of(task, 1)) is not None and one.window is not None)
+def begun(counts, watch, task="tone"):
+    tell(counts, "label 0", 1, task)
+    wait_until(lambda: watch.of(task, 1) is not None)
 
 
-def test_an_alarm_ends_when_its_task_is_renamed_and_is_raised_anew_by_the_next_window(watch, changed):
-    begun(watch)
-    tell(watch, "label 0")
+def test_an_alarm_ends_when_its_task_is_renamed_and_is_raised_anew_by_the_next_window(counts, watch, changed):
+    begun(counts, watch)
+    tell(counts, "label 0")
     wait_until(lambda: changed)
-    watch.rename("tone", "voice")
-    tell(watch, "label 0", PART, task="voice")
+    counts.rename("tone", "voice")
+    tell(counts, "label 0", PART, task="voice")
     wait_until(lambda: len(changed) == 3)
     cause = "label_shares"
     assert changed == [("on", "tone", 1, cause), ("off", "tone", 1, None), ("on", "voice", 1, cause)]
@@ -160,71 +167,65 @@ def test_an_alarm_ends_when_its_task_is_renamed_and_is_raised_anew_by_the_next_w
     assert watch.alarms() == [("voice", 1)]
 
 
-def test_an_alarm_ends_with_the_last_alias_of_its_version(watch, versions, changed, monkeypatch):
-    begun(watch)
-    tell(watch, "label 0")
+def test_an_alarm_ends_with_the_last_alias_of_its_version(counts, watch, versions, changed, monkeypatch):
+    begun(counts, watch)
+    tell(counts, "label 0")
     wait_until(lambda: changed)
     versions.aliased.clear()
     monkeypatch.setattr("onebert_server.extensions.watching.watch.LOOK_EVERY", 0.0)
-    tell(watch, "label 0", PART)
+    tell(counts, "label 0", PART)
     wait_until(lambda: changed[1:])
     assert changed[1:] == [("off", "tone", 1, None)]
     assert not watch.alarms()
 
 
-def test_an_alarm_ends_when_others_are_watched_in_place_of_its_version(watch, versions, changed, monkeypatch):
-    begun(watch)
-    tell(watch, "label 0")
+def test_an_alarm_ends_when_others_are_watched_in_place_of_its_version(counts, watch, versions, changed, monkeypatch):
+    begun(counts, watch)
+    tell(counts, "label 0")
     wait_until(lambda: changed)
-    monkeypatch.setattr("onebert_server.extensions.watching.watch.MAX_WATCHED", 1)
+    monkeypatch.setattr("onebert_server.telemetry.answer_counts.MAX_VERSIONS", 1)
     versions.manifests["other", 1] = manifest_of()
-    begun(watch, "other")
+    begun(counts, watch, "other")
     wait_until(lambda: changed[1:])
     assert changed[1:] == [("off", "tone", 1, None)]
     assert watch.of("tone", 1) is None
 
 
-def test_a_version_without_an_alias_raises_no_alarm(watch, versions, changed):
+def test_a_version_without_an_alias_raises_no_alarm(counts, watch, versions, changed):
     versions.aliased.clear()
-    begun(watch)
-    tell(watch, "label 0")
+    begun(counts, watch)
+    tell(counts, "label 0")
     versions.manifests["other", 1] = manifest_of()
-    begun(watch, "other")  # the thread has come to it behind the windows above
+    begun(counts, watch, "other")  # the thread has come to it behind the windows above
     assert (watch.alarms(), changed, watch.of("tone", 1).judged) == ([], [], None)
 
 
-def test_under_200_answers_nothing_is_judged(watch, versions):
-    begun(watch)
-    tell(watch, "label 0", 2 * PART - 1)
+def test_under_200_answers_nothing_is_judged(counts, watch, versions):
+    begun(counts, watch)
+    tell(counts, "label 0", 2 * PART - 1)
     versions.manifests["other", 1] = manifest_of()
-    begun(watch, "other")
+    begun(counts, watch, "other")
     assert watch.of("tone", 1).judged is None
-    tell(watch, "label 0", 1)
+    tell(counts, "label 0", 1)
     wait_until(lambda: watch.of("tone", 1).judged is not None)
     assert watch.of("tone", 1).judged.live.answers == 2 * PART
 
 
-def test_while_no_manifest_can_be_read_the_next_answer_asks_again(watch, versions):
+def test_while_no_manifest_can_be_read_the_next_answer_asks_again(counts, watch, versions):
     versions.unread.set()
-    watch.count([Seen("tone", ("label 0",), 0.7, 1, comparable=True)])
-    wait_until(lambda: watch.of("tone", 1) is None)
+    tell(counts, "label 0")
+    assert watch.of("tone", 1) is None
     versions.unread.clear()
-    begun(watch)
+    wait_until(lambda: tell(counts, "label 0", 1) or watch.of("tone", 1) is not None)
 
 
-def test_versions_that_answered_last_are_kept(watch, versions, monkeypatch):
-    monkeypatch.setattr("onebert_server.extensions.watching.watch.MAX_WATCHED", 3)
-    versions.manifests |= {(f"task {number}", 1): manifest_of() for number in range(4)}
-    for number in range(3):
-        begun(watch, f"task {number}")
-    tell(watch, "label 0", PART, task="task 0")
-    begun(watch, "task 3")
-    assert [watch.of(f"task {number}", 1) is not None for number in range(4)] == [True, False, True, True]
-
-
-def test_labels_of_all_versions_are_bounded_too(watch, versions, monkeypatch):
+@pytest.fixture
+def few_labels(monkeypatch):
     monkeypatch.setattr("onebert_server.extensions.watching.watch.MAX_LABELS", 8)
+
+
+def test_labels_of_all_versions_are_bounded_too(few_labels, counts, watch, versions):
     versions.manifests |= {(f"task {number}", 1): manifest_of(4, rows=400) for number in range(3)}
     for number in range(3):
-        begun(watch, f"task {number}")
+        begun(counts, watch, f"task {number}")
     assert [watch.of(f"task {number}", 1) is not None for number in range(3)] == [False, True, True]

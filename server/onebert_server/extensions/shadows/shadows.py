@@ -5,7 +5,6 @@ or without an answer, are left out and counted.
 """
 
 import logging
-import threading
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -21,6 +20,7 @@ from onebert_server.answering.seen import seen
 from onebert_server.engine.engine import Engine
 from onebert_server.engine.passes import Item
 from onebert_server.observed import OTHER
+from onebert_server.telemetry.answer_counts import AnswerCounts, Key, Slot
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.version import Version
 from onebert_store.errors import OneBertError
@@ -28,10 +28,11 @@ from onebert_store.errors import OneBertError
 logger = logging.getLogger("onebert.shadows")
 
 # Pairs of labels that are counted one by one for two versions, and pairs of versions whose counts are kept: 25 MB.
-MAX_LABELS, MAX_VERSIONS = 256, 1024
-# Pairs of labels of two versions, the most frequent ones, that are metrics.
-LABELS_SHOWN = 32
+MAX_LABELS, MAX_PAIRS = 256, 1024
 NO_LABEL = "(none)"
+
+Pair = tuple[Version, Version]
+"""A version that answers, and its shadow."""
 
 
 @dataclass
@@ -63,11 +64,12 @@ class Agreement:
 class Shadows:
     """Has shadows compute, and counts; any thread may read the counts."""
 
-    def __init__(self, engine: Engine, directory: Directory) -> None:
+    def __init__(self, engine: Engine, directory: Directory, counts: AnswerCounts) -> None:
         self._engine = engine
         self._directory = directory
-        self._counts: dict[tuple[Version, Version], Agreement] = {}
-        self._lock = threading.Lock()
+        # With each version that answers, its counts with each shadow.
+        self._agreements: Slot[dict[Pair, Agreement]] = Slot(counts, MAX_PAIRS)
+        self._lock = counts.lock
 
     def compare(self, question: ComputedQuestion) -> None:
         """Has the shadows of an answered question compute it as well; gives back their pins."""
@@ -82,14 +84,14 @@ class Shadows:
     def agreement(self, version: Version, shadow: Version) -> Agreement:
         """Returns a copy of the counts of two versions."""
         with self._lock:
-            counts = self._counts.get((version, shadow), Agreement())
+            counts = (self._agreements.get(_key(version)) or {}).get((version, shadow), Agreement())
             missed = (shadow.missed or {}).get(version.entry.version, 0)
             return replace(counts, labels=counts.labels.copy(), left_out=counts.left_out + missed)
 
-    def pairs(self) -> list[tuple[Version, Version]]:
+    def pairs(self) -> list[Pair]:
         """Returns the versions and shadows with counts, as long as both exist."""
         with self._lock:
-            return [pair for pair in self._counts if not any(version.retired for version in pair)]
+            return [pair for _, pairs in self._agreements.items() for pair in pairs if not _retired(pair)]
 
     def _submitted(self, live: ComputedQuestion, version: Version) -> ComputedQuestion | None:
         """Submits a shadow's work; nothing that goes wrong with it may reach the request that it follows."""
@@ -142,15 +144,28 @@ class Shadows:
 
     def _ended(self, version: Version, shadow: Version, labels: Sequence[Sequence[str] | None] | None) -> None:
         with self._lock:
-            counts = self._counts.setdefault((version, shadow), Agreement())
+            counts = self._agreement(version, shadow)
             if labels is None:
                 counts.left_out += 1
             else:
                 counts.count(*(of_version or () for of_version in labels))
-            if len(self._counts) > MAX_VERSIONS:
-                retired = (pair for pair in self._counts if any(one.retired for one in pair))
-                del self._counts[next(retired, next(iter(self._counts)))]
         self._directory.unpin([(shadow,)])
+
+    def _agreement(self, version: Version, shadow: Version) -> Agreement:
+        key, pair = _key(version), (version, shadow)
+        pairs = self._agreements.get(key) or {}
+        if pair not in pairs:
+            pairs = {known: counts for known, counts in pairs.items() if not _retired(known)} | {pair: Agreement()}
+            self._agreements.put(key, pairs, len(pairs))
+        return pairs[pair]
+
+
+def _key(version: Version) -> Key:
+    return version.entry.task, version.entry.version
+
+
+def _retired(pair: Pair) -> bool:
+    return any(version.retired for version in pair)
 
 
 def _by_label(live: Sequence[str], shadow: Sequence[str]) -> list[tuple[str, str]]:

@@ -6,7 +6,6 @@ from onebert_server.extensions.watching import routes
 from onebert_server.extensions.watching.fleet import columns
 from onebert_server.extensions.watching.settings import Settings
 from onebert_server.extensions.watching.watch import Watch
-from onebert_server.hooks import TASK_RENAMED, Event
 from onebert_server.run.extension import Extension
 from onebert_server.runtime import Runtime
 
@@ -21,15 +20,9 @@ def _open(runtime: Runtime, opened: ExitStack) -> Watch | None:
         changes.labels(state).inc()
         hooks.announce(f"alarm.{state}", {"task": task, "version": version, "cause": cause})
 
-    watch = Watch(settings.false_alarms, runtime.catalog, runtime.settings.task_metrics, changed)
-
-    def rename(event: Event) -> None:
-        if event.type == TASK_RENAMED:
-            watch.rename(event.data["task"], event.data["name"])
-
+    watch = Watch(metrics.answers, settings.false_alarms, runtime.catalog, runtime.settings.task_metrics, changed)
     metrics.registry.register(watch)
     hooks.answered.append(watch.count)
-    hooks.changed.append(rename)
     opened.callback(watch.close)
     watch.start()
     return watch

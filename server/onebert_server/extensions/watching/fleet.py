@@ -32,10 +32,9 @@ def _columns(watch: Watch, task: TaskEntry) -> dict[str, Any]:
 
 
 def _shift(labels: list[str], watched: Watched | None) -> LabelShift | None:
-    window = watched and watched.window
-    if not window or window.last is None:
+    if watched is None or watched.window.last is None:
         return None
-    reference, live = window.reference, window.last
+    reference, live = watched.window.reference, watched.window.last
     rows = zip((*labels, ABSTAINED), (*reference.labels, reference.abstained), live.labels.tolist(), strict=True)
     shares = [(label, before / reference.rows, now / live.answers) for label, before, now in rows]
     label, before, now = max(shares, key=lambda one: abs(one[2] - one[1]))

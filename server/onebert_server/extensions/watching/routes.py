@@ -56,16 +56,15 @@ def _version(number: int, aliases: list[str], manifest: Manifest, watched: Watch
         return WatchedVersion(
             version=number, aliases=aliases, state="unwatched", answers=0, window=0, rows=0, labels=[]
         )
-    watched = watched or Watched()
-    judged, window = watched.judged, watched.window
-    shift = watched.shift
+    judged, shift, since = (watched.judged, watched.shift, watched.alarm_since) if watched else (None, None, None)
+    window = watched.window if watched else None
     live = judged.live if judged is not None else window.last if window is not None else None
     return WatchedVersion(
         version=number,
         aliases=aliases,
         state="collecting" if judged is None else "watched",
-        alarm_since=watched.alarm_since,
-        cause=None if watched.alarm_since is None else cause_of(shift),
+        alarm_since=since,
+        cause=None if since is None else cause_of(shift),
         answers=window.answers if window is not None else 0,
         window=live.answers if live is not None else 0,
         rows=reference.rows,

@@ -3,7 +3,6 @@
 import logging
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,21 +18,19 @@ from onebert_server.extensions.watching.alarms import LEAST_ANSWERS, OVER, Budge
 from onebert_server.extensions.watching.statistics import Shift
 from onebert_server.extensions.watching.windows import Live, Window
 from onebert_server.observed import Seen
+from onebert_server.telemetry.answer_counts import AnswerCounts, Key, Slot
 from onebert_store.errors import OneBertError
 from onebert_store.file.manifest import Manifest
 
 logger = logging.getLogger("onebert.watch")
 
-# Versions whose answers are counted, those that answered last: with four labels each they take 43 MB. A label takes
-# under a kilobyte, in tasks of very many 200 bytes.
-MAX_WATCHED, MAX_LABELS = 10_000, 200_000
+# Labels of all watched versions. One takes under a kilobyte, in tasks of very many 200 bytes; the versions that
+# `AnswerCounts` holds take 43 MB with four labels each.
+MAX_LABELS = 200_000
 # While so many windows wait for the thread, versions that are not watched yet stay so.
 _MOST_WAITING = 1000
 # Seconds between looks for alarms of versions that nothing asks any more.
 LOOK_EVERY = 30.0
-
-Key = tuple[str, int]
-"""A task and the number of its version."""
 
 
 class Versions(Protocol):
@@ -51,21 +48,18 @@ class Watched:
     """A version that has answered.
 
     Attributes:
-        window: None until its manifest is read.
         judged: the last full window beside the reference; None below 200 answers.
         alarm_since: None while there is no alarm.
     """
 
-    window: Window | None = None
+    window: Window
     judged: Judged | None = None
     alarm_since: datetime | None = None
 
     @property
     def shift(self) -> Shift | None:
         """Estimates from the window of `judged`; None without it, or with too few rows by right label."""
-        if self.window is None or self.judged is None:
-            return None
-        return shift_of(self.window.reference, self.judged.live)
+        return None if self.judged is None else shift_of(self.window.reference, self.judged.live)
 
 
 class Watch(Collector):
@@ -74,6 +68,7 @@ class Watch(Collector):
     Answers before a manifest is read, some milliseconds, are not counted. Windows begin anew with each start.
 
     Args:
+        counts: holds the watched versions.
         false_alarms: how many a month all versions together may raise.
         shown: at most this many alarms have series of their own.
         changed: called with `on` or `off`, task, version, and the cause if it is known.
@@ -81,6 +76,7 @@ class Watch(Collector):
 
     def __init__(
         self,
+        counts: AnswerCounts,
         false_alarms: float,
         versions: Versions,
         shown: int,
@@ -90,10 +86,11 @@ class Watch(Collector):
         self._versions = versions
         self._shown = shown
         self._changed = changed
-        self._watched = OrderedDict[Key, Watched]()
-        self._labels = 0
-        # Held while answers are counted or versions are renamed, never while a registry is read.
-        self._lock = threading.Lock()
+        # A state may leave its version while the thread is starting its alarm, so its end waits for the thread.
+        self._watched: Slot[Watched] = Slot(counts, MAX_LABELS, self._end_later)
+        self._beginning = set[Key]()
+        # Never held while a registry is read.
+        self._lock = counts.lock
         self._waiting = SimpleQueue[Callable[[], None] | None]()
         self._thread = threading.Thread(target=self._run, name="onebert-watch", daemon=True)
 
@@ -105,22 +102,11 @@ class Watch(Collector):
         if self._thread.ident is not None:
             self._thread.join()
 
-    def count(self, answers: Sequence[Seen]) -> None:
-        """Counts the answers of one request that may be compared with a reference."""
-        with self._lock:
-            for seen in answers:
-                if seen.comparable:
-                    self._count(seen)
-
-    def rename(self, task: str, name: str) -> None:
-        """Goes on with the windows of a task under its new name; its alarms end, and those of that name before."""
-        with self._lock:
-            for key, watched in self._watched.items():
-                if key[0] in (task, name):
-                    self._end_later(key, watched, "its task is renamed")
-            kept = ((key, one) for key, one in self._watched.items() if key[0] != name)
-            self._watched = OrderedDict(((name if key[0] == task else key[0], key[1]), one) for key, one in kept)
-            self._labels = sum(one.window.labels for one in self._watched.values() if one.window is not None)
+    def count(self, answers: Sequence[Seen], _: float) -> None:
+        """Counts the answers of one request that may be compared with a reference; the lock is held."""
+        for seen in answers:
+            if seen.comparable:
+                self._count(seen)
 
     def of(self, task: str, version: int) -> Watched | None:
         """Returns what is known of a version; None if it has not answered since the start."""
@@ -130,7 +116,7 @@ class Watch(Collector):
     def alarms(self) -> list[Key]:
         """Returns the versions whose alarm is on."""
         with self._lock:
-            return [key for key, one in self._watched.items() if one.alarm_since is not None]
+            return [key for key, watched in self._watched.items() if watched.alarm_since is not None]
 
     def describe(self) -> Iterable[Metric]:
         """The metrics without samples; the registry reads their names."""
@@ -147,22 +133,13 @@ class Watch(Collector):
 
     def _count(self, seen: Seen) -> None:
         key = seen.task, seen.version
-        one = self._watched.get(key)
-        if one is None and self._waiting.qsize() > _MOST_WAITING:
-            return
-        if one is None:
-            one = self._watched[key] = Watched()
-            self._waiting.put(partial(self._begin, key, one))
-            self._make_room()
-        elif one.window is not None and (live := one.window.add(seen.labels, seen.score)) is not None:
-            self._watched.move_to_end(key)
-            self._waiting.put(partial(self._take, key, one, live))
-
-    def _make_room(self) -> None:
-        while len(self._watched) > MAX_WATCHED or (self._labels > MAX_LABELS and len(self._watched) > 1):
-            key, evicted = self._watched.popitem(last=False)
-            self._labels -= evicted.window.labels if evicted.window is not None else 0
-            self._end_later(key, evicted, "others are watched in its place")
+        watched = self._watched.get(key)
+        if watched is not None:
+            if (live := watched.window.add(seen.labels, seen.score)) is not None:
+                self._waiting.put(partial(self._take, key, watched, live))
+        elif key not in self._beginning and self._waiting.qsize() <= _MOST_WAITING:
+            self._beginning.add(key)
+            self._waiting.put(partial(self._begin, key))
 
     def _run(self) -> None:
         looked = time.monotonic()
@@ -179,57 +156,50 @@ class Watch(Collector):
             except Exception as error:
                 logger.error("a version is not judged: %s", type(error).__name__)
 
-    def _take(self, key: Key, one: Watched, live: Live) -> None:
+    def _take(self, key: Key, watched: Watched, live: Live) -> None:
         # An alarm of an evicted version would never end.
-        if live.answers >= LEAST_ANSWERS and self.of(*key) is one and self._versions.is_aliased(*key):
-            self._judge(key, one, live)
+        if live.answers >= LEAST_ANSWERS and self.of(*key) is watched and self._versions.is_aliased(*key):
+            self._judge(key, watched, live)
 
-    def _begin(self, key: Key, one: Watched) -> None:
+    def _begin(self, key: Key) -> None:
+        # Without its manifest (the registry is away, or the task has just been renamed) the next answer asks again.
         try:
-            manifest = self._versions.manifest_of(*key)
-        except OneBertError:
-            # The registry is away, or the task has just been renamed: the version's next answer asks again.
-            with self._lock:
-                self._watched.pop(key, None)
-            return
-        if manifest.reference is None:
-            return
-        with self._lock:
-            if self._watched.get(key) is one:
-                one.window = Window(manifest, manifest.reference)
-                self._labels += one.window.labels
-                self._watched.move_to_end(key)
-                self._make_room()
+            with suppress(OneBertError):
+                manifest = self._versions.manifest_of(*key)
+                if manifest.reference is not None:
+                    watched = Watched(Window(manifest, manifest.reference))
+                    with self._lock:
+                        if self._watched.get(key) is None:
+                            self._watched.put(key, watched, watched.window.labels)
+        finally:
+            self._beginning.discard(key)
 
-    def _judge(self, key: Key, one: Watched, live: Live) -> None:
-        if one.window is None:
-            return
-        one.judged = judged = judge(one.window.reference, live)
+    def _judge(self, key: Key, watched: Watched, live: Live) -> None:
+        watched.judged = judged = judge(watched.window.reference, live)
         level = self._budget.spend()
-        if one.alarm_since is None and judged.p < level:
-            one.alarm_since = datetime.now(UTC)
-            cause = cause_of(one.shift)
+        if watched.alarm_since is None and judged.p < level:
+            watched.alarm_since = datetime.now(UTC)
+            cause = cause_of(watched.shift)
             logger.warning("%s@%d: its answers are no longer like its reference, cause: %s", *key, cause or "not known")
             self._changed("on", *key, cause)
-        elif one.alarm_since is not None and judged.p >= OVER:
-            self._end(key, one, "its answers are like its reference again")
+        elif watched.alarm_since is not None and judged.p >= OVER:
+            self._end(key, watched, "its answers are like its reference again")
 
     def _drop_unused(self) -> None:
         """Ends alarms of versions that no alias means any more: nothing may ask them ever again."""
         for key in self.alarms():
-            one = self.of(*key)
-            if one is not None and not self._versions.is_aliased(*key):
-                self._end(key, one, "no alias means it any more")
+            watched = self.of(*key)
+            if watched is not None and not self._versions.is_aliased(*key):
+                self._end(key, watched, "no alias means it any more")
 
-    def _end_later(self, key: Key, watched: Watched, why: str) -> None:
-        """Ends the alarm on the thread that judges, which may just be starting it."""
-        self._waiting.put(partial(self._end, key, watched, why))
+    def _end_later(self, key: Key, watched: Watched, reason: str) -> None:
+        self._waiting.put(partial(self._end, key, watched, reason))
 
-    def _end(self, key: Key, watched: Watched, why: str) -> None:
+    def _end(self, key: Key, watched: Watched, reason: str) -> None:
         if watched.alarm_since is None:
             return
         watched.alarm_since = None
-        logger.warning("%s@%d: the alarm is off, %s", *key, why)
+        logger.warning("%s@%d: the alarm is off, %s", *key, reason)
         self._changed("off", *key, None)
 
 

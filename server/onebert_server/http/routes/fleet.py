@@ -12,6 +12,7 @@ from onebert_server.http.routes.tasks import MAX_PAGE
 from onebert_server.http.strict import Answer, ContextOf
 from onebert_server.limits import MAX_REF
 from onebert_server.runtime import Runtime
+from onebert_server.telemetry.paces import Pace
 from onebert_server.versions.version import State, TaskEntry
 from onebert_store.registry.names import LIVE
 
@@ -35,21 +36,21 @@ async def fleet(
     def page() -> bytes:
         entries = view.tasks(after, limit + 1, "")
         columns = [columns(runtime, entries[:limit], context) for columns in runtime.columns]
+        paces = runtime.metrics.paces.of({entry.name for entry in entries})
         found = []
         for entry in entries[:limit]:
             added = {name: value for each in columns for name, value in each.get(entry.name, {}).items()}
-            found.append(msgspec.structs.replace(_task(runtime, entry), **added))
+            found.append(msgspec.structs.replace(_task(runtime, entry, paces.get(entry.name)), **added))
         more = found[-1].name if len(entries) > limit else None
         return msgspec.json.encode(FleetResponse(tasks=found, next=more))
 
     return Answer(request, await in_thread(runtime, page), "application/json")
 
 
-def _task(runtime: Runtime, entry: TaskEntry) -> FleetTask:
+def _task(runtime: Runtime, entry: TaskEntry, pace: Pace | None) -> FleetTask:
     live = entry.aliases.get(LIVE)
     version = entry.versions[live.version] if live else None
     facts = version.known_facts if version else None
-    pace = runtime.metrics.lately.of(entry.name)
     host = runtime.engine.hosts.get(facts.base) if facts else None
     return FleetTask(
         name=entry.name,

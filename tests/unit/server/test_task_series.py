@@ -16,7 +16,8 @@ from lengths import examples
 from onebert_encoder.answering.results import Prediction
 from onebert_server.answering.seen import seen as seen_of
 from onebert_server.observed import ABSTAINED, Seen
-from onebert_server.telemetry.tasks import FOLLOWED, MAX_LABELS, OTHER, RANK_EVERY, TaskCounts
+from onebert_server.telemetry import answer_counts
+from onebert_server.telemetry.tasks import MAX_LABELS, OTHER, RANK_EVERY, TaskSeries
 from onebert_server.versions.facts import Facts
 from onebert_store.file.reference import MAX_ANSWERED
 
@@ -35,9 +36,10 @@ class Counted:
 
     def __init__(self, most=SHOWN):
         self.now = 0.0
-        self.counts = TaskCounts(most, lambda: self.now)
+        self.counts = answer_counts.AnswerCounts()
+        self.series = TaskSeries(self.counts, most, lambda: self.now)
         self.registry = CollectorRegistry()
-        self.registry.register(self.counts)
+        self.registry.register(self.series)
 
     def samples(self):
         """Every sample as Prometheus reads it, by name and labels; of one version of each task, without that."""
@@ -122,9 +124,10 @@ def test_a_task_with_more_traffic_takes_the_place_of_the_least_busy_one_and_keep
     assert counted.tasks() == {"busy", "new", "steady"}
 
 
-def test_any_number_of_tasks_and_labels_is_bounded_and_a_busy_one_is_found_among_them():
+def test_any_number_of_tasks_and_labels_is_bounded_and_a_busy_one_is_found_among_them(monkeypatch):
+    monkeypatch.setattr(answer_counts, "MAX_VERSIONS", 40 * SHOWN)
     counted = Counted()
-    for number in range(200 * SHOWN * FOLLOWED):
+    for number in range(100 * SHOWN):
         counted.counts.count([Seen(f"once-{number}", (f"label {number}",), 0.5)], 0.1)
         if number % 10 == 0:
             counted.counts.count([Seen("often", ("yes",), 0.5)], 0.1)
@@ -157,7 +160,7 @@ def test_what_is_collected_in_another_thread_is_of_one_moment(monkeypatch):
         sys.setswitchinterval(1e-6)
         for _ in range(examples(200)):
             totals = {}
-            for family in counted.counts.collect():
+            for family in counted.series.collect():
                 for sample in family.samples:
                     if sample.name.endswith(("_count", "_total")):
                         of = totals.setdefault(sample.labels["task"], Counter())
@@ -204,20 +207,6 @@ def test_versions_of_a_task_are_counted_apart_within_the_bound():
             counted.counts.count([Seen("tone", ("good",), 0.9, version)], 0.1)
     assert of_versions(counted) == {("tone", "1"): 3, ("tone", "2"): 1, ("tone", "3"): 1, (OTHER, ""): 1}
     assert counted.samples()["onebert_task_labels_total", ("label", "good"), ("task", OTHER)] == 1
-
-
-def test_a_renamed_task_goes_on_with_its_series():
-    counted = Counted()
-    counted.counts.count([Seen("tone", version=1), Seen("mood", version=1), Seen("tone", version=2)], 0.1)
-    counted.counts.rename("tone", "voice")
-    counted.counts.count([Seen("voice", version=1)], 0.1)
-    expected = {("voice", "1"): 2, ("voice", "2"): 1, ("mood", "1"): 1, (OTHER, ""): 0}
-    assert of_versions(counted) == expected
-    # Its old name is free for another task, and a task whose name it takes was deleted before.
-    counted.counts.rename("voice", "mood")
-    assert of_versions(counted) == {("mood", "1"): 2, ("mood", "2"): 1, (OTHER, ""): 0}
-    counted.counts.count([Seen("tone", version=1)], 0.1)
-    assert of_versions(counted)["tone", "1"] == 1
 
 
 def test_an_answer_names_a_bounded_number_of_labels():

@@ -1,0 +1,112 @@
+"""The versions that answered last, with one lock, one bound and one rename for all counts of their answers."""
+
+import math
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from onebert_server.observed import Seen
+
+S = TypeVar("S")
+Key = tuple[str, int]
+"""A task and the number of its version."""
+Listener = Callable[[Sequence[Seen], float], None]
+"""Gets the answers of a finished request and its seconds, while the lock is held, so it must not wait."""
+Left = Callable[[Key, S, str], None]
+"""Gets a key whose state leaves it, the state and the reason, while the lock is held."""
+
+# Versions that are held. Each takes about 1 KB, without the counts of extensions.
+MAX_VERSIONS = 10_000
+
+RENAMED = "its task is renamed"
+EVICTED = "other versions have answered since"
+
+
+class AnswerCounts:
+    """Holds the versions that answered last; a `Slot` keeps counts of one kind for them.
+
+    Attributes:
+        lock: held while a request is counted and while versions are renamed. Slots are used under it.
+        listeners: count each request in their slots.
+    """
+
+    def __init__(self, listeners: list[Listener] | None = None) -> None:
+        self.lock = threading.Lock()
+        self.listeners = [] if listeners is None else listeners
+        self._slots: list[Slot[Any]] = []
+        # Those that answered longest ago come first.
+        self._versions = OrderedDict[Key, None]()
+
+    def count(self, answers: Sequence[Seen], seconds: float) -> None:
+        """Counts one finished request."""
+        with self.lock:
+            for seen in answers:
+                key = seen.task, seen.version
+                self._hold(key)
+                self._versions.move_to_end(key)
+            for listener in self.listeners:
+                listener(answers, seconds)
+
+    def rename(self, task: str, name: str) -> None:
+        """Goes on with a task under its new name, as if it had just answered; a task of that name before ends."""
+        with self.lock:
+            for key in [key for key in self._versions if key[0] == name]:
+                self._drop(key, RENAMED)
+            for key in [key for key in self._versions if key[0] == task]:
+                states, renamed = self._drop(key, RENAMED), (name, key[1])
+                self._hold(renamed)
+                for slot, state, size in states:
+                    slot.put(renamed, state, size)
+
+    def _hold(self, key: Key) -> None:
+        self._versions.setdefault(key)
+        while len(self._versions) > MAX_VERSIONS:
+            self._drop(next(iter(self._versions)), EVICTED)
+
+    def _drop(self, key: Key, reason: str) -> list[tuple["Slot[Any]", Any, int]]:
+        del self._versions[key]
+        return [(slot, *dropped) for slot in self._slots if (dropped := slot.drop(key, reason)) is not None]
+
+
+class Slot(Generic[S]):
+    """States of one kind by version. Where they get too large together, those of the oldest versions are dropped.
+
+    Args:
+        most: the largest sum of their sizes.
+        left: called when a state leaves its key; after a rename it goes on under the new one.
+    """
+
+    def __init__(self, counts: AnswerCounts, most: float = math.inf, left: Left[S] = lambda *_: None) -> None:
+        self._counts = counts
+        self._most = most
+        self._left = left
+        self._states: dict[Key, tuple[S, int]] = {}
+        self._size = 0
+        counts._slots.append(self)
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def get(self, key: Key) -> S | None:
+        return self._states[key][0] if key in self._states else None
+
+    def items(self) -> list[tuple[Key, S]]:
+        return [(key, state) for key, (state, _) in self._states.items()]
+
+    def put(self, key: Key, state: S, size: int = 1) -> S:
+        """Sets the state of a version, which is held from now on."""
+        self._counts._hold(key)
+        self._size += size - self._states.get(key, (state, 0))[1]
+        self._states[key] = state, size
+        while self._size > self._most and len(self) > 1:
+            self.drop(next(held for held in self._counts._versions if held in self._states), EVICTED)
+        return state
+
+    def drop(self, key: Key, reason: str) -> tuple[S, int] | None:
+        """Returns the state that was there, and its size."""
+        dropped = self._states.pop(key, None)
+        if dropped is not None:
+            self._size -= dropped[1]
+            self._left(key, dropped[0], reason)
+        return dropped

@@ -1,0 +1,71 @@
+"""Requests of each task in the last minutes, and how long they took; older ones fade."""
+
+import math
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Sequence
+from itertools import accumulate, pairwise
+from operator import add
+from typing import NamedTuple
+
+from onebert_server.observed import Seen
+from onebert_server.telemetry.answer_counts import AnswerCounts, Slot
+
+# Seconds in which a request's weight falls to 1/e.
+FADES = 300.0
+# No rate is measured over less than these seconds after the start.
+LEAST_SECONDS = 60.0
+BOUNDS = (0.0, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_NONE = [0.0] * (len(BOUNDS) + 1)
+
+
+class Pace(NamedTuple):
+    """Requests a minute; seconds within which 95 of 100 are answered, interpolated in a histogram."""
+
+    a_minute: float
+    p95: float
+
+
+class Paces:
+    """Counts requests on the event loop; any thread may read."""
+
+    def __init__(self, counts: AnswerCounts, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began = clock()
+        self._lock = counts.lock
+        # A request with several versions of a task is counted for one of them, so that their sum is the task's.
+        self._requests: Slot[tuple[float, list[float]]] = Slot(counts)
+        counts.listeners.append(self._count)
+
+    def of(self, tasks: Collection[str]) -> dict[str, Pace]:
+        """Returns the paces of these tasks, without those that have not been asked since the start."""
+        now, sums = self._clock(), dict[str, list[float]]()
+        with self._lock:
+            requests = [(key[0], at, counts[:]) for key, (at, counts) in self._requests.items() if key[0] in tasks]
+        for task, at, counts in requests:
+            sums[task] = [*map(add, sums.get(task, _NONE), _faded(counts, now - at))]
+        # A constant rate that began with the server has filled this share of its limit.
+        filled = 1 - math.exp(-max(now - self._began, LEAST_SECONDS) / FADES)
+        return {task: Pace(60 * sum(counts) / (FADES * filled), _p95(counts)) for task, counts in sums.items()}
+
+    def _count(self, answers: Sequence[Seen], seconds: float) -> None:
+        bucket, now = bisect_left(BOUNDS, seconds, lo=1), self._clock()
+        for key in {seen.task: seen.version for seen in answers}.items():
+            at, counts = self._requests.get(key) or self._requests.put(key, (now, [*_NONE]))
+            # Once a second is exact to a third of a percent.
+            if now - at >= 1.0:
+                _, counts = self._requests.put(key, (now, _faded(counts, now - at)))
+            counts[bucket] += 1.0
+
+
+def _faded(counts: Sequence[float], seconds: float) -> list[float]:
+    keeps = math.exp(-seconds / FADES)
+    return [count * keeps for count in counts]
+
+
+def _p95(counts: Sequence[float]) -> float:
+    rank = 0.95 * sum(counts)
+    for (low, high), before, count in zip(pairwise(BOUNDS), accumulate(counts), counts[1:], strict=False):
+        if before + count >= rank:
+            return low + (high - low) * (rank - before) / (count or 1.0)
+    return BOUNDS[-1]

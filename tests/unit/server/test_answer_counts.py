@@ -1,0 +1,105 @@
+"""The table of counted versions against a plain list of their keys and states."""
+
+from unittest.mock import patch
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onebert_server.observed import Seen
+from onebert_server.telemetry import answer_counts
+from onebert_server.telemetry.answer_counts import AnswerCounts, Slot
+
+MAX_VERSIONS, MOST = 4, 6
+tasks = st.sampled_from("abc")
+keys = st.tuples(tasks, st.integers(1, 2))
+steps = st.lists(
+    st.tuples(st.just("count"), st.lists(keys, max_size=5))
+    | st.tuples(st.just("put"), keys, st.integers(0, 8))
+    | st.tuples(st.just("drop"), keys)
+    | st.tuples(st.just("rename"), st.permutations("abc").map(lambda names: names[:2])),
+    min_size=20,
+    max_size=60,
+)
+
+
+class Twin:
+    """Rows of (key, answers, sized), those that answered longest ago first; `sized` is None or a name and a size."""
+
+    def __init__(self):
+        self.rows, self.left = [], []
+
+    def find(self, key):
+        return next((row for row in self.rows if row[0] == key), None)
+
+    def hold(self, key):
+        if self.find(key) is None:
+            self.rows.append([key, 0, None])
+        while len(self.rows) > MAX_VERSIONS:
+            self.remove(self.rows[0])
+        return self.find(key)
+
+    def remove(self, row):
+        self.rows.remove(row)
+        self.leave(row)
+
+    def leave(self, row):
+        if row[2]:
+            self.left.append((row[0], row[2][0]))
+
+    def count(self, keys):
+        for key in keys:
+            row = self.hold(key)
+            self.rows.remove(row)
+            self.rows.append(row)
+        for key in keys:
+            self.hold(key)[1] += 1
+
+    def put(self, key, size, name):
+        self.hold(key)[2] = name, size
+        while len(sized := [row for row in self.rows if row[2]]) > 1 and sum(row[2][1] for row in sized) > MOST:
+            self.drop(sized[0][0])
+
+    def drop(self, key):
+        if row := self.find(key):
+            self.leave(row)
+            row[2] = None
+
+    def rename(self, task, name):
+        for row in [row for row in self.rows if row[0][0] == name]:
+            self.remove(row)
+        for row in [row for row in self.rows if row[0][0] == task]:
+            self.remove(row)
+            self.rows.append([(name, row[0][1]), *row[1:]])
+
+
+@given(steps)
+def test_any_order_of_answers_states_and_renames_is_that_of_a_plain_list(steps):
+    twin, left, counts = Twin(), [], AnswerCounts()
+    answers = Slot(counts)
+    sized = Slot(counts, MOST, lambda key, name, _: left.append((key, name)))
+
+    def listen(request, _):
+        assert counts.lock.locked()
+        for seen in request:
+            key = seen.task, seen.version
+            answers.put(key, (answers.get(key) or 0) + 1)
+
+    counts.listeners.append(listen)
+    with patch.object(answer_counts, "MAX_VERSIONS", MAX_VERSIONS):
+        for number, step in enumerate(steps):
+            match step:
+                case "count", versions:
+                    counts.count([Seen(task, version=version) for task, version in versions], 0.1)
+                    twin.count(versions)
+                case "put", key, size:
+                    sized.put(key, f"state {number}", size)
+                    twin.put(key, size, f"state {number}")
+                case "drop", key:
+                    sized.drop(key, "")
+                    twin.drop(key)
+                case "rename", (task, name):
+                    counts.rename(task, name)
+                    twin.rename(task, name)
+            assert dict(answers.items()) == {key: count for key, count, _ in twin.rows if count}
+            assert dict(sized.items()) == {key: state[0] for key, _, state in twin.rows if state}
+            assert left == twin.left
