@@ -19,7 +19,7 @@ from receivers import KEY, SECRET, Receiver
 from runtimes import ask, get, opened, upload
 from servers import Task, wait_until
 
-PAGE = Path(__file__).parents[3] / "docs/guide/watching.md"
+PAGE = Path(__file__).parents[3] / "docs/guide/webhooks.md"
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ class Settings(BaseModel):
     """The receiver of webhooks."""
 
     # May hold a password.
-    #: Address that gets [webhooks](../guide/watching.md#webhooks): `https://…`, on loopback also `http://…`.
+    #: Address that gets [webhooks](../guide/webhooks.md): `https://…`, on loopback also `http://…`.
     webhook_url: Annotated[str | None, Field(repr=False)] = None
     #: Key that signs webhooks: `whsec_` and 24 to 64 bytes in base64.
     webhook_key: Annotated[str | None, Field(repr=False)] = None
