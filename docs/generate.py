@@ -108,8 +108,8 @@ def _options() -> str:
     for group in (DataOptions, training.Settings):
         for field, _, annotated in annotated_fields(group):
             default = "" if field.default in (None, False, MISSING) else f"`{field.default}`"
-            rows.append((f"`{flag_of(field, annotated)}`", f"`{field.name}`", default, sentence_of(annotated)))
-    options = _table(("option", "in a recipe", "default", ""), rows)
+            rows.append((f"`{flag_of(field, annotated)}`", default, sentence_of(annotated)))
+    options = _table(("option", "default", ""), rows)
     methods = _table(
         ("method", "trains, beside the head"), ((f"`{one.syntax}`", one.trains) for one in METHODS.values())
     )
@@ -209,26 +209,23 @@ def _joined(text: str | None) -> str:
 
 SETTINGS = """
 `onebert serve` reads these environment variables; its flags `--host`, `--port`, `--base`, `--data-dir`, `--dtype`,
-`--device` and `--front-ends` win over them. A value that breaks a rule stops the server with one line that names the
-variable, and so does an unknown variable that begins with `ONEBERT_`: a typo must not leave a default in force unseen.
-(Kubernetes sets variables for services named `onebert…`; they pass, except `ONEBERT_PORT` for a service named just
-`onebert`: turn `enableServiceLinks` off there.)
+`--device` and `--front-ends` win over them. A value that breaks a rule stops the server with one line, as does an
+unknown variable that begins with `ONEBERT_`. (Kubernetes sets `ONEBERT_PORT` for a service named just `onebert`: turn
+`enableServiceLinks` off there.)
 
 `onebert store …` reads `ONEBERT_DATA_DIR` and `ONEBERT_REGISTRY`, too. The commands that talk to a server (`push`,
 `classify`, `tasks`, `promote`, `alias`, `rename`, `diff`, `log`, `download`, `delete`) read `ONEBERT_URL` (default
-`http://127.0.0.1:8000`) and `ONEBERT_API_KEY`, the key to send. OpenTelemetry's own variables turn on
-[traces](../guide/operations.md#traces). Limits of the interface (64 inputs, texts of 65,536 characters) are not
-settings; [the guide](../guide/api.md) has them.
+`http://127.0.0.1:8000`) and `ONEBERT_API_KEY`. OpenTelemetry's own variables turn on
+[traces](../guide/operations.md#traces).
 """
 ERRORS = """
 Every answer that is not a success is a problem with one of these codes ([its form](../guide/api.md#errors)). The
 client library raises them as `onebert.OneBertError` with that `code`.
 """
 ROUTES = """
-The server's own routes; a running server documents every body at `/docs` and `/openapi.json`, and [the
-guide](../guide/api.md) explains them. With API keys configured every path needs `Authorization: Bearer <key>`, also an
-unknown one. Open are only {opened}, and the files below `/page/`. Without keys the server listens on loopback and
-answers only requests with a loopback name as `Host`.
+A running server documents every body at `/docs` and `/openapi.json`; [the guide](../guide/api.md) explains them. With
+API keys configured every path needs `Authorization: Bearer <key>`, except {opened}, and the files below `/page/`.
+Without keys the server listens on loopback and answers only requests with a loopback name as `Host`.
 """
 CLIENTS = """
 ## Routes of other people's clients
@@ -236,8 +233,8 @@ CLIENTS = """
 Each also below `/t/{task}` ([clients](clients.md)).
 """
 OPTIONS = """
-One list of fields makes the options of `onebert train`, the names in a recipe of `onebert sweep`
-([experiments](../experiments.md)) and this table.
+Options of `onebert train`. A recipe of `onebert sweep` ([experiments](../experiments.md)) has the names in Python, as
+`text_pair`; `--lr` and `--head-lr` are `learning_rate` and `head_learning_rate`.
 """
 OF_METHODS = """
 ## Methods
@@ -249,10 +246,9 @@ From BitFit (Ben Zaken et al. 2022), LoRA (Hu et al. 2022), LoRA-XS (Bałazy et 
 55](../decisions.md#55-the-default-trains-whole-matrices-and-keeps-their-leading-singular-parts).
 """
 PROMISES = """
-The promises of a OneBERT server, each with the name by which its tests are marked (`git grep 'promise("NAME")'`), or
-with the command that measured it. Brackets say when the tests run: before every landing, or in a group of `make
-test-nightly`. Nothing else is promised.
-[Overload](../../benchmarks/results/overload.md) has the figures of ten times the server's capacity.
+Each promise with the name of its tests (`git grep 'promise("NAME")'`) or the command that measured it. Brackets: the
+tests run before every landing, or in a group of `make test-nightly`. Nothing else is promised.
+[Overload](../../benchmarks/results/overload.md): figures of ten times the server's capacity.
 """
 PAGES: Mapping[str, Callable[[], str]] = {
     "settings.md": _settings,

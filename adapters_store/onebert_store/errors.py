@@ -132,10 +132,7 @@ class DigestMismatch(InvalidDelta, code="digest-mismatch", title="Digests differ
 
 
 class TooLarge(OneBertError, status=413, code="too-large", title="Too large"):
-    """The body, the delta file, the answer or the work to explain it exceeds its limit.
-
-    Or a JSON body holds more than 2048 values.
-    """
+    """The body, its values (2048 in JSON), the delta file, the answer or the work to explain it exceeds its limit."""
 
 
 class InvalidInput(OneBertError, status=422, code="invalid-input", title="Invalid input"):
@@ -195,7 +192,7 @@ class TaskExists(OneBertError, status=409, code="task-exists", title="The name i
 
 
 class GateFailed(OneBertError, status=409, code="gate-failed", title="The gate refuses"):
-    """The version does not pass the task's gate; the alias stays where it is, and `report` has each check.
+    """The version does not pass the task's gate; `report` has each check.
 
     Without `report` the gate could not run: it has no live version to compare with, or lacks its rows.
     """
@@ -222,10 +219,7 @@ class TrainerFailed(OneBertError, status=503, code="trainer-failed", title="The 
 
 
 class VersionUnavailable(OneBertError, status=503, code="version-unavailable", title="Version unavailable"):
-    """The version is registered, but cannot be loaded; the detail has the reason.
-
-    `Retry-After`, if present, is the time of the next try.
-    """
+    """The version cannot be loaded; `Retry-After`, if present, is the time of the next try."""
 
 
 class StoreLocked(OneBertError, status=503, code="store-locked", title="Store in use"):
@@ -239,7 +233,7 @@ class StoreCorrupt(OneBertError, code="store-corrupt", title="Store is damaged")
 class StorageUnavailable(
     OneBertError, status=503, code="storage-unavailable", title="Storage does not work", retry_after=5
 ):
-    """The disk, the database or the bucket fails or is read-only; nothing was changed."""
+    """The disk, the database or the bucket fails; nothing was changed."""
 
 
 class BlobsAway(StorageUnavailable):
@@ -251,10 +245,7 @@ class StorageFull(OneBertError, status=507, code="storage-full", title="Storage 
 
 
 class BankFull(OneBertError, status=507, code="bank-full", title="No memory for another version"):
-    """Memory has no room for this version.
-
-    It is larger than all of `ONEBERT_BANK_BYTES`, or every version there is in use.
-    """
+    """The version is larger than all of `ONEBERT_BANK_BYTES`, or every version in memory is in use."""
 
 
 class QueueFull(OneBertError, status=503, code="queue-full", title="Too much work is waiting", retry_after=1):
@@ -277,7 +268,7 @@ class DeadlineExceeded(OneBertError, status=504, code="deadline-exceeded", title
 
 
 class Starting(OneBertError, status=503, code="starting", title="Starting", retry_after=1):
-    """The server loads its base and its versions; the detail has its progress."""
+    """The server loads its base and its versions."""
 
 
 class ShuttingDown(OneBertError, status=503, code="shutting-down", title="Shutting down", retry_after=5):
@@ -285,11 +276,7 @@ class ShuttingDown(OneBertError, status=503, code="shutting-down", title="Shutti
 
 
 class Unhealthy(OneBertError, status=503, code="unhealthy", title="Unhealthy"):
-    """The engine is dead, hangs or fails every batch: only a restart helps.
-
-    The engine's process hangs behind a front end; or, from `/healthz` and `/readyz`: the engine's thread is dead, a
-    forward pass takes longer than a minute, or ten batches in a row have failed.
-    """
+    """The engine is dead, or hangs for a minute, or has failed ten batches in a row: only a restart helps."""
 
 
 class WholeTextNeeded(OneBertError, code="whole-text-needed", title="The whole text is needed"):
@@ -305,10 +292,7 @@ class EngineFailed(OneBertError, code="engine-failed", title="The engine failed"
 
 
 class AnswerNotFinite(OneBertError, status=422, code="answer-not-finite", title="The answer is not finite"):
-    """The named task answers this input with NaN or infinity: its weights are too large.
-
-    With several tasks only its own result is an error.
-    """
+    """The task answers this input with NaN or infinity; with several tasks only its own result is an error."""
 
 
 class Unauthorized(OneBertError, status=401, code="unauthorized", title="API key needed"):
@@ -320,17 +304,11 @@ class Forbidden(OneBertError, status=403, code="forbidden", title="Not allowed w
 
 
 class OverQuota(OneBertError, status=429, code="over-quota", title="Over the quota"):
-    """The caller's quota of requests or tokens is used up, or its quota of stored tasks or bytes.
-
-    The first two have `Retry-After`.
-    """
+    """The caller's quota of requests or tokens (with `Retry-After`), or of stored tasks or bytes, is used up."""
 
 
 class TooManyAttempts(OneBertError, status=429, code="too-many-attempts", title="Too many attempts"):
-    """Requests without a valid key from this address exceed 100 at once and 10 a second.
-
-    A valid key still works.
-    """
+    """Requests without a valid key from this address exceed 100 at once and 10 a second; a valid key still works."""
 
 
 class UnsupportedBase(OneBertError, status=422, code="unsupported-base", title="Unsupported base"):
