@@ -26,10 +26,7 @@ def full_disk_is_typed() -> Iterator[None]:
 
 @contextmanager
 def storage_errors_are_typed() -> Iterator[None]:
-    """Converts every OSError into `StorageFull` or `StorageUnavailable`, for the files of a store.
-
-    Their paths mean nothing to a client. Errors of files that the user named stay OSErrors.
-    """
+    """Converts every OSError of a store's files into `StorageFull` or `StorageUnavailable`."""
     try:
         with full_disk_is_typed():
             yield

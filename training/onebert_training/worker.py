@@ -74,10 +74,7 @@ class Worker:
 
 
 def trained(base: Base, asked: Asked, report: Report) -> dict[str, Any]:
-    """Trains the exact head, or with `improve` the default method; raises OneBertError if the rows cannot be used.
-
-    Rows without texts are label names alone, of which nothing is trained.
-    """
+    """Trains the exact head, or with `improve` the default method; raises OneBertError if the rows cannot be used."""
     if "text" not in asked["rows"][0]:
         delta = delta_of_names(base, [row["label"] for row in asked["rows"]])
         return {**_content(dumps(delta)), "metric": "accuracy", "score": None, "notes": [_UNSCORED], "ahead": False}

@@ -15,10 +15,7 @@ _PIECE_BYTES = 2**20
 
 
 class FolderBlobs(BlobStore):
-    """Blobs in a folder, which also holds unfinished uploads, so that a rename commits.
-
-    Opening it removes nothing, because processes may share it.
-    """
+    """Blobs in a folder that processes may share; it also holds unfinished uploads, so that a rename commits."""
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
         super().__init__(folder, max_bytes)

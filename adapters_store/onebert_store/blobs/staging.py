@@ -69,10 +69,7 @@ class BlobInfo:
 
 
 class StagedFile:
-    """An upload, hashed while it is written to a temporary file; leaving `with` discards it unless it was committed.
-
-    A commit calls `store` with the file and its digest.
-    """
+    """An upload, hashed while it is written to a temporary file; leaving `with` discards it unless committed."""
 
     def __init__(self, folder: Path, max_bytes: int, store: Callable[[Path, str], None]) -> None:
         self._max_bytes = max_bytes

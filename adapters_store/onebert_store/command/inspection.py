@@ -136,10 +136,7 @@ def measured_on(training: Mapping[str, Any], split: str) -> str:
 
 
 def _flat(value: dict[str, Any], before: str = "", exact: bool = False) -> Iterator[tuple[str, str]]:
-    """Flattens nested objects to one row per value, or per rate with its interval: `digest` in `data` is `data digest`.
-
-    `exact` shows numbers with all digits, as decisions need: a threshold of 0.99996 lets answers through, 1 none.
-    """
+    """Flattens nested objects to one row per value, or per rate with its interval; `exact` shows all digits."""
     for key, item in value.items():
         name = f"{before} {key}".strip().replace("_", " ")
         if isinstance(item, dict) and item.keys() == _RATE:

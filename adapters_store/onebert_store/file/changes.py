@@ -59,10 +59,7 @@ class Change:
 
 
 def changes(tensors: Mapping[str, Array]) -> list[Change]:
-    """Measures every change, in the order of the tensors; skips tensors such as a head that are no change.
-
-    The tensors need not fit a base. Memory is a few tiles of a million numbers: no product is computed whole.
-    """
+    """Measures every change, in the order of the tensors, by tiles; skips tensors such as a head that are no change."""
     return [change for name in tensors if (change := _change(tensors, name))]
 
 

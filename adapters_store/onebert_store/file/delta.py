@@ -93,10 +93,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 @dataclass(frozen=True, eq=False)
 class Delta:
-    """The manifest and tensors of one task version.
-
-    Tensors have the names of FORMAT.md; they are read-only float32, float16 or ml_dtypes.bfloat16, indices int32.
-    """
+    """Manifest and tensors of a version: names of FORMAT.md; read-only float32, float16, bfloat16; indices int32."""
 
     manifest: Manifest
     tensors: Mapping[str, Array]

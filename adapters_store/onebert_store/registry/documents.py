@@ -30,10 +30,7 @@ class Documents:
             return set(connection.scalars(select(DOCUMENTS.c.task).where(DOCUMENTS.c.name == name)))
 
     def write(self, task: str, name: str, content: str, action: str, by: Actor = CLI) -> int:
-        """Sets a document in place of the one before; returns the number of the change, which is an `action`.
-
-        Raises TaskNotFound.
-        """
+        """Sets a document; returns the number of the change, which is an `action`. Raises TaskNotFound."""
         check_name(task)
         with self._database.writing(by.until) as connection:
             statements.set_document(connection, task, name, content)

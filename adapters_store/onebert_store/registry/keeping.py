@@ -9,10 +9,7 @@ MAX_DAYS, MAX_SAMPLES = 3650, 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """Keeps each answer with the probability `share`, for `days`, and at most the latest `most` of the task.
-
-    The registry gives each an `id`, which stays until the keeping ends.
-    """
+    """Keeps each answer with the probability `share`, for `days`, at most the latest `most`; `id` lasts as long."""
 
     share: float
     days: int

@@ -70,10 +70,7 @@ class Keys:
             return [_record(row) for row in connection.execute(select(KEYS).order_by(KEYS.c.created_at, KEYS.c.id))]
 
     def mark(self) -> KeysMark:
-        """Returns a mark that changes exactly when the result of `all` changes.
-
-        Counts would do for one database; the times detect a restored older one with as much made and revoked since.
-        """
+        """Returns a mark that changes exactly when the result of `all` changes, also to a restored older one."""
         made, revoked = KEYS.c.created_at, KEYS.c.revoked_at
         marks = select(func.count(made), func.count(revoked), func.max(made), func.max(revoked))
         with self._database.reading() as connection:

@@ -37,18 +37,12 @@ def check_name(name: str) -> None:
 
 
 def no_such_task(name: str, near: str | None = None) -> TaskNotFound:
-    """Makes the error for a task that does not exist or that the caller may not see; both look the same.
-
-    `near` is a similar name that the caller may see.
-    """
+    """Makes the error for a task that is missing or not the caller's; `near` is a similar name of the caller's."""
     return TaskNotFound(f"there is no task {name}" + (is_meant(near) if near else ""))
 
 
 def similar(name: str) -> Iterator[str]:
-    """Yields names one typing error away: a letter more, less or changed, or two letters swapped.
-
-    The number depends on the name's length only, not on the store; names above the limit have no suggestion.
-    """
+    """Yields names one typing error away: a letter more, less or changed, two swapped; none above the limit."""
     for cut in range(len(name) + 1 if len(name) <= _MISTYPED else 0):
         head, tail = name[:cut], name[cut:]
         yield head + tail[1:]

@@ -189,11 +189,7 @@ class Registry:
             return queries.version_entries(connection)
 
     def read(self, version: VersionEntry) -> bytes:
-        """Reads a version's canonical file and verifies its digest.
-
-        Raises StoreCorrupt if the blob is missing or damaged, VersionNotFound or TaskNotFound if the version was
-        deleted.
-        """
+        """A version's canonical file; raises StoreCorrupt (missing, damaged), VersionNotFound or TaskNotFound."""
         with self._unless_deleted(version):
             return self._store.blobs.get(version.digest)
 
@@ -250,10 +246,7 @@ class Registry:
             raise queries.alias_conflict(connection, task, alias)
 
     def delete_alias(self, task: str, alias: str, expected: int | str, by: Actor = CLI) -> int:
-        """Deletes `alias` if its tag (a number: one version) is `expected`; returns the number of the change.
-
-        Raises AliasNotFound if the task has no such alias, and AliasConflict if it means something else.
-        """
+        """Deletes `alias` if its tag is `expected`; returns the change. Raises AliasNotFound, AliasConflict."""
         check_name(task)
         check_alias(alias)
         with self._store.database.writing(by.until) as connection:

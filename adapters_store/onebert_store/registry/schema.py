@@ -125,10 +125,7 @@ def ensure_schema(
 
 
 def _upgrade(connection: Connection, tables: Tables, mark: int) -> None:
-    """Adds missing tables, columns and indexes, and runs the steps of the schemas that brought them.
-
-    Fails if a table of a schema later than `mark` is there already.
-    """
+    """Adds missing tables, columns and indexes and runs their steps; fails if a table later than `mark` exists."""
     if mark or tables is REGISTRY:
         missing = [part for part in tables.parts if since(part) > mark]
     else:

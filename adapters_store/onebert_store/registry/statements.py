@@ -42,10 +42,7 @@ MAX_ALIASES = 1000
 
 
 def add_version(connection: sa.Connection, task: str, delta: Delta, size: int) -> tuple[VersionRecord, bool, bool]:
-    """Adds a version unless the task has this content; returns it, whether it is new, and whether `live` was set.
-
-    A task's first version becomes `live`. For content that the task has, the manifest and size are written again.
-    """
+    """Adds a version unless the task has this content; returns it, whether it is new, and whether `live` was set."""
     connection.execute(upsert(connection, TASKS).values(name=task, last_version=0).on_conflict_do_nothing())
     _hold(connection, task)
     connection.execute(sa.delete(ORPHANS).where(ORPHANS.c.digest == delta.digest))
@@ -117,21 +114,14 @@ def move_alias(connection: sa.Connection, task: str, alias: str, target: Target,
 
 
 def check_aliases(connection: sa.Connection, task: str) -> None:
-    """Raises InvalidInput if the task has more than MAX_ALIASES aliases.
-
-    Replicas hold all aliases in memory, and no quota counts them. Call it after `Feed.write`, from where transactions
-    run one at a time.
-    """
+    """Raises InvalidInput if the task has more than MAX_ALIASES aliases. Call it after `Feed.write`."""
     count = sa.select(sa.func.count()).select_from(ALIASES).where(ALIASES.c.task == task)
     if connection.execute(count).scalar_one() > MAX_ALIASES:
         raise InvalidInput(f"a task has at most {MAX_ALIASES} aliases; delete one that nobody uses")
 
 
 def delete_version(connection: sa.Connection, task: str, n: int) -> bool:
-    """Deletes a version, if it exists, and marks its blob; raises IntegrityError if an alias points at it.
-
-    A version with a smaller share, or a shadow, is no foreign key: the caller asks `aliases_at` next.
-    """
+    """Deletes a version, if it exists, and marks its blob; raises IntegrityError if an alias points at it."""
     _hold(connection, task)
     this = (VERSIONS.c.task == task, VERSIONS.c.version == _storable(n))
     _mark_orphans(connection, *this)

@@ -42,10 +42,7 @@ class Cipher:
             raise SamplesKeyNeeded("ONEBERT_SAMPLES_KEY lacks the key that a kept text was encrypted with") from None
 
     def identifier(self, value: Any) -> str:
-        """Returns the HMAC-SHA256 of a JSON value by a key that the first one derives: without it nobody can try texts.
-
-        Raises SamplesKeyNeeded without keys.
-        """
+        """The HMAC-SHA256 of a JSON value by a key that the first one derives; raises SamplesKeyNeeded without."""
         self._required()
         return "hmac-sha256:" + hmac.digest(self._naming, json.dumps(value).encode(), "sha256").hex()
 

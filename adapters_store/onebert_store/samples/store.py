@@ -85,10 +85,7 @@ class SampleStore:
         return self._cipher.identifier(texts)
 
     def keep(self, samples: Sequence[tuple[str, Sample]]) -> dict[str, str]:
-        """Keeps samples whose keeping, by its id, has not ended, until `Sweeper.sweep`; the first one of an id stays.
-
-        Returns the ids of tasks by those of their keepings, without the ones that have ended.
-        """
+        """Keeps samples whose keeping lasts, the first of an id; returns ids of tasks by their lasting keepings."""
         rows = [(keeping, _columns(one) | {"texts": self._cipher.encrypt(one.texts)}) for keeping, one in samples]
         with self._database.writing() as connection:
             tasks = self._homes.keeping(connection, {keeping for keeping, _ in rows})
@@ -190,10 +187,7 @@ class SampleStore:
         return {version: Outcomes(*(count[one] for one in order)) for version, count in counts.items()}
 
     def delete_sample(self, task: str, id: str) -> None:
-        """Deletes the sample with this id, and the texts of feedback on it or with this identifier.
-
-        Raises SampleNotFound if there is neither.
-        """
+        """Deletes the sample with this id, and texts of feedback on it or so identified; raises SampleNotFound."""
         # PostgreSQL rejects text with a zero byte.
         if not id.isprintable():
             raise no_sample()

@@ -46,10 +46,7 @@ class Sweeper:
         return [unknown for unknown in checked if unknown]
 
     def remove_unknown(self, grace: timedelta) -> dict[Unknown, bool]:
-        """Removes unknown rows that have been marked for `grace`, marks new ones; returns all, and which were removed.
-
-        Nothing is removed that the registry has come to know.
-        """
+        """Removes unknown rows marked for `grace`, marks new ones; returns all, and which were removed."""
         now = datetime.now(UTC)
         due = {unknown: (unknown.since or now) <= now - grace for unknown in self.unknown()}
         for unknown, is_due in due.items():

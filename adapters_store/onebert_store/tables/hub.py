@@ -12,10 +12,7 @@ MAX_REASON = 200  # characters
 
 
 def read_hub(name: str, splits: tuple[str, ...]) -> dict[str, Table]:
-    """Loads tables by split; if several splits start with a wanted name, the first by name is used.
-
-    Tries `owner/dataset`, `dataset/config` and `owner/dataset/config` until one exists on the Hub.
-    """
+    """Loads tables by split, by `owner/dataset`, `dataset/config` or `owner/dataset/config`, whichever the Hub has."""
     try:
         import datasets  # noqa: PLC0415 - an optional dependency
     except ImportError:

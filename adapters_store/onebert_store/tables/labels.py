@@ -144,10 +144,7 @@ def _are_fractions(texts: Sequence[str]) -> bool:
 def find_names(
     read: Source, columns: Columns, task_type: TaskType, labels: Collection[str] = ()
 ) -> dict[str, LabelNames]:
-    """Returns for each split how to read its labels; decides the form, and names or indices, on all splits together.
-
-    `labels` are the names of the task's labels, if it is trained already.
-    """
+    """Returns for each split how to read its labels, decided on all together; `labels` are a trained task's names."""
     found = {split: find_label(table, columns) for split, table in read.tables.items()}
     cells = {split: read.tables[split][label] for split, label in found.items() if label is not None}
     listed = {split: listed_names(read, label or "") for split, label in found.items()}
@@ -166,10 +163,7 @@ def _known(listed: Sequence[str] | None) -> set[str]:
 def _are_indices(
     columns: Iterable[Sequence[Any]], listed: Sequence[str], form: Form, task_type: TaskType
 ) -> bool | None:
-    """True if cells are indices into the listed names; None if it is unclear.
-
-    A column may mix names and indices unless a cell could be read as both.
-    """
+    """True if cells are indices into the listed names; None if a cell could be read as both."""
     if not listed or task_type in ("regression", "span"):
         return False
     names, indices, both = set[str](), set[str](), set[str]()

@@ -24,10 +24,7 @@ from onebert_store.tables.text.unicode import HALF, is_unicode
 
 
 class Record(NamedTuple):
-    """A row of a file; `number` is its line, or its row if the file has no lines, from 1.
-
-    Empty cells may be missing from `cells`. A faulty row has no cells, and the reason in `fault`.
-    """
+    """A row of a file by its line, or row, from 1; empty cells may be missing. A faulty row has only its `fault`."""
 
     number: int
     cells: Mapping[str, Any]

@@ -45,10 +45,7 @@ def check_versions(store: Store, entries: list[VersionEntry], repair: bool = Fal
 
 
 def find_digest(store: Store, start: str) -> str:
-    """Finds the one blob whose digest starts with `start`, with or without `sha256:`.
-
-    Raises InvalidInput if `start` has too few digits or several blobs match, and NotFound if none does.
-    """
+    """The one blob whose digest starts with `start`; raises InvalidInput (few digits, several), NotFound (none)."""
     digits = start.removeprefix("sha256:")
     if len(digits) < MIN_DIGEST_DIGITS:
         raise InvalidInput(f"a digest is given by at least {MIN_DIGEST_DIGITS} digits")

@@ -132,10 +132,7 @@ def _names(connection: Connection) -> Result[tuple[str, int, str]]:
 
 
 def _copy_rows(source: Connection, target: Connection) -> int:
-    """Replaces all rows of the target and returns the number of versions.
-
-    Orphan marks are not copied, because the target has not seen those orphans before; nor are the source's replicas.
-    """
+    """Replaces all rows of the target, without orphan marks and replicas; returns the number of versions."""
     tables = [table for table in TABLES.sorted_tables if table not in (ORPHANS, REPLICAS)]
     for table in reversed(tables):
         target.execute(delete(table))

@@ -73,10 +73,7 @@ def add_base(source: str, name: str | None = None, out: Path | None = None) -> A
 
 
 def check_base(folder: Path) -> tuple[Recorded, float]:
-    """Reads every file of a base folder and compares digests and golden vectors; raises UnsupportedBase if they differ.
-
-    Returns the record and the largest difference from the golden vectors.
-    """
+    """Reads a base folder whole: the record, the largest difference of golden vectors; raises UnsupportedBase."""
     recorded = read_own(folder)
     if recorded is None:
         raise UnsupportedBase(f"it is no base folder: it has no {RECORD}")

@@ -111,10 +111,7 @@ ShortAnswer: TypeAlias = str | tuple[str, ...] | float | None
 
 
 def answer_of(task_type: str, answer: Any) -> ShortAnswer:
-    """The part of an answer on a whole text in which two answers agree or differ.
-
-    `answer` is a Prediction, or a result of a reply, whose fields have the same names.
-    """
+    """The part of an answer on a whole text (Prediction or result of a reply) in which two answers agree or differ."""
     if answer.abstained:
         return None
     if task_type == "regression":

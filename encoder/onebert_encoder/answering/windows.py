@@ -19,10 +19,7 @@ _OVERLAP, _MAX_SHARE = 16, 4
 
 
 class WindowLogits(NamedTuple):
-    """The float32 logits of one window: [labels], or [tokens, labels] with an alignment to the whole text.
-
-    `start` is the index of the window's first piece in the text (of a pair, in its second text).
-    """
+    """Float32 logits of one window: [labels], or [tokens, labels]; `start` is its first piece in the (second) text."""
 
     logits: Array
     start: int

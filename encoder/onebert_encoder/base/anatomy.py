@@ -31,10 +31,7 @@ ABOVE = ("b_LNf", "g_LNf", POOLER_SYMBOL)
 
 @dataclass(frozen=True)
 class Parameter:
-    """A bias, LayerNorm gain or table that a delta may add to; `layer` is None outside the layers.
-
-    `stored` is whether checkpoints have it; the others are zero in the base.
-    """
+    """A bias, gain or table that a delta may add to; outside the layers `layer` is None; not `stored`: zeros."""
 
     name: str
     symbol: str

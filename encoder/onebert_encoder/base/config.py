@@ -135,10 +135,7 @@ def read_raw(folder: Path) -> tuple[dict[str, Any], Family]:
 
 
 def library_config(raw: Mapping[str, Any], model_type: str, **more: Any) -> Any:
-    """transformers' configuration of a model, from the keys of its config.json that we use, and `more`.
-
-    No other content of the file reaches transformers, which may still raise any error for values of the wrong kind.
-    """
+    """transformers' configuration of a model, from the keys of its config.json that we use alone, and `more`."""
     from transformers import AutoConfig  # noqa: PLC0415 - imports torch
 
     family = family_of(model_type)

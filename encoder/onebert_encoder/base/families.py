@@ -1,7 +1,4 @@
-"""The supported families of encoders: names of modules and configuration values, the block and the scores of each.
-
-Imports no torch, since a tokenizer is read without it.
-"""
+"""The supported families of encoders: names of modules and configuration values, block and scores. Imports no torch."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,8 +1,4 @@
-"""One layer of a base with the tensors of one task, as a block folds it.
-
-Every weight W of the layer is W + BA + U Σ R Vᵀ + S if the task has a low-rank difference, one between W's own singular
-directions, or a sparse one.
-"""
+"""One layer of a base with the tensors of one task, as a block folds it: each W becomes W + BA + U Σ R Vᵀ + S."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate

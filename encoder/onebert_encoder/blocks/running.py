@@ -16,10 +16,7 @@ from onebert_encoder.layout.stage import Stage
 
 @dataclass(frozen=True)
 class LayerWeights:
-    """The weights of one layer, shared by every task: products by site, gains [h] in the compute dtype by LayerNorm.
-
-    `identities` are LayerNorms that this layer does not have.
-    """
+    """Shared weights of a layer: products by site, gains [h] by LayerNorm; `identities` are LayerNorms it lacks."""
 
     W: Mapping[str, Linear]
     g: Mapping[str, Tensor]

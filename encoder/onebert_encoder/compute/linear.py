@@ -1,8 +1,4 @@
-"""Chooses the matrix product with a weight of the base: packed on a CPU, PyTorch's elsewhere.
-
-PyTorch's float32 product reaches less than half of an AMD CPU's speed, and of any CPU's for the few tokens of one text
-(decision 2).
-"""
+"""Chooses the matrix product with a weight of the base: packed on a CPU, PyTorch's elsewhere (decision 2)."""
 
 from collections.abc import Callable
 from typing import Any

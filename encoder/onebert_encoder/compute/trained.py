@@ -75,10 +75,7 @@ _product: Callable[[Tensor, Tensor, TrainedTiles], Tensor] = _Product.apply
 
 @cache
 def load_trained(device: str, dtype: torch.dtype) -> TrainedTiles | None:
-    """The tiles; None if PyTorch is as fast, or if the tiles cannot be built or give wrong numbers.
-
-    The processor decides, not a measurement, so that repeated runs give the same bytes.
-    """
+    """The tiles; None if PyTorch is as fast on this processor, or they cannot be built or give wrong numbers."""
     if dtype != torch.float32 or not mkl_is_held_back():
         return None
     products, library = load_products(device, dtype), find_library()

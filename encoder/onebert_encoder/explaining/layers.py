@@ -28,10 +28,7 @@ _HEAD = HEAD_WEIGHT.partition(".")[0] + "."
 
 @dataclass(frozen=True)
 class Removed:
-    """The remaining tensors of a delta, and a name for the removed ones.
-
-    `whole` is the delta, `base` its head alone; `layer` and `symbol` lack all tensors of one, which `name` names.
-    """
+    """The rest of a delta: `whole`, `base` (the head alone), or without the `layer` or `symbol` that `name` names."""
 
     kind: Kind
     name: str

@@ -226,10 +226,7 @@ class Branches(dict[LayerSite, tuple[Branch, ...]]):
 
     @cached_property
     def dense(self) -> tuple[tuple[tuple[LayerSite, int], ...], Array]:
-        """The n branches that are not sparse: (site, number of earlier ones there), and [n, 5] of `native`.
-
-        Rows with branches at the same sites share the first object.
-        """
+        """The n branches that are not sparse: (site, number of earlier ones there), and [n, 5] of `native`."""
         found = [
             ((site, turn), branch.native[:5])
             for site, branches in self.items()
@@ -270,10 +267,7 @@ def join(of_row: Callable[[int], BranchesOf], spans: Sequence[tuple[int, int, in
 
 
 def merged(joined: Sequence[Joined]) -> list[Joined]:
-    """Merges neighboring spans of one row, so that a run alone also has a round number of tokens.
-
-    oneDNN compiles a product anew for every number of tokens, which takes longer than a product of few columns.
-    """
+    """Merges neighboring spans of one row: oneDNN compiles a product anew for every number of tokens."""
     found: list[Joined] = []
     for start, stop, branches in joined:
         continues = bool(found) and found[-1][1] == start and found[-1][2] is branches

@@ -48,10 +48,7 @@ class Dropout:
         return out
 
     def of_attention(self, bucket: Bucket, num_heads: int) -> Iterator[tuple[int, Tensor]]:
-        """Random int16 [sequences, heads, longest, longest] for each row, after the index of its first sequence.
-
-        `longest` is the row's longest sequence in the bucket: later probabilities are zero.
-        """
+        """Random int16 [sequences, heads, longest, longest] for each row, after the index of its first sequence."""
         for row, own in groupby(range(bucket.count), key=lambda i: int(bucket.rows[i])):
             sequences = list(own)
             low, high = sequences[0], sequences[-1] + 1

@@ -23,11 +23,7 @@ def upload(arrays: Mapping[Key, Array], device: torch.device) -> dict[Key, Tenso
 
 
 def upload_at_once(arrays: Mapping[Key, Array], device: torch.device) -> dict[Key, Tensor]:
-    """The arrays as tensors on a device, copied through one buffer.
-
-    For a GPU the buffer is pinned: from pageable memory the driver would copy synchronously. PyTorch reuses pinned
-    memory once the copy is done.
-    """
+    """The arrays as tensors on a device, copied through one buffer, pinned for a GPU so that the copy need not wait."""
     if not arrays:
         return {}
     offsets = np.cumsum([0, *(-(-array.nbytes // _ALIGNMENT) * _ALIGNMENT for array in arrays.values())]).tolist()

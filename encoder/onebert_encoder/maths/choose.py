@@ -79,10 +79,7 @@ def _on_cpu(base: Base, dropout: Dropout) -> PlainKernels:
 
 
 def _compiled(base: Base) -> bool:
-    """Whether fast kernels have the base's activation, layers and scores; on a GPU BERT's alone.
-
-    The native ones leave DeBERTa's scores to the plain ones.
-    """
+    """Whether fast kernels have the base's activation, layers and scores; on a GPU BERT's alone."""
     family, activation = base.anatomy.family, base.config.activation
     if base.device.type != "cpu":
         return activation == "gelu" and (family.block, family.scores) == ("post_norm", "none")

@@ -118,10 +118,7 @@ class Forward:
         return batch.position.data_ptr() if len(self._embeddings.position) else None
 
     def _added(self, rows: Rows, stage: Stage) -> tuple[Array | None, list[Tensor]]:
-        """[sequences], the address of each one's table for `ByDistance`, and the tables, which outlive the call.
-
-        None for other scores.
-        """
+        """[sequences] addresses of tables for `ByDistance`, else None; and the tables, which outlive the call."""
         scores = self._kept[0].scores
         if not isinstance(scores, ByDistance):
             return None, []
@@ -175,10 +172,7 @@ def _address(one: Tensor) -> int | None:
 
 
 def _sites(rows: Rows, stage: Stage, layers: int) -> tuple[Array | None, list[object]]:
-    """[layers * sites, 4] addresses and counts of branches, and the objects that must outlive the call.
-
-    These include the branches: a bank may forget a row while C++ still reads the row's branches.
-    """
+    """[layers * sites, 4] addresses and counts of branches, and the objects that must outlive the call."""
     spans = [(rows.branches[row], start, stop) for row, start, stop in stage.spans if rows.branches[row]]
     if not spans:
         return None, []

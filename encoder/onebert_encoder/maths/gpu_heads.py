@@ -19,10 +19,7 @@ _LABELS = 4
 
 
 class GpuHeads:
-    """The heads of a batch's sequences, on the device; pools and classifies with Triton programs, without gradients.
-
-    `first` and `lengths` are as in `Batch`.
-    """
+    """Pools and classifies a batch with Triton programs, without gradients; `first`, `lengths` as in `Batch`."""
 
     def __init__(self, heads: Sequence[Head], first: Array, lengths: Array, device: torch.device) -> None:
         from onebert_encoder.compute.kernels.gpu import head_programs  # noqa: PLC0415

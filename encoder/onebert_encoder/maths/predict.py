@@ -85,10 +85,7 @@ def compute_golden(base: Base, row: Row, max_length: int) -> Golden:
 
 
 def golden_tolerance(precision: torch.dtype, logits: Sequence[Sequence[float]], bias: Sequence[float]) -> float:
-    """The largest allowed difference between recorded float32 logits and a base's logits in this precision.
-
-    The scale of the tolerance excludes the head's bias, which is exact and may be large in a regression.
-    """
+    """The largest allowed difference of recorded float32 logits (without the head's bias) from this precision's."""
     by_label = np.concatenate([np.reshape(row, (-1, len(bias))) for row in logits])
     decided = np.abs(by_label - np.asarray(bias)).max(initial=0.0)
     return _GOLDEN_TOLERANCE[precision] * max(1.0, float(decided))

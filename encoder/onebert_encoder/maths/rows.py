@@ -183,10 +183,7 @@ def _stacked(own: Sequence[Tensor | None], default: Tensor) -> tuple[Tensor, lis
 
 
 def diverges_at(row: Row, bare: Row, base: Base) -> int:
-    """The lowest layer that a row computes differently from the bare base; the number of layers if none differs.
-
-    Every row is folded by the same sequence of operations, so layers that the task does not change have equal bits.
-    """
+    """The lowest layer that a row computes differently from the bare base; the number of layers if none differs."""
     defaults = Defaults.of(base)
     # Other numbers for attention belong to one layer, whose shift, branches or scales differ as well.
     if "distances" in row.scores:

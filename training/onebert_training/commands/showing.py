@@ -117,10 +117,7 @@ def _rate(progress: Progress) -> str:
 
 
 def next_step(run: Run, record: Mapping[str, Any]) -> str:
-    """The suggested next command: publish the delta, try a remedy if a yardstick is as good, or import a checkpoint.
-
-    The validation rows that selected the result decide this too, and no test row does (decision 45).
-    """
+    """The suggested next command: publish, a remedy if a yardstick is as good, or import; no test row decides it."""
     if record["digest"] is None:
         imported = f"onebert import {record['out']} --data DATA --out {record['task']}.safetensors"
         return f"next: {imported} makes a delta of the checkpoint, at the rank that keeps the checkpoint's answers"

@@ -1,8 +1,4 @@
-"""The contest of `onebert train`: a fresh head, a short run from the exact head, and that head alone.
-
-Validation decides. The short run takes its steps beside the first tenth of the fresh run's, and shares the passes of
-weights that both leave as they are (decision 45).
-"""
+"""The contest of `onebert train`: a fresh head, a short run from the exact head, that head alone (decision 45)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

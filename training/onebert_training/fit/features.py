@@ -1,7 +1,4 @@
-"""The input of a training step: tokens, or kept activations that enter the lowest trained layer; logits of many inputs.
-
-The layers below it compute the same for an example in every epoch (AutoFreeze, Liu et al. 2021).
-"""
+"""The input of a training step: tokens, or kept activations for the lowest trained layer; logits of many inputs."""
 
 import time
 from collections.abc import Mapping, Sequence

@@ -169,10 +169,7 @@ class Active:
             return error
 
     def stepped(self, loss: float, seconds: float, once: float, report: Report) -> None:
-        """Counts a step, and evaluates if it is time; a loss that is not finite ends this run.
-
-        `once` are the seconds spent on activations that are kept; the speed leaves them out.
-        """
+        """Counts a step, and evaluates if it is time; a loss that is not finite ends this run. `once`: kept seconds."""
         run, state = self.run, self.state
         state.step_seconds += seconds - once
         started = time.perf_counter()
@@ -214,11 +211,7 @@ def advance(active: Sequence[Active], report: Report) -> None:
 
 
 def take_step(active: Sequence[tuple[Run, State]]) -> list[float]:
-    """Makes one optimizer step of every run in one batch; returns the loss of each.
-
-    A run's loss depends on its own row alone: the gradient of the sum of losses is each run's own, and a loss that is
-    not finite does not touch other runs.
-    """
+    """Makes one optimizer step of every run in one batch; returns the loss of each, which depends on its row alone."""
     for run, state in active:
         run.plan.advance(state.step, run.steps, state.values)
     losses = compute_losses(active)

@@ -47,10 +47,7 @@ class FittedTemperature:
 
 
 def losses(logits: Floats, gold: Flags, activation: Activation, temperature: float) -> Floats:
-    """[rows], the negative log likelihood of the right answer, from `logits` and `gold` [rows, labels].
-
-    With `softmax` each row has exactly one label; with `sigmoid` each label has its own likelihood.
-    """
+    """[rows], the negative log likelihood of the right answer, from `logits` and `gold` [rows, labels]."""
     divided = logits / temperature
     if activation == "softmax":
         return np.asarray(-log_softmax(divided)[gold])
@@ -59,10 +56,7 @@ def losses(logits: Floats, gold: Flags, activation: Activation, temperature: flo
 
 
 def fit_temperature(logits: Floats, gold: Flags, activation: Activation, current: float = 1.0) -> FittedTemperature:
-    """Fits one temperature by maximum likelihood (Guo et al. 2017), and cross-validates its gain.
-
-    `logits` and `gold` are [rows, labels] with at least `MIN_ROWS` rows.
-    """
+    """Fits a temperature by maximum likelihood (Guo et al. 2017), cross-validates its gain; arrays [rows, labels]."""
     before = losses(logits, gold, activation, current)
     after = np.empty_like(before)
     for fitted, held in KFold(FOLDS, shuffle=True, random_state=0).split(logits):

@@ -33,11 +33,7 @@ MAX_POINTS = 500
 def findings(
     answers: Answers, labels: Sequence[str], split: Split, table: Table, slices: Sequence[str]
 ) -> dict[str, Any]:
-    """Measurements of the answers; a part that the task type does not have is None.
-
-    `table` has the rows with all columns; it is empty when they were not kept. Raises InvalidSettings for a missing
-    column.
-    """
+    """Measurements of the answers, None for parts the task type lacks; raises InvalidSettings for a missing column."""
     return {
         "classes": _classes(answers.counts),
         "entities": _classes(answers.entities),
@@ -58,11 +54,7 @@ def interval_of(
     tokens: Sequence[Tokens],
     logits: Sequence[Logits],
 ) -> Interval | None:
-    """The metric's 95 % confidence interval; `logits` are from `decided`.
-
-    Token and span tasks get None, except for the metric of slices: resampling their metrics would cost more than the
-    logits did.
-    """
+    """The metric's 95 % confidence interval; `logits` are from `decided`. Token and span tasks get None."""
     if metric == answers.measure.name:
         return measured(answers.measure, np.arange(len(split)))[1]
     if not isinstance(split.gold, np.ndarray):

@@ -1,7 +1,4 @@
-"""Finds labels that are probably wrong: confident learning (Northcutt et al. 2021) on out-of-fold predictions.
-
-Each row is predicted from rows with other texts, by an exact head and by nearest neighbours.
-"""
+"""Finds labels that are probably wrong: confident learning (Northcutt et al. 2021) on out-of-fold predictions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

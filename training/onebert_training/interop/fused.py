@@ -16,10 +16,7 @@ Pair = tuple[Tensor, Tensor]
 
 
 def fused_maps(anatomy: Anatomy) -> Fused:
-    """The fused maps of all layers in a family's class of transformers; empty for most families.
-
-    A class that splits a checkpoint's fused maps by itself has our maps, under names of their own.
-    """
+    """The fused maps of all layers in a family's class of transformers; empty for most families."""
     family = anatomy.family
     return {
         family.layer.format(layer) + module: tuple(anatomy.path(part, layer) for part in parts)
@@ -56,10 +53,7 @@ def to_checkpoint(anatomy: Anatomy, params: Mapping[str, Tensor]) -> dict[str, T
 
 
 def join_pairs(pairs: Mapping[str, Pair], shapes: Mapping[str, Sequence[int]], fused: Fused) -> dict[str, Pair]:
-    """Low-rank pairs A, B by a checkpoint's maps; equal As are shared, others lie below each other.
-
-    Maps of a fused one that have no pair get zeros. `shapes` has our maps.
-    """
+    """Low-rank pairs A, B by a checkpoint's maps: equal As shared, missing pairs zeros; `shapes` has our maps."""
     left, joined = dict(pairs), dict[str, Pair]()
     for module, parts in fused.items():
         own = [left.pop(part, None) for part in parts]

@@ -249,10 +249,7 @@ def head_layers(manifest: Manifest, params: Mapping[str, Tensor], head: Mapping[
 
 
 def head_state(layout: Layout, layers: Sequence[Layer]) -> dict[str, Tensor]:
-    """The tensors of a head's layers by the names of the Hugging Face class that `fitting_layout` found for it.
-
-    Raises InvalidInput if the class's layer has no bias and the head's has.
-    """
+    """A head's tensors by `fitting_layout`'s class; raises InvalidInput if its layer has no bias and the head's has."""
     if not layout.head.bias and layers[0].bias.any():
         raise InvalidInput("the layer of the class's classifier has no bias, and the head's has one")
     names = [name for name in (layout.dense, layout.linear) if name is not None]
@@ -264,10 +261,7 @@ def head_state(layout: Layout, layers: Sequence[Layer]) -> dict[str, Tensor]:
 
 
 class WithHead(nn.Module):
-    """A plain encoder of transformers with a head's layers; a span task has two outputs, as in transformers' class.
-
-    The head's LayerNorm has the base's `eps`.
-    """
+    """A plain encoder of transformers with a head's layers (LayerNorm by the base's `eps`); spans have two outputs."""
 
     def __init__(
         self, encoder: nn.Module, layers: Sequence[Layer], pooling: str, eps: float = 0.0, span: bool = False

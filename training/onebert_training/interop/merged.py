@@ -138,11 +138,7 @@ def model_config(source: Path, manifest: Manifest, auto_class: str) -> dict[str,
 
 
 def without_temperature(delta: Delta) -> Delta:
-    """Folds the temperature into the head's last layer, for the same answers; drops the outdated golden logits.
-
-    Raises:
-        NotFinite: a divided weight exceeds float32.
-    """
+    """Folds the temperature into the head's last layer and drops the golden logits; raises NotFinite above float32."""
     manifest, decision = delta.manifest, delta.manifest.decision
     if decision is None or decision.temperature is None:
         return delta

@@ -27,10 +27,7 @@ from onebert_training.interop.peft_folder import CONFIG, TASK_CONFIG, WEIGHTS
 
 @dataclass(frozen=True)
 class Tuned:
-    """A delta's encoder part as one PEFT tuner: configuration entries, and tensors by PEFT's names without prefixes.
-
-    `modules` are saved whole, beside the head.
-    """
+    """A delta's encoder part as one PEFT tuner: configuration, tensors by PEFT's names, and `modules` saved whole."""
 
     config: Mapping[str, Any]
     state: Mapping[str, Tensor]

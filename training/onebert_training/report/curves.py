@@ -78,10 +78,7 @@ def _height(values: Sequence[float], losses: bool) -> Axis:
 def draw_seeds(
     traces: Sequence[Trace], kept: Sequence[int | None], epochs: Axis, height: Axis, title: str, label: str
 ) -> Panel:
-    """Draws a thin line per seed and, from three seeds on, their median at each step.
-
-    `kept` holds each seed's step of the kept evaluation. Values beyond the axis `height` are drawn at its ends.
-    """
+    """Draws a thin line per seed and, from three seeds on, their median; `kept` holds each seed's kept step."""
 
     def place(epoch: float, value: float) -> tuple[float, float]:
         return epochs.at(epoch), height.at(min(max(value, height.low), height.high))
@@ -99,10 +96,7 @@ def draw_seeds(
 
 
 def middle_of(traces: Sequence[Trace]) -> list[tuple[float, float]]:
-    """Epoch and value of the median over three or more seeds, at each step.
-
-    It ends when half of the seeds have stopped early, since the remaining ones are not representative.
-    """
+    """Epoch and value of the median over three or more seeds at each step, until half of them have stopped."""
     at: dict[int, list[tuple[float, float]]] = {}
     for values in traces:
         for evaluation, value in values:

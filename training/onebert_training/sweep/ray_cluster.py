@@ -104,10 +104,7 @@ def _train(groups: Sequence[Group], setup: WorkerSetup) -> Iterator[Outcome]:
 
 
 def train_group(dataset: Dataset, max_length: int, jobs: tuple[Job, ...], setup: WorkerSetup) -> Iterator[Outcome]:
-    """Trains a group on a worker; checkpoints stay on its node for a later attempt there.
-
-    Raises BaseMismatch if the node has another base by that name.
-    """
+    """Trains a group on a worker, whose node has its checkpoints; raises BaseMismatch if the node has another base."""
     torch.set_num_threads(setup.cpus)
     base = _load(setup)
     if base.spec.digest != setup.digest:

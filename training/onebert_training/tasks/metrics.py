@@ -49,10 +49,7 @@ class Judged:
     blocks: tuple[float, ...] = ()
 
     def lead_over(self, other: "Judged") -> tuple[float, float]:
-        """How much better this score is than `other` on the same rows, and the standard error of the difference.
-
-        The error is the jackknife's over the blocks, for any metric; without blocks it is 0.
-        """
+        """The lead over `other` on the same rows, with the jackknife's standard error over the blocks (none: 0)."""
         sign = -1 if self.metric in LOWER_IS_BETTER else 1
         lead = sign * (self.score - other.score)
         if len(self.blocks) != len(other.blocks) or len(self.blocks) < 2:
@@ -211,10 +208,7 @@ def word_f1(predicted: str, answer: str) -> float:
 
 
 def score_answers(gold: Sequence[Sequence[GoldAnswer]], predicted: Sequence[str]) -> dict[str, float]:
-    """SQuAD v1.1's metrics (Rajpurkar et al. 2016, section 6.1) for answers in a context.
-
-    Exact match and F1: the best value over a question's acceptable answers, averaged over the questions.
-    """
+    """SQuAD v1.1's exact match and F1 (Rajpurkar et al. 2016, section 6.1): the best acceptable answer counts."""
 
     def mean_of_best(measure: Callable[[str, str], float]) -> float:
         best = [

@@ -16,10 +16,7 @@ _SMALL = 4 * _MOST_HELD  # bytes: a smaller member cannot exceed _MOST_HELD, bec
 
 
 def check_size(packed: ZipFile, name: str) -> None:
-    """Raises InvalidData for a workbook that would take far more memory than the largest table.
-
-    zipfile raises errors of any kind for a file that cannot be unpacked.
-    """
+    """Raises InvalidData for a workbook that would take far more memory than the largest table, or is damaged."""
     members = packed.infolist()
     # zipfile never unpacks more of a member than its stated size.
     if sum(member.file_size for member in members) > MAX_UNPACKED:

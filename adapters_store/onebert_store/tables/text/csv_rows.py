@@ -70,10 +70,7 @@ class CsvRows(Iterator[tuple[int, list[str]]]):
         return cells
 
     def _holds_rows(self, cells: list[str]) -> bool:
-        """True if each line of a row over several lines has a row's number of separators, none of them as in prose.
-
-        In prose a blank follows a comma, or a digit stands on each side of it.
-        """
+        """True if each line of a row over several lines has a row's number of separators, none of them as in prose."""
         lines = _LINE_END.split(self._delimiter.join(cells))
         found = [len(_PROSE.sub("", line).split(self._delimiter)) for line in lines]
         return self._columns > 1 and all(count == self._columns for count in found)

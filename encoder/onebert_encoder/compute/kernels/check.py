@@ -34,10 +34,7 @@ def matches_plain(
 
 
 def learns_as_plain(make: Callable[[Dropout], PlainKernels], dtype: torch.dtype) -> bool:
-    """Compares outputs and gradients with `PlainKernels` in float32, on a CPU, for two small sequences with dropout.
-
-    In wider layers some numbers would round beyond the tolerance.
-    """
+    """Compares outputs and gradients with `PlainKernels` in float32, on a CPU, for two small sequences with dropout."""
 
     def learned(kernels_for: Callable[[Dropout], PlainKernels], computed: torch.dtype) -> list[Tensor]:
         dropout = Dropout(0.2, 0.2, [torch.Generator().manual_seed(row) for row in range(2)])

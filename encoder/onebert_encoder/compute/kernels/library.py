@@ -1,7 +1,4 @@
-"""Finds the compiled CPU code: a library from the wheel, or one built for this machine on first use and cached.
-
-Without either, PyTorch's own operations compute (decisions 12 and 26).
-"""
+"""Finds the compiled CPU code: a library from the wheel, or one built on first use and cached (decisions 12, 26)."""
 
 import ctypes
 import logging
@@ -91,10 +88,7 @@ def _built_here() -> Library:
 
 
 def _built_with(found: str, flags: tuple[str, ...]) -> Library:
-    """The library for exactly this source, compiler, processor and flags: from the cache, or compiled.
-
-    A library whose instructions are refused stays in the cache, so the next start need not compile to learn it.
-    """
+    """The library for exactly this source, compiler, processor and flags: from the cache, or compiled."""
     about = (*flags, compiler.version_of(found), platform.machine(), _cpu_flags() or platform.processor())
     cache_folder, name = _cache_folder(), f"kernels-{compiler.digest(*about)}.so"
     if cache_folder is not None:

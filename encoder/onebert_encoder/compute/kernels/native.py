@@ -49,10 +49,7 @@ class _Attention(ctypes.Structure):
 
 
 class _Beside(NamedTuple):
-    """Additions to scores: each sequence's table of `ByDistance` by its address, and a window.
-
-    `kept` are the tables: the backward pass reads them when the base that made them may be gone.
-    """
+    """Additions to scores: each sequence's table of `ByDistance` by address, a window, tables for the backward pass."""
 
     tables: Array | None = None
     most: int = 0

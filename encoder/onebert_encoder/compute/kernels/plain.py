@@ -1,7 +1,4 @@
-"""The operations between a layer's matrix products, in PyTorch's own: on every device, differentiable, with dropout.
-
-Faster kernels are subclasses that override operations; tests compare them with these.
-"""
+"""The operations between a layer's products in PyTorch's own: every device, differentiable, with dropout."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -125,10 +122,7 @@ class PlainKernels:
         return join(branches.__getitem__, stage.spans)
 
     def add_branches(self, y: Tensor, x: Tensor, joined: Any) -> Tensor:
-        """`y` [tokens, out] plus, in every span, its branches of `x` [tokens, in]; `x` may be `y`.
-
-        Adds span by span, cores together; in place in `y` without gradients.
-        """
+        """`y` [tokens, out] plus, in every span, its branches of `x` [tokens, in]; in place without gradients."""
         if torch.is_grad_enabled():
             return _add_apart(y, x, joined)
         for some in [[one] for one in joined] if self.apart else [joined]:
@@ -181,10 +175,7 @@ def add_in_place(y: Tensor, x: Tensor, joined: Sequence[Joined]) -> Tensor:
 
 
 def _add_apart(y: Tensor, x: Tensor, joined: Sequence[Joined]) -> Tensor:
-    """Splits `y` into spans, adds the branches and joins the spans, for gradients.
-
-    Adding to a slice would make a gradient as large as `y` for every slice.
-    """
+    """Splits `y` into spans, adds the branches and joins the spans, for gradients no larger than a span."""
     joined = merged(joined)
     edges = [0, *(edge for start, stop, _ in joined for edge in (start, stop)), len(y)]
     lengths = [stop - start for start, stop in pairwise(edges)]

@@ -115,10 +115,7 @@ class LeftOut:
 
 
 def exact_tensors(checkpoint: FineTuned, base: Base) -> tuple[dict[str, Array], str]:
-    """The head and the differences of biases and LayerNorms, by their names in a delta file; and the pooling.
-
-    A changed pooler becomes the head's layer on the first token. Unchanged parameters are left out.
-    """
+    """The head and the changed biases and LayerNorms, by their names in a delta file; and the pooling."""
     theirs, head, pooling = checkpoint.params, checkpoint.head, checkpoint.head.pooling
     found = {names.HEAD_WEIGHT: theirs[f"{head.linear}.weight"], names.HEAD_BIAS: theirs[f"{head.linear}.bias"]}
     if head.dense is not None:

@@ -37,10 +37,7 @@ class OutOfReach(InvalidInput):
 
 @dataclass(frozen=True)
 class Head:
-    """A checkpoint's head: `linear` follows an optional layer `dense`; module names have no prefix.
-
-    `layers` is for sentence-transformers heads only, in order; a class of transformers has none.
-    """
+    """A checkpoint's head: `linear` behind an optional `dense`; `layers`, in order, only of sentence-transformers."""
 
     kind: Kind
     linear: str
@@ -137,10 +134,7 @@ def _head(folder: Path, raw: Mapping[str, Any], prefix: str) -> Head:
 
 
 def kind_named(folder: Path, raw: Mapping[str, Any]) -> Kind | None:
-    """The kind of the class that a configuration names; None for an encoder with sentence-transformers modules.
-
-    Raises InvalidInput for any other folder.
-    """
+    """The kind of a configuration's class, None for sentence-transformers modules; raises InvalidInput for others."""
     architectures = raw.get("architectures")
     named = [str(one) for one in architectures] if isinstance(architectures, list) else []
     known = {kind: CLASS_NAMES[auto].get(raw["model_type"]) for kind, auto in AUTO_CLASSES.items()}

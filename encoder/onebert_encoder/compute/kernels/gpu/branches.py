@@ -66,10 +66,7 @@ def shrink(
 def expand(
     tiles: tl.tensor, low: tl.tensor, low_blocks: tl.tensor, y: tl.tensor, WIDTH: tl.constexpr, C_BLOCK: tl.constexpr
 ) -> None:
-    """y += low Bᵀ, or low Rᵀ Bᵀ if the branch has a core; one program: a tile's tokens, C_BLOCK columns of y.
-
-    Every program of a tile recomputes low Rᵀ: R is small, and another launch would cost more.
-    """
+    """y += low Bᵀ, or low Rᵀ Bᵀ if the branch has a core; one program: a tile's tokens, C_BLOCK columns of y."""
     tile = tiles + tl.program_id(0) * _FIELDS
     start, stop, rank = tl.load(tile + _START), tl.load(tile + _STOP), tl.load(tile + _RANK)
     if rank == 0:

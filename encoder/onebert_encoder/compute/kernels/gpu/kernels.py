@@ -1,8 +1,4 @@
-"""The GPU kernels: Triton programs, compiled on first use, and used only if they agree with the plain ones.
-
-Triton comes with the CUDA and ROCm builds of PyTorch; without it the plain kernels compute.
-decision 13 explains the choice of Triton.
-"""
+"""The GPU kernels: Triton programs (decision 13), compiled on first use, used if they agree with the plain ones."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -12,10 +12,7 @@ import triton.language as tl
 
 @triton.jit
 def gelu(x: tl.tensor) -> tl.tensor:
-    """x Φ(x), exact to 5e-7; the library's error function would take longer than the memory that `x` comes from.
-
-    By Abramowitz and Stegun 1964, 7.1.26, whose polynomial is the lower tail, so that small results cancel nothing.
-    """
+    """x Φ(x), exact to 5e-7, by Abramowitz and Stegun 1964, 7.1.26, whose polynomial is the lower tail."""
     z = tl.abs(x) * 0.7071067811865476
     t = 1.0 / (1.0 + 0.3275911 * z)
     p = ((((1.061405429 * t - 1.453152027) * t + 1.421413741) * t - 0.284496736) * t + 0.254829592) * t
