@@ -16,6 +16,7 @@ from urllib.parse import quote, urlencode
 import httpx
 import msgspec
 
+from onebert_server.contract.problems import Problem
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_store.errors import ChangeUnknown, GateFailed, InvalidInput, OneBertError, ServerUnreachable
 
@@ -66,32 +67,17 @@ def decode(answer: httpx.Response, kind: type[T]) -> T:
         raise ServerUnreachable("the answer is not one of a OneBERT server") from None
 
 
-class _Reason(msgspec.Struct):
-    path: str
-    reason: str
-
-
-class _Problem(msgspec.Struct):
-    """`application/problem+json`; a gateway's problem may lack the optional fields."""
-
-    code: str
-    detail: str
-    title: str | None = None
-    errors: list[_Reason] = []
-    report: dict[str, Any] | None = None
-
-
 def refusal_of(answer: httpx.Response) -> OneBertError:
     """The typed error of an unsuccessful response; ServerUnreachable if the body is not a problem."""
     try:
-        problem = msgspec.json.decode(answer.content, type=_Problem)
+        problem = msgspec.json.decode(answer.content, type=Problem)
     except (msgspec.DecodeError, UnicodeDecodeError):
         error: OneBertError = ServerUnreachable(
             f"the answer, HTTP status {answer.status_code}, is not one of a OneBERT server"
         )
     else:
         kind = OneBertError.of_code.get(problem.code, OneBertError)
-        error = kind("; ".join(f"{each.path}: {each.reason}" for each in problem.errors) or problem.detail)
+        error = kind("; ".join(f"{each.path}: {each.reason}" for each in problem.errors or ()) or problem.detail)
         error.code, error.title = problem.code, problem.title or kind.title
         if isinstance(error, GateFailed):
             error.report = problem.report

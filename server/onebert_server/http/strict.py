@@ -14,11 +14,11 @@ from starlette.types import Receive, Scope, Send
 
 from onebert_server.access.context import Context
 from onebert_server.answering.edge import Edge
+from onebert_server.contract.problems import ProblemResponse
 from onebert_server.fairness.shares import Permits
 from onebert_server.http.body import BODY
 from onebert_server.http.head import HEAD, Head
 from onebert_server.http.replies import send_whole
-from onebert_server.http.schemas.system import Problem
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_store.errors import TooLarge
 from onebert_store.file import strict_json
@@ -66,7 +66,7 @@ EdgeOf = Annotated[Edge, Depends(_edge)]
 ContextOf = Annotated[Context, Depends(_context)]
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": Problem, "description": "A problem of the table in docs/reference/errors.md."}
+    status: {"model": ProblemResponse, "description": "A problem of the table in docs/reference/errors.md."}
     for status in ("4XX", "5XX", 422)
 }
 

@@ -1,8 +1,8 @@
-"""The server itself: the caller, health, and problems."""
+"""The server itself: the caller, and health."""
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import BaseModel, Field
 
 from onebert_store.registry.grants import Scope
 
@@ -34,23 +34,3 @@ class Health(BaseModel):
     ] = None
     seq: Annotated[int | None, Field(description="the registry's last change that is shown here")] = None
     age: Annotated[float | None, Field(description="seconds since the registry was last looked at")] = None
-
-
-class Reason(BaseModel):
-    """One broken rule."""
-
-    path: str
-    reason: str
-
-
-class Problem(BaseModel):
-    """RFC 9457; `code` is from the table in docs/reference/errors.md."""
-
-    type: str
-    title: str
-    status: int
-    detail: str
-    code: str
-    instance: str
-    errors: list[Reason] | None = None
-    report: Annotated[dict[str, JsonValue] | None, Field(description="of `gate-failed`: each check")] = None
