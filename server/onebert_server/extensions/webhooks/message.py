@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from onebert_server.contract.declared import as_dict
+from onebert_server.http.schemas.tasks import facts_of
 from onebert_store.file import strict_json
 from onebert_store.registry.records import Action, Change
-from onebert_store.registry.target import Target
 
 
 @dataclass(frozen=True)
@@ -44,12 +45,7 @@ def move_of(change: Change) -> Message | None:
         return None
     names = ("task", "alias", "before", "version", "principal", "forced")
     data = {"change": change.seq} | {name: getattr(change, name) for name in names}
+    # Fields without a value are null in webhooks.
+    target = change.target and {"sticky": None, "shadow": None, **as_dict(facts_of(change.target))}
     number = f"change-{change.seq}-{change.at.timestamp():.0f}"
-    return Message(number, "alias.moved", change.at, data | {"target": change.target and _facts(change.target)})
-
-
-def _facts(target: Target) -> dict[str, Any]:
-    """A target as `TargetFacts` has it for clients."""
-    shares = {str(version): share for version, share in target.shares}
-    shadows = [{"version": one.version, "percent": one.percent} for one in target.shadows] or None
-    return {"split": shares, "sticky": target.sticky, "shadow": shadows, "tag": target.tag}
+    return Message(number, "alias.moved", change.at, data | {"target": target})

@@ -8,9 +8,9 @@ from fastapi import APIRouter, Body, Depends, Path, Query, Response
 from onebert_server.access.principal import Action
 from onebert_server.contract.administration import AuditResponse, Change, KeyFacts, KeysResponse, MadeKey
 from onebert_server.contract.declared import NAME
-from onebert_server.http.routes.aliases import facts_of
 from onebert_server.http.routes.runtime_of import RuntimeOf, in_thread
 from onebert_server.http.schemas.administration import KeyRequest, Time
+from onebert_server.http.schemas.tasks import rollout_of
 from onebert_server.http.strict import PROBLEMS, ContextOf, StrictRoute
 from onebert_server.limits import MAX_REF
 from onebert_store.registry import records
@@ -73,4 +73,4 @@ async def audit(
 
 def _changed(one: records.Change) -> Change:
     fields = {name: getattr(one, name) for name in Change.__struct_fields__}
-    return Change(**fields | {"target": one.target and facts_of(one.target)})
+    return Change(**fields | {"target": one.target and rollout_of(one.target)})

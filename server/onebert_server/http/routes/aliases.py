@@ -6,17 +6,16 @@ from typing import Annotated, Literal
 from fastapi import Query, Request, Response
 from starlette.exceptions import HTTPException
 
-from onebert_server.contract.tasks import AliasPlace, ShadowShare, TargetFacts
+from onebert_server.contract.tasks import AliasPlace
 from onebert_server.http.pipeline import SEQ_HEADER
 from onebert_server.http.routes.registry import AliasName, Name, header, registry_router
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf, in_thread
-from onebert_server.http.schemas.tasks import AliasRequest
+from onebert_server.http.schemas.tasks import AliasRequest, rollout_of
 from onebert_server.http.strict import ContextOf
 from onebert_server.versions.moves import Move
 from onebert_store.errors import InvalidInput
 from onebert_store.registry.names import check_alias
 from onebert_store.registry.records import Alias
-from onebert_store.registry.target import Target, alone
 
 router = registry_router()
 
@@ -87,14 +86,5 @@ def _expected(request: Request) -> str | None:
 
 def _place(task: str, alias: str, at: Alias, response: Response) -> AliasPlace:
     response.headers["ETag"] = f'"{at.target.tag}"'
-    targets = facts_of(at.target), at.before and facts_of(at.before)
+    targets = rollout_of(at.target), at.before and rollout_of(at.before)
     return AliasPlace(task, alias, at.version, at.previous, *targets)
-
-
-def facts_of(target: Target) -> TargetFacts | None:
-    """The target of an alias as clients read it; None for one version alone."""
-    if target == alone(target.version):
-        return None
-    shadows = [ShadowShare(*one) for one in target.shadows] or None
-    shares = {str(version): share for version, share in target.shares}
-    return TargetFacts(shares, target.sticky, shadows, target.tag)

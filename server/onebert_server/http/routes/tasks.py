@@ -17,10 +17,15 @@ from onebert_server.http.body import BODY, Body, SentDigests
 from onebert_server.http.head import HEAD
 from onebert_server.http.patience import Patience
 from onebert_server.http.pipeline import SEQ_HEADER
-from onebert_server.http.routes.aliases import facts_of
 from onebert_server.http.routes.registry import Name, header, registry_router
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf, in_thread
-from onebert_server.http.schemas.tasks import ChangeResponse, ChangesResponse, RenameRequest, VersionResponse
+from onebert_server.http.schemas.tasks import (
+    ChangeResponse,
+    ChangesResponse,
+    RenameRequest,
+    VersionResponse,
+    rollout_of,
+)
 from onebert_server.http.strict import Answer, ContextOf, require_media_type
 from onebert_server.limits import MAX_REF
 from onebert_server.runtime import Runtime
@@ -217,7 +222,7 @@ def _described(view: View, task: str, after: int, limit: int) -> bytes:
 
 
 def _aliases(entry: TaskEntry) -> dict[str, Any]:
-    targets = {name: facts for name, alias in entry.aliases.items() if (facts := facts_of(alias.target))}
+    targets = {name: facts for name, alias in entry.aliases.items() if (facts := rollout_of(alias.target))}
     return {
         "name": entry.name,
         "aliases": {name: alias.version for name, alias in entry.aliases.items()},

@@ -5,12 +5,12 @@ from typing import Annotated
 from pydantic import BaseModel, Field, model_validator
 
 from onebert_server.contract.declared import NAME
-from onebert_server.contract.tasks import ShadowShare, VersionFacts
+from onebert_server.contract.tasks import ShadowShare, TargetFacts, VersionFacts
 from onebert_server.http.schemas.common import RequestBody
 from onebert_store.file.changes import Kind
 from onebert_store.file.fields import Line
 from onebert_store.file.manifest import Manifest
-from onebert_store.registry.target import MAX_VERSIONS, Shadow, Target, check_target
+from onebert_store.registry.target import MAX_VERSIONS, Shadow, Target, alone, check_target
 
 Number = Annotated[int, Field(ge=1, lt=2**31)]
 NumberText = Annotated[str, Field(pattern="^[1-9][0-9]{0,9}$")]
@@ -53,6 +53,18 @@ class AliasRequest(RequestBody):
         target = Target(tuple(sorted(shares.items())), self.sticky, tuple(shadows))
         check_target(target)
         return target
+
+
+def facts_of(target: Target) -> TargetFacts:
+    """The target of an alias as clients read it."""
+    shadows = [ShadowShare(*one) for one in target.shadows] or None
+    shares = {str(version): share for version, share in target.shares}
+    return TargetFacts(shares, target.sticky, shadows, target.tag)
+
+
+def rollout_of(target: Target) -> TargetFacts | None:
+    """The target of an alias that means more than one version; None for one version alone."""
+    return None if target == alone(target.version) else facts_of(target)
 
 
 class RenameRequest(RequestBody):
