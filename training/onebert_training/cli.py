@@ -176,10 +176,11 @@ def explain(
     changes when the delta's tensors of one of them are removed. A server explains by words: `onebert classify
     --explain`.
     """
+    from onebert_encoder.text.tokens import text_of  # noqa: PLC0415
     from onebert_training.commands.explain import explain_data, explain_text  # noqa: PLC0415
 
     if data is None and texts is not None and len(texts) <= 2:
-        explain_text(file, texts[0] if len(texts) == 1 else (texts[0], texts[1]), layers, machine, as_json)
+        explain_text(file, text_of(*texts), layers, machine, as_json)
     elif data is not None and not texts:
         explain_data(file, data, split, rows, reading, machine, as_json)
     else:

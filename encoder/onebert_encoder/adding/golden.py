@@ -15,7 +15,7 @@ from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import stack_rows
-from onebert_encoder.text.tokens import Text, Tokens
+from onebert_encoder.text.tokens import Text, Tokens, halves_of
 from onebert_store.errors import UnsupportedBase
 
 TOLERANCE = 1e-4
@@ -94,7 +94,7 @@ def check_golden(base: Base, golden: Golden) -> float:
 
 
 def _by_plain(tokenizer: "object", text: Text, base: Base) -> Tokens:
-    ids = tokenizer(*((text,) if isinstance(text, str) else text))["input_ids"]  # type: ignore[operator]
+    ids = tokenizer(*halves_of(text))["input_ids"]  # type: ignore[operator]
     [own] = base.tokenizer.encode([text], base.config.max_length)
     # Generic tokenizer classes give no segments; ours come from the template.
     return Tokens(ids, own.type_ids if len(own) == len(ids) else [0] * len(ids))

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, get_args
 
 from onebert_encoder.answering.results import Prediction
 from onebert_encoder.answering.stretches import word_tokens
-from onebert_encoder.text.tokens import Alignment, Text
+from onebert_encoder.text.tokens import Alignment, Text, halves_of, text_of
 from onebert_store.errors import AnswerNotFinite
 
 Field = Literal["text", "text_pair"]
@@ -76,7 +76,7 @@ def joined(words: Sequence[Stretch], most: int) -> list[Stretch]:
 
 def without(text: Text, stretch: Stretch) -> Text:
     """The input without a stretch; whitespace left doubled or at an end is removed."""
-    halves = [text] if isinstance(text, str) else list(text)
+    halves = [*halves_of(text)]
     whole = halves[stretch.half]
     before, behind = whole[: stretch.start], whole[stretch.end :]
     if not before.strip():
@@ -84,7 +84,7 @@ def without(text: Text, stretch: Stretch) -> Text:
     elif not behind or behind[0].isspace():
         before = before.rstrip()
     halves[stretch.half] = before + behind
-    return halves[0] if isinstance(text, str) else (halves[0], halves[1])
+    return text_of(*halves)
 
 
 def removable(stretches: Sequence[Stretch]) -> list[Stretch]:

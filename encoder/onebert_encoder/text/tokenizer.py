@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import tokenizers
 
-from onebert_encoder.text.tokens import Alignment, Cut, Pieces, Placed, Source, Span, Text, Tokens
+from onebert_encoder.text.tokens import Alignment, Cut, Pieces, Placed, Source, Span, Text, Tokens, halves_of
 from onebert_store.errors import InvalidInput
 from onebert_store.file.manifest import SIAMESE
 
@@ -83,7 +83,7 @@ class Tokenizer:
 
     def split(self, texts: Sequence[Text], most: int, placed: bool = True) -> list[Pieces]:
         """Splits texts or pairs; keeps the first `most` pieces of each half, and their offsets if `placed` (slower)."""
-        halves = [half for text in texts for half in _halves(text)]
+        halves = [half for text in texts for half in halves_of(text)]
         if placed and len(halves) == 1:
             # `encode_batch` would hand a single text to other threads and release Python's lock, which takes longer
             # than the text.
@@ -92,7 +92,7 @@ class Tokenizer:
             encode = self._backend.encode_batch if placed else self._backend.encode_batch_fast
             found = encode(halves, add_special_tokens=False)
         encodings = iter(found)
-        return [_pieces(_halves(text), [next(encodings) for _ in _halves(text)], most, placed) for text in texts]
+        return [_pieces(halves_of(text), [next(encodings) for _ in halves_of(text)], most, placed) for text in texts]
 
     def fit(self, pieces: Pieces, max_length: int) -> Cut:
         """The beginning of an input that fits into `max_length` tokens; a pair is truncated at its longer half first.
@@ -161,10 +161,6 @@ class CutOnce:
         if key not in self._made:
             self._made[key] = tokenizer.cut(pieces, kept)
         return self._made[key]
-
-
-def _halves(text: Text) -> Sequence[str]:
-    return (text,) if isinstance(text, str) else text
 
 
 def _pieces(halves: Sequence[str], encodings: Sequence[tokenizers.Encoding], most: int, placed: bool) -> Pieces:

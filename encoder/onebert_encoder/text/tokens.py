@@ -5,6 +5,24 @@ from functools import cached_property
 from typing import Protocol
 
 Text = str | tuple[str, str]
+"""One text, or a pair of them."""
+
+
+def text_of(first: str, second: str | None = None) -> Text:
+    """Returns a text, or the pair of it and a second one."""
+    return first if second is None else (first, second)
+
+
+def halves_of(text: Text) -> tuple[str, ...]:
+    """Returns the one text, or both of a pair."""
+    return (text,) if isinstance(text, str) else text
+
+
+def named_halves(text: Text) -> dict[str, str]:
+    """Returns a text by the names of its fields in JSON: `text`, and `text_pair` of a pair."""
+    return dict(zip(("text", "text_pair"), halves_of(text), strict=False))
+
+
 Span = tuple[int, int]
 Cut = tuple[Span, ...]
 """The half-open range of pieces to keep of each half."""

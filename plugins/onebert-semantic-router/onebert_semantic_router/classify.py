@@ -16,7 +16,7 @@ from onebert_server.answering.plan import Reading
 from onebert_server.facades.clients.detections import parts_of
 from onebert_server.facades.facade import Call, JsonParts, json_reply, read_whole
 from onebert_server.http.formats import Reply
-from onebert_server.http.schemas.questions import text_of
+from onebert_server.http.schemas.questions import input_of
 from onebert_server.observed import FORWARD, QUEUE
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput
@@ -34,7 +34,7 @@ async def classified(call: Call[Classify], parts: JsonParts) -> dict[str, Any]:
     body, ref = call.body, call.task(call.body.model)
     if body.head not in (None, NAME):
         raise InvalidInput(f"head: the one head of a task is {NAME}")
-    texts = [text_of(one) for one in (body.input if isinstance(body.input, list) else [body.input])]
+    texts = [input_of(one) for one in (body.input if isinstance(body.input, list) else [body.input])]
     call = replace(call, context=call.context.within(body.options.deadline_ms))
 
     def show(index: int, one: Answered) -> tuple[Facts, int, Any]:

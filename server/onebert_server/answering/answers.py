@@ -12,7 +12,7 @@ import numpy as np
 from onebert_encoder.answering.asked import Asked
 from onebert_encoder.answering.results import Prediction
 from onebert_encoder.explaining.words import Explanation, explain_by_occlusion
-from onebert_encoder.text.tokens import Pieces, Text
+from onebert_encoder.text.tokens import Pieces, Text, halves_of
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
 from onebert_server.answering.backend import Backend, Missed, Result, Wanted
@@ -299,9 +299,8 @@ def _noted(context: Context, one: _Asked, answered: Answered, asked: Asked) -> A
         if observed.answers is not None:
             observed.answers.append(answer)
         if kept and one.keeping and observed.samples:
-            texts = (one.text,) if isinstance(one.text, str) else one.text
             own = f"{observed.answers_id}/{one.number}", time.time(), context.principal.name
-            observed.samples([Kept(*own, texts, answer, one.keeping)])
+            observed.samples([Kept(*own, halves_of(one.text), answer, one.keeping)])
             observed.any_kept = True
     observed.tokens += reading.tokens if reading else 0
     return answered

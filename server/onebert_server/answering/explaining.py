@@ -12,6 +12,7 @@ from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_encoder.text.tokens import Pieces, Text
 from onebert_server import limits
 from onebert_server.answering.plan import Question, Reading
+from onebert_server.answering.tokenizing import characters_of
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput, TooLarge
 
@@ -43,7 +44,7 @@ def _words(pieces: Pieces, reading: Reading, facts: Facts, tokenizer: Tokenizer)
 
 def _times(texts: Sequence[Text], tokens: Sequence[int], words: Sequence[int]) -> list[int]:
     """Returns the number of stretches that each input leaves out, within the bounds of one request."""
-    characters = [len(text if isinstance(text, str) else "".join(text)) for text in texts]
+    characters = [characters_of(text) for text in texts]
     own = np.minimum(words, np.maximum(limits.MAX_LEFT_OUT_TOKENS // np.array(tokens), limits.MIN_LEFT_OUT))
     for most in range(limits.MAX_LEFT_OUT, limits.MIN_LEFT_OUT - 1, -1):
         times = np.minimum(own, most)

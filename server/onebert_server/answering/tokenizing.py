@@ -5,7 +5,7 @@ from concurrent.futures import Executor
 from typing import NamedTuple
 
 from onebert_encoder.text.tokenizer import Tokenizer
-from onebert_encoder.text.tokens import Pieces, Text
+from onebert_encoder.text.tokens import Pieces, Text, halves_of
 from onebert_server.fairness.places import PartByPart
 from onebert_server.fairness.shares import Permits
 from onebert_server.limits import MAX_CHARACTERS, MAX_TEXT
@@ -69,4 +69,4 @@ class Tokenizing:
 
 def characters_of(text: Text) -> int:
     """Returns the characters of a text, or of both texts of a pair."""
-    return len(text) if isinstance(text, str) else len(text[0]) + len(text[1])
+    return sum(map(len, halves_of(text)))

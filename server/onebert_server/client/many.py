@@ -5,9 +5,8 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 
 from onebert_server.client.async_client import AsyncClient
-from onebert_server.client.questions import Item
+from onebert_server.client.questions import Item, cut
 from onebert_server.contract.answers import ResultError, TaskResult
-from onebert_server.limits import MAX_ITEMS
 from onebert_store.errors import DeadlineExceeded, InvalidInput, OneBertError, OverShare, QueueFull, TooLarge
 
 # Requests under way: the server computes some while others are written and read.
@@ -39,8 +38,7 @@ def classify_many(
                 on_answered(len(part))
                 return results
 
-            parts = (items[start : start + MAX_ITEMS] for start in range(0, len(items), MAX_ITEMS))
-            return [*chain.from_iterable(await asyncio.gather(*map(classify_part, parts)))]
+            return [*chain.from_iterable(await asyncio.gather(*map(classify_part, cut(items))))]
 
     return asyncio.run(classify_all())
 

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Annotated, Literal, TypeAlias
 
 from onebert_server.contract.answers import Result
-from onebert_server.contract.declared import Declared, Rule
+from onebert_server.contract.declared import STRICT, Declared, Rule
 
 KINDS = ("outcome", "review", "correction")
 
@@ -15,8 +15,10 @@ Order: TypeAlias = Literal["margin", "disagreement"]
 class RightSpan(Declared, frozen=True, omit_defaults=True):
     """The slice `text[start:end]` (code points), of a token task with its label; of a span task in the context."""
 
-    start: int
-    end: int
+    _config = STRICT
+
+    start: Annotated[int, Rule(ge=0, lt=2**31)]
+    end: Annotated[int, Rule(ge=0, lt=2**31)]
     label: str | None = None
 
 

@@ -17,7 +17,7 @@ from onebert_encoder.explaining.layers import Removed, RemovedRows, removals
 from onebert_encoder.explaining.texts import TextExplainer
 from onebert_encoder.explaining.words import Explanation
 from onebert_encoder.maths.fold import to_tensors
-from onebert_encoder.text.tokens import Text, Tokens
+from onebert_encoder.text.tokens import Text, Tokens, named_halves
 from onebert_store.command import console
 from onebert_store.errors import AnswerNotFinite, InvalidData, InvalidInput, NotFinite
 from onebert_store.file.delta import Delta, check
@@ -57,7 +57,7 @@ def _load(file: Path, machine: Machine) -> Loaded:
 
 def explain_text(file: Path, text: Text, layers: bool, machine: Machine, as_json: bool) -> None:
     """Shows the effects of a text's words on the answer and, with `layers`, of the delta's parts."""
-    halves = {"text": text} if isinstance(text, str) else {"text": text[0], "text_pair": text[1]}
+    halves = named_halves(text)
     # An argument with bytes that are not UTF-8 has lone surrogates in their place.
     if why := text_fault(*halves.values()):
         raise InvalidInput(why)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from onebert_encoder.text.tokens import Tokens
+from onebert_encoder.text.tokens import Tokens, named_halves
 from onebert_store.file.strict_json import shown
 from onebert_store.tables.table import Table
 from onebert_training.data.examples import Split
@@ -71,11 +71,9 @@ def worst(answers: Answers, split: Split, table: Table, most: int = MAX_WORST) -
     order = np.argsort(-np.where(np.isnan(answers.loss), -np.inf, answers.loss), kind="stable")[:most].tolist()
     found = []
     for row in order:
-        text = split.texts[row]
-        halves = {"text": text} if isinstance(text, str) else dict(zip(("text", "text_pair"), text, strict=True))
         facts = {
             "place": table.place(row) if table.rows else {},
-            **{name: shown(half, MAX_TEXT) for name, half in halves.items()},
+            **{name: shown(half, MAX_TEXT) for name, half in named_halves(split.texts[row]).items()},
             **_both(answers, split, row),
             "score": plain(answers.score[row]),
             "loss": plain(answers.loss[row]),

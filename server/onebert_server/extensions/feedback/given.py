@@ -7,6 +7,8 @@ from pydantic import ConfigDict, Field, model_validator
 
 from onebert_encoder.answering.results import Answer, Prediction, answer_of, slices_of
 from onebert_encoder.text.tokens import Text as Input
+from onebert_encoder.text.tokens import text_of
+from onebert_server.contract.review import RightSpan
 from onebert_server.texts import Text
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput
@@ -15,16 +17,6 @@ from onebert_store.samples.records import Label
 
 # Spans of one text, and characters of an explanation.
 MAX_SPANS, MAX_EXPLANATION = 64, 4096
-
-Place = Annotated[int, Field(ge=0, lt=2**31)]
-
-
-class Span(Strict):
-    """The slice `text[start:end]` (code points), of a token task with its label; of a span task in the context."""
-
-    start: Place
-    end: Place
-    label: Line | None = None
 
 
 class Given(Strict):
@@ -45,7 +37,7 @@ class Given(Strict):
     text_pair: Text | None = None
     label: Annotated[Line | None, Field(description="of a single_label task")] = None
     labels: Annotated[list[Line] | None, Field(max_length=1024, description="of a multi_label task")] = None
-    spans: Annotated[list[Span] | None, Field(max_length=MAX_SPANS, description="of a token or span task")] = None
+    spans: Annotated[list[RightSpan] | None, Field(max_length=MAX_SPANS, description="of a token or span task")] = None
     value: Annotated[Finite | None, Field(description="of a regression")] = None
     kind: Annotated[
         Literal["outcome", "review", "correction"],
@@ -69,7 +61,7 @@ class Given(Strict):
     @property
     def input(self) -> Input | None:
         """The text, or the pair; None with an id."""
-        return self.text if self.text is None or self.text_pair is None else (self.text, self.text_pair)
+        return self.text and text_of(self.text, self.text_pair)
 
     def right(self, versions: Sequence[Facts]) -> Label:
         """Returns the right label; raises InvalidInput if no version of the task can answer it."""

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import NamedTuple
 
-from onebert_encoder.text.tokens import Text
+from onebert_encoder.text.tokens import Text, halves_of, text_of
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
 from onebert_server.answering.answers import Answered, Answerer, Unanswered
@@ -98,7 +98,7 @@ class Recorder:
         if given.id is not None:
             if (sample := samples.get(given.id)) is None:
                 raise no_sample()
-            text = sample.texts[0] if len(sample.texts) == 1 else (sample.texts[0], sample.texts[1])
+            text = text_of(*sample.texts)
         task = sample.task if sample is not None else given.task or ""
         check_name(task)
         directory, who = self._catalog.directory, context.principal
@@ -116,7 +116,7 @@ class Recorder:
     def _identifier(self, text: Text) -> str:
         if not self._store.has_key:
             raise InvalidInput("feedback on a text takes an identifier, as ONEBERT_SAMPLES_KEY is not set")
-        return self._store.identifier(_texts(text))
+        return self._store.identifier(halves_of(text))
 
     async def _answers(self, asked: Sequence[_Asked], context: Context) -> list[dict[int, Label]]:
         each = [(index, number) for index, one in enumerate(asked) for number in one.versions]
@@ -139,7 +139,7 @@ class Recorder:
 
     def _row(self, one: _Asked, answers: dict[int, Label], context: Context) -> Feedback:
         given, sample, now = one.given, one.sample, datetime.now(UTC)
-        texts, by = _texts(one.text), (now, context.principal.name)
+        texts, by = halves_of(one.text), (now, context.principal.name)
         row = Feedback(one.task, one.identifier, Kind(given.kind), one.right, answers, *by)
         if sample is not None:
             row = replace(row, answer_id=sample.id, version=sample.version, share=sample.share)
@@ -152,10 +152,6 @@ class Recorder:
         explanation = redacted[-1] if words else None
         since = sample.at if sample is not None else now
         return replace(row, texts=redacted[: len(texts)], texts_at=since, explanation=explanation)
-
-
-def _texts(text: Text) -> tuple[str, ...]:
-    return (text,) if isinstance(text, str) else text
 
 
 def _label(_: int, one: Answered | Unanswered) -> Label | OneBertError:

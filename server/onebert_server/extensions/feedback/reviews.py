@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from onebert_encoder.answering.answer import kind_of
 from onebert_encoder.answering.results import Prediction
-from onebert_encoder.text.tokens import Text
+from onebert_encoder.text.tokens import text_of
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
 from onebert_server.answering.answers import Answered, Answerer
@@ -114,17 +114,13 @@ class Reviews:
     ) -> list[tuple[Sample, Sequence[Scored]]]:
         """Returns the samples that the time suffices for and all versions answer, with their answers."""
         refs = [facts.ref for _ in samples for facts in versions]
-        texts = [_text(sample.texts) for sample in samples for _ in versions]
+        texts = [text_of(*sample.texts) for sample in samples for _ in versions]
         policy = Policy(goes_on=True, until=(time.monotonic() + context.deadline) / 2)
         own, no_token = context.of_own_questions, lambda: None
         answers = await ask_many(self._answerer, own, refs, texts, _scored, policy, blank=no_token)
         rows = (answers[at : at + len(versions)] for at in range(0, len(answers), len(versions)))
         whole = ((sample, [one for one in row if one]) for sample, row in zip(samples, rows, strict=False))
         return [(sample, row) for sample, row in whole if len(row) == len(versions)]
-
-
-def _text(texts: Sequence[str]) -> Text:
-    return texts[0] if len(texts) == 1 else (texts[0], texts[1])
 
 
 def _scored(_: int, one: Answered) -> Scored | None:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from onebert_encoder.text.tokens import named_halves
 from onebert_server.cli.compare.labeled import labeled_rows
 from onebert_server.extensions.gate.rules import Gate, PinnedRow, read_toml
 from onebert_store.errors import InvalidData, InvalidInput
@@ -31,8 +32,7 @@ def pinned_rows(data: str, gate: Gate, manifest: Manifest) -> list[PinnedRow]:
         if row.label is None:
             unit, number = next(iter(row.place.items()))
             raise InvalidData(f"{unit} {number} has no label: a gate needs one in each row")
-        text, pair = (row.input, None) if isinstance(row.input, str) else row.input
         label = row.label if isinstance(row.label, float) else list(row.label) if several else row.label[0]
         cells = {name: cell[:_LONGEST_CELL] for name, cell in row.cells.items()}
-        pinned.append(PinnedRow(text=text, text_pair=pair, label=label, slices=cells))
+        pinned.append(PinnedRow(**named_halves(row.input), label=label, slices=cells))
     return pinned

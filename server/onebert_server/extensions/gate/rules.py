@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from onebert_server.texts import Text
+from onebert_server.texts import TextPair
 from onebert_store.errors import InvalidInput
 from onebert_store.file import strict_json
 from onebert_store.file.fields import Finite, Line, Strict
@@ -27,22 +27,13 @@ Correlation = Annotated[float, Field(ge=-1, le=1)]
 Right: TypeAlias = Line | list[Line] | Finite
 
 
-class _Input(Strict):
-    text: Text
-    text_pair: Text | None = None
-
-    @property
-    def input(self) -> str | tuple[str, str]:
-        return self.text if self.text_pair is None else (self.text, self.text_pair)
-
-
-class Must(_Input):
+class Must(TextPair):
     """A text that every version must answer with this label, or of a multi_label task with exactly these labels."""
 
     label: Line | list[Line]
 
 
-class PinnedRow(_Input):
+class PinnedRow(TextPair):
     """A labeled row with its cells in the columns of slices; the label of a regression is a number."""
 
     label: Right

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field, JsonValue, model_validator
 
 from onebert_server.http.schemas.common import RequestBody
-from onebert_server.http.schemas.questions import TextPair
+from onebert_server.texts import TextPair
 from onebert_store.file.fields import Line
 
 MAX_EXAMPLES = 2000

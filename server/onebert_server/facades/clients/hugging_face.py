@@ -18,7 +18,7 @@ from onebert_server.facades.facade import Call, Facade, JsonParts, Question, jso
 from onebert_server.http.formats import Reply
 from onebert_server.http.problems import Fault
 from onebert_server.http.schemas.common import RequestBody
-from onebert_server.http.schemas.questions import Inputs, TopK, text_of
+from onebert_server.http.schemas.questions import Inputs, TopK, input_of
 from onebert_server.limits import MAX_ITEMS
 from onebert_server.texts import Text
 from onebert_store.errors import InvalidInput
@@ -87,7 +87,7 @@ async def answer(call: Call[Body]) -> Reply:
 
 async def _by_type(call: Call[Body], task: str, inputs: Any, parameters: Parameters) -> Reply:
     several, parts = isinstance(inputs, list), JsonParts()
-    texts = [text_of(one) for one in (inputs if several else [inputs])]
+    texts = [input_of(one) for one in (inputs if several else [inputs])]
 
     def show(index: int, answered: Answered) -> tuple[str, Any]:
         return answered.facts.task_type, parts.encoded(_found(texts[index], parameters, answered))

@@ -10,7 +10,7 @@ from onebert_server.facades.facade import Call, Facade, JsonParts, Listing, Look
 from onebert_server.http.formats import Reply
 from onebert_server.http.problems import Fault
 from onebert_server.http.schemas.common import RequestBody
-from onebert_server.http.schemas.questions import OneInput, text_of
+from onebert_server.http.schemas.questions import OneInput, input_of
 from onebert_server.limits import MAX_ITEMS
 
 
@@ -22,7 +22,7 @@ class Predict(RequestBody):
 
 async def predict(call: Call[Predict]) -> Reply:
     """Returns one prediction per instance, by the type of the task."""
-    texts, parts = [text_of(one) for one in call.body.instances], JsonParts()
+    texts, parts = [input_of(one) for one in call.body.instances], JsonParts()
 
     def show(_: int, answered: Answered) -> Any:
         return parts.encoded(prediction(answered))

@@ -10,9 +10,11 @@ from starlette.datastructures import Headers
 
 from onebert_encoder.answering.asked import OBJECTS, Asked
 from onebert_encoder.text.tokens import Text as OneText
+from onebert_encoder.text.tokens import text_of
 from onebert_server.access.principal import Action
 from onebert_server.answering.answers import WORKERS, Answered
 from onebert_server.answering.backend import Wanted
+from onebert_server.answering.tokenizing import characters_of
 from onebert_server.facades.facade import (
     Call,
     Facade,
@@ -66,7 +68,7 @@ async def predict(call: Call[Predict]) -> Reply:
     if inputs == []:
         raise InvalidInput(EMPTY)
     given: list[Any] = inputs if batch and isinstance(inputs, list) else [inputs]
-    texts = [_text(one) for one in given]
+    texts = [one if isinstance(one, str) else text_of(*one) for one in given]
     asked, parts = Asked(activation="none" if call.body.raw_scores else None, wording=OBJECTS), JsonParts()
 
     def show(_: int, one: Answered) -> tuple[Any, int, bool]:
@@ -80,14 +82,8 @@ async def predict(call: Call[Predict]) -> Reply:
     return json_reply(scores if batch else scores[0], _headers(call, texts, sum(tokens), sum(truncated)))
 
 
-def _text(one: str | list[str]) -> OneText:
-    if isinstance(one, str):
-        return one
-    return one[0] if len(one) == 1 else (one[0], one[1])
-
-
 def _headers(call: Call[Predict], texts: list[OneText], tokens: int, truncated: int) -> Mapping[str, str]:
-    characters = sum(len(one) if isinstance(one, str) else len(one[0]) + len(one[1]) for one in texts)
+    characters = sum(map(characters_of, texts))
     seconds = call.context.observed.seconds
     total = _milliseconds(time.monotonic() - call.context.arrived)
     return {

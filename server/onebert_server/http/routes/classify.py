@@ -23,7 +23,7 @@ from onebert_server.http.schemas.questions import (
     FanoutRequest,
     Item,
     Options,
-    text_of,
+    input_of,
 )
 from onebert_server.http.strict import PROBLEMS, ContextOf, EdgeOf
 from onebert_server.versions.facts import Facts
@@ -40,7 +40,7 @@ router = APIRouter(route_class=DataRoute, responses=PROBLEMS, tags=["classify"])
 async def classify(task: TaskRef, body: ClassifyRequest, context: ContextOf, edge: EdgeOf) -> bytes:
     """Classifies 1 to 64 inputs with one version: `name` (its live one), `name@3` or `name@alias`."""
     inputs = body.inputs if isinstance(body.inputs, list) else [body.inputs]
-    wanted, texts = Wanted([task] * len(inputs), asked=_asked(body)), [text_of(one) for one in inputs]
+    wanted, texts = Wanted([task] * len(inputs), asked=_asked(body)), [input_of(one) for one in inputs]
     answer = edge.answerer.answer_explained if body.explain else edge.answerer.answer
     shown = await answer(context, wanted, texts, partial(_result, wanted.asked, AnswerBytes()))
     # All answers are by one version.
@@ -52,7 +52,7 @@ async def classify_items(body: ClassifyItemsRequest, context: ContextOf, edge: E
     """Classifies 1 to 64 items of any mix of tasks, in their order; all references are resolved at one moment."""
     wanted = Wanted(_refs(body.items, context.principal.default_task), asked=_asked(body))
     answer = edge.answerer.answer_each if body.partial else edge.answerer.answer
-    texts = [text_of(item) for item in body.items]
+    texts = [item.input for item in body.items]
     return _json({}, await answer(context, wanted, texts, partial(_task_result, wanted.asked, AnswerBytes())))
 
 
@@ -62,7 +62,7 @@ async def fanout(body: FanoutRequest, context: ContextOf, edge: EdgeOf) -> bytes
 
     `["*"]` is the live version of every task that is available and takes such an input.
     """
-    text = text_of(body)
+    text = body.input
     refs = None if body.tasks == ["*"] else body.tasks
     wanted = Wanted(refs, pair=not isinstance(text, str), asked=_asked(body))
     if body.partial and refs is None:

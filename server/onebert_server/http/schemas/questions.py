@@ -8,7 +8,7 @@ from onebert_encoder.text.tokens import Text as Input
 from onebert_server.contract.declared import REF
 from onebert_server.http.schemas.common import Ref, RequestBody
 from onebert_server.limits import MAX_EXPLAINED, MAX_FANOUT, MAX_ITEMS, MAX_LEFT_OUT, MAX_REQUEST_TIMEOUT
-from onebert_server.texts import Text
+from onebert_server.texts import Text, TextPair
 from onebert_store.file.decision import MIN_WINDOW, Activation, Reduction
 
 RefOrAll = Annotated[Ref, Field(json_schema_extra={"pattern": rf"{REF[:-1]}$|^\*$"})]
@@ -22,18 +22,9 @@ TopK = Annotated[
 ]
 
 
-class TextPair(RequestBody):
-    """One input: a text, or a pair of texts for tasks on pairs; for span tasks a question and its context."""
-
-    text: Text
-    text_pair: Text | None = None
-
-
-def text_of(one: str | TextPair) -> Input:
-    """Converts a request's input to the answerer's Input."""
-    if isinstance(one, str):
-        return one
-    return one.text if one.text_pair is None else (one.text, one.text_pair)
+def input_of(one: str | TextPair) -> Input:
+    """Converts a request's input to the answerer's."""
+    return one if isinstance(one, str) else one.input
 
 
 # Tags of the unions' branches. They appear in the paths of violations, where problems.py removes them.
