@@ -254,7 +254,7 @@ class Admission:
 
     def _check_end(self, shadow: Version, pieces: Pieces, asked: Asked) -> None:
         """Raises WholeTextNeeded if a shadow reads what was split off: once its caller is answered, nobody has it."""
-        # What else is wrong with a shadow's question is no fault of the request.
+        # The request is answered, whatever else is wrong with its shadow's question.
         with suppress(TooLarge):
             expand(pieces, shadow, self._engine.hosts[shadow.facts.base].base.tokenizer, asked.of_shadows)
 

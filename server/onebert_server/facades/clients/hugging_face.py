@@ -31,7 +31,7 @@ _OF_CANDIDATES = {"candidate_labels", "multi_label", "hypothesis_template"}
 
 
 class Parameters(RequestBody):
-    """What may be asked of an answer; which of it depends on the task."""
+    """Parameters of an answer; the type of the task decides which are allowed."""
 
     function_to_apply: Literal["sigmoid", "softmax", "none"] | None = None
     top_k: TopK = None
