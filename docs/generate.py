@@ -2,7 +2,7 @@
 
 `tests/unit/test_reference.py` fails when a committed page differs from the code. An explanation stands once, in the
 code: a `#:` comment above a setting or an HTTP error, the docstring of an error or of a route, the sentence of an
-option, `tests/promises.toml` with the tests' `promise` markers.
+option, `promises.toml` in `tests` and beside the tests of extensions with the tests' `promise` markers.
 """
 
 import ast
@@ -121,7 +121,7 @@ def _promises() -> str:
     for section in promises():
         lines = [f"## {section['title']}\n"]
         for promise, sentence in section["promises"].items():
-            tests, command = _tests_of_promises().get(promise, {}), section.get("measured", {}).get(promise)
+            tests, command = _tests_of_promises().get(promise, {}), section["measured"].get(promise)
             runs = sorted(set().union(*tests.values())) + ["measured"] * bool(command)
             lines += [f"- `{promise}`: {sentence} [{', '.join(runs)}]", *([f"  `{command}`"] if command else [])]
         parts.append("\n".join(lines))
@@ -129,9 +129,17 @@ def _promises() -> str:
 
 
 def promises() -> list[dict[str, Any]]:
-    """The sections of the promises: `title`, `promises` (sentences by id), `measured` (commands by id, if any)."""
-    text = (ROOT / "tests" / "promises.toml").read_text(encoding="utf-8")
-    return cast(list[dict[str, Any]], tomllib.loads(text)["section"])
+    """The sections of the promises: `title`, `promises` (sentences by id), `measured` (commands by id, if any).
+
+    Extensions have theirs beside their tests; their sections continue those of the same title.
+    """
+    sections: dict[str, dict[str, Any]] = {}
+    for path in (ROOT / "tests" / "promises.toml", *sorted(ROOT.glob("tests/extensions/*/promises.toml"))):
+        for section in tomllib.loads(path.read_text(encoding="utf-8"))["section"]:
+            merged = sections.setdefault(section["title"], {"title": section["title"], "promises": {}, "measured": {}})
+            for kind in ("promises", "measured"):
+                merged[kind] |= section.get(kind, {})
+    return [*sections.values()]
 
 
 def _explained(module: str | None) -> dict[str, str]:

@@ -191,6 +191,16 @@ def place(request, tmp_path):
     return StoreAddress.within(tmp_path / "store", url)
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def replicas(request, tmp_path, monkeypatch):
+    """Two, which show of each other's changes only what a request asks for."""
+    from replicas import deaf_replicas
+
+    url = request.getfixturevalue("postgres_url") if request.param == "postgresql" else None
+    with deaf_replicas(tmp_path, url, monkeypatch) as pair:
+        yield pair
+
+
 @pytest.fixture
 def proxy(postgres, postgres_url):
     """A network in front of an empty database: a TcpProxy whose `url` has a password, and is of little patience."""

@@ -10,14 +10,27 @@ from onebert_server.access.context import own_work
 from onebert_server.run.app import create_app
 from onebert_server.run.opening import open_runtime
 from onebert_server.settings import load_settings
+from servers import Task
 
 WORK = own_work("test")
+LIVE = "/v1/tasks/tone/aliases/live"
+TASKS = [Task(seed=seed) for seed in (1, 2, 3)]
+TEXTS = ["the screen was broken", "it is late", "a very good day", "who was it", "no", "they came back in the rain"]
 
 
 @contextmanager
 def opened(folder, **given):
     settings = {"base": str(tiny_base()), "dtype": "float32", "threads": 1, "data_dir": folder}
     with open_runtime(load_settings(**settings | given)) as runtime:
+        yield runtime
+
+
+@contextmanager
+def opened_with_tasks(folder):
+    """A replica whose task `tone` has `TASKS` as its versions."""
+    with opened(folder) as runtime:
+        for task in TASKS:
+            upload(runtime, "tone", task)
         yield runtime
 
 
@@ -44,8 +57,15 @@ def get(runtime, path):
     return ask(runtime, "GET", path)
 
 
+def classify(runtime, text=TEXTS[0], **headers):
+    """Asks `tone`; returns the answer."""
+    answer = ask(runtime, "POST", "/v1/tasks/tone/classify", json={"inputs": text}, headers=headers)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
 def move(runtime, body, tag="1", status=200):
     """Gives `live` of the task `tone` a meaning; returns the answer."""
-    moved = ask(runtime, "PUT", "/v1/tasks/tone/aliases/live", json=body, headers={"If-Match": f'"{tag}"'})
+    moved = ask(runtime, "PUT", LIVE, json=body, headers={"If-Match": f'"{tag}"'})
     assert moved.status_code == status, moved.text
     return moved.json()

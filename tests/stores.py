@@ -2,8 +2,10 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
-from sqlalchemy import select, text
+from sqlalchemy import event, select, text
+from sqlalchemy.engine import Engine
 
 from onebert_store.registry.store import join_store
 from onebert_store.samples.tables import FEEDBACK
@@ -45,6 +47,21 @@ def feedback_of(samples, task):
     with samples._database.reading() as connection:
         rows = connection.execute(found.order_by(FEEDBACK.c.at.desc(), FEEDBACK.c.identifier)).all()
     return [samples._feedback(row, task) for row in rows]
+
+
+@contextmanager
+def statements():
+    """The statements of all databases while the block runs."""
+    seen = []
+
+    def note(_, __, statement, *___):
+        seen.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        yield seen
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
 
 
 # What each schema brought, taken away again.

@@ -76,10 +76,11 @@ GROUPS = {
     ),
     "improvements": Group(
         "trainings by the process beside a server: several versions, its death, its bounds",
-        (
-            *(f"{SERVER}/{own}" for own in ("extensions/trainer", "extensions/gate")),
-            "training/onebert_training/worker.py",
-        ),
+        ("training/onebert_training/worker.py",),
+    ),
+    "extensions": Group(
+        "types and quick tests without each extension",
+        (*(f"{SERVER}/{part}" for part in ("extensions", "installed.py", "hooks.py")), "tests/without.py"),
     ),
     "leaks": Group(
         "memory after ten thousand tasks and 200 MB of texts, an alias that moves under load",
@@ -109,10 +110,11 @@ GROUPS = {
 
 @cache
 def digest(name: str) -> str:
-    """Of the names and contents of a group's files, of its tests, and of the helpers that these import."""
+    """Of the names and contents of a group's files, of its tests, and of the helpers and extensions of these."""
     mark = re.compile(rf'nightly\("{name}"\)|^@{name}$', re.MULTILINE)
     marked = [path for path in TESTS.rglob("*.py") if mark.search(path.read_text("utf-8"))]
-    found = {path for part in (*GROUPS[name].own, *PINS) for path in files_of(part)}.union(
+    extensions = set().union(*map(extensions_of, marked))
+    found = {path for part in (*GROUPS[name].own, *PINS, *extensions) for path in files_of(part)}.union(
         marked, *map(helpers, marked)
     )
     total = hashlib.sha256()
@@ -146,6 +148,14 @@ def helpers(file: Path) -> frozenset[Path]:
         names = [one.name for one in node.names] if isinstance(node, ast.Import) else [getattr(node, "module", None)]
         imported |= {path for name in names if name and (path := TESTS / f"{name}.py").is_file() and path != file}
     return frozenset(imported).union(*map(helpers, imported))
+
+
+def extensions_of(test: Path) -> set[str]:
+    """The folders of the extension beside which a test stands, and of those that it needs."""
+    names = set(re.findall(r'needs\("(\w+)"\)', test.read_text("utf-8")))
+    if test.parents[1] == TESTS / "extensions":
+        names.add(test.parent.name)
+    return {f"{SERVER}/extensions/{name}" for name in names}
 
 
 def files_of(part: str) -> list[Path]:

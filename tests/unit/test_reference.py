@@ -26,7 +26,7 @@ def _marked(mark):
 def test_every_promise_has_a_test_or_a_command_and_every_marker_a_promise():
     sections = GENERATOR["promises"]()
     ids = [promise for section in sections for promise in section["promises"]]
-    commands = {promise: command for section in sections for promise, command in section.get("measured", {}).items()}
+    commands = {promise: command for section in sections for promise, command in section["measured"].items()}
     assert len(set(ids)) == len(ids)
     assert set(ids) == _marked("promise") | set(commands)
     assert [command for command in commands.values() if not (ROOT / command.split()[1]).is_file()] == []

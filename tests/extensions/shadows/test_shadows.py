@@ -5,31 +5,15 @@ from collections import Counter
 
 import pytest
 
-from onebert_server.answering.backend import Wanted
 from onebert_server.versions.version import State
-from runtimes import ask, client, get, move, opened, upload
+from runtimes import LIVE, TASKS, TEXTS, ask, classify, client, get, move, opened, opened_with_tasks, upload
 from servers import Task, wait_until
-
-LIVE = "/v1/tasks/tone/aliases/live"
-LIVE_AT_1 = {"version": 1, "previous": None, "target": None, "previous_target": None}
-TEXTS = ["the screen was broken", "it is late", "a very good day", "who was it", "no", "they came back in the rain"]
-TASKS = [Task(seed=seed) for seed in (1, 2, 3)]
-ALL = Wanted(None)
-SPLIT = {"split": {"1": 60, "2": 40}, "sticky": "header:X-User"}
 
 
 @pytest.fixture
 def runtime(tmp_path):
-    with opened(tmp_path) as made:
-        for task in TASKS:
-            upload(made, "tone", task)
-        yield made
-
-
-def classify(runtime, text=TEXTS[0], **headers):
-    found = ask(runtime, "POST", "/v1/tasks/tone/classify", json={"inputs": text}, headers=headers)
-    assert found.status_code == 200, found.text
-    return found.json()
+    with opened_with_tasks(tmp_path) as runtime:
+        yield runtime
 
 
 def test_a_shadow_computes_what_was_answered_and_is_compared_label_by_label(runtime):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from needs import needs
 from onebert_server.access.principal import EVERY_SCOPE, Principal
 from onebert_server.client import Client
 from onebert_server.extensions.trainer.trainer import Trainer
@@ -116,8 +117,7 @@ def test_the_guides_request_makes_a_task(client):
 
 
 @pytest.mark.nightly("improvements")
-def test_an_improvement_is_live_as_the_gate_decides(server, client):
-    """Equal examples train equal versions: the first one's answer is a rule that others pass or break."""
+def test_the_head_answers_until_an_improvement_is_a_version(server, client):
     began = post(client, "free", EXAMPLES, improve=True).json()["improvement"]
     assert (began["state"], began["head"], began["version"]) == ("waiting", 1, None)
     with stopped(worker_of(server)):
@@ -130,7 +130,15 @@ def test_an_improvement_is_live_as_the_gate_decides(server, client):
     assert (free["state"], free["version"], free["live"]) == ("done", 2, free["reason"] is None)
     assert client.task("free")["aliases"] == {"live": 2 if free["live"] else 1}
     assert free["live"] or "standard error" in free["reason"]
-    [label] = labels(client, "free@2", EXAMPLES[:1])
+
+
+@pytest.mark.nightly("improvements")
+@needs("gate")
+def test_an_improvement_goes_live_if_it_passes_the_gate(server, client):
+    """Equal examples train equal versions: the first one's answer is a rule that others pass or break."""
+    post(client, "ruled", EXAMPLES, improve=True)
+    assert ended(client, "ruled")["version"] == 2
+    [label] = labels(client, "ruled@2", EXAMPLES[:1])
     wrong = next(one for one in WORDS if one != label)
     for task, must, live in (("passes", label, True), ("breaks", wrong, False)):
         post(client, task, EXAMPLES)

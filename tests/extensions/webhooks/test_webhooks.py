@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from needs import needs
 from onebert_server.extensions.webhooks import sender
 from onebert_server.extensions.webhooks.message import Message, signed
 from onebert_server.settings import load_settings
@@ -104,6 +105,7 @@ def test_a_receiver_that_is_gone_is_left_alone_until_the_next_start(tmp_path, re
         wait_until(lambda: len(receiver.moves) == 2)
 
 
+@needs("gate")
 def test_a_failed_gate_is_told_without_texts(tmp_path, receiver):
     with opened(tmp_path, **receiver.settings) as runtime:
         for seed in (1, 2):

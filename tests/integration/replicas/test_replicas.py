@@ -1,88 +1,15 @@
 """Several replicas on one registry: each shows what any of them changed, and at once where a request asks for it."""
 
-import asyncio
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack
 
-import httpx
 import pytest
 
-from bases import tiny_base
-from onebert_server import runtime as composition
-from onebert_server.run.app import create_app
-from onebert_server.run.opening import open_runtime
-from onebert_server.settings import load_settings
 from onebert_server.versions import follower, presence
 from onebert_server.versions.version import State
 from onebert_store.errors import StorageUnavailable
-from onebert_store.registry import replicas as reports
 from onebert_store.registry.feed import Feed
-from onebert_store.registry.registry import Registry
-from onebert_store.registry.store import join_store
-from servers import Task, wait_until
-
-OCTETS = {"Content-Type": "application/octet-stream"}
-TEXT = "the screen was broken"
-
-
-@contextmanager
-def joined(where):
-    """A SQLite registry that no process owns, as a test may have it."""
-    with join_store(where) as store:
-        registry = Registry(store)
-        registry.shared = True
-        yield registry
-
-
-class Replicas:
-    """Runtimes in this process on one store, which none of them owns; requests go to one of them by number."""
-
-    def __init__(self, stack, folder, url, count):
-        settings = load_settings(base=str(tiny_base()), dtype="float32", threads=1, data_dir=folder, registry=url)
-        self.runtimes = [stack.enter_context(open_runtime(settings)) for _ in range(count)]
-        self.apps = [create_app(runtime) for runtime in self.runtimes]
-
-    def ask(self, number, method, path, min_seq=None, **arguments):
-        async def asked():
-            async with httpx.AsyncClient(transport=httpx.ASGITransport(self.apps[number])) as web:
-                headers = arguments.pop("headers", {}) | ({} if min_seq is None else {"OneBERT-Min-Seq": str(min_seq)})
-                return await web.request(method, f"http://localhost{path}", headers=headers, **arguments)
-
-        return asyncio.run(asked())
-
-    def change(self, number, method, path, **arguments):
-        """A change that is taken; gives its number."""
-        answer = self.ask(number, method, path, **arguments)
-        assert answer.is_success, answer.text
-        return int(answer.headers["OneBERT-Seq"])
-
-    def upload(self, number, task, seed, **arguments):
-        return self.change(
-            number, "PUT", f"/v1/tasks/{task}/versions", content=Task(seed=seed).file, headers=OCTETS, **arguments
-        )
-
-    def promote(self, number, task, version, expected, query=""):
-        path, at = f"/v1/tasks/{task}/aliases/live{query}", {"If-Match": f'"{expected}"'}
-        return self.change(number, "PUT", path, json={"version": version}, headers=at)
-
-    def classify(self, number, task, min_seq=None, headers=None):
-        body = {"inputs": TEXT}
-        return self.ask(number, "POST", f"/v1/tasks/{task}/classify", min_seq, json=body, headers=headers or {})
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def replicas(request, tmp_path, monkeypatch):
-    """Two, which look at the feed by themselves once an hour and hear of no change: what they show was asked for."""
-    url = request.getfixturevalue("postgres_url") if request.param == "postgresql" else None
-    if url is None:
-        with Registry.open(tmp_path):
-            pass
-        monkeypatch.setattr(composition.Registry, "open", joined)
-    monkeypatch.setattr(follower, "LOOK_EVERY", 3600.0)
-    # Each says that it lives when it looks.
-    monkeypatch.setattr(reports, "LIVE_SECONDS", 7200.0)
-    monkeypatch.setattr(Feed, "listening", lambda _: nullcontext())
-    with ExitStack() as stack:
-        yield Replicas(stack, tmp_path, url, 2)
+from replicas import Replicas
+from servers import wait_until
 
 
 def test_replicas_on_postgresql_hear_of_changes(tmp_path, postgres_url, monkeypatch):
@@ -133,22 +60,6 @@ def test_a_change_knows_what_another_replica_changed_a_moment_ago(replicas):
     replicas.change(0, "DELETE", "/v1/tasks/task/versions/2")
     assert replicas.upload(1, "task", 2) == 6
     assert set(replicas.runtimes[1].directory.task("task").versions) == {1, 3}
-
-
-@pytest.mark.promise("gate-holds")
-def test_a_gate_that_one_replica_takes_holds_on_every_replica(replicas):
-    for seed in (1, 2):
-        replicas.upload(0, "task", seed)
-    path, rules = "/v1/tasks/task/gate", {"must": [{"text": TEXT, "label": "no such label"}]}
-    moved = {"json": {"version": 2}, "headers": {"If-Match": '"1"'}}
-    seq = replicas.change(0, "PUT", path, json={"rules": rules})
-    assert replicas.ask(1, "GET", path, seq).json()["rules"] == rules
-    assert replicas.ask(1, "PUT", "/v1/tasks/task/aliases/live", **moved).json()["code"] == "gate-failed"
-    seq = replicas.change(1, "POST", "/v1/tasks/task/rename", json={"name": "mood"})
-    assert replicas.ask(0, "GET", "/v1/tasks/mood/gate", seq).json()["rules"] == rules
-    assert replicas.ask(0, "PUT", "/v1/tasks/mood/aliases/live", **moved).json()["code"] == "gate-failed"
-    seq = replicas.change(0, "DELETE", "/v1/tasks/mood/gate")
-    assert replicas.ask(1, "PUT", "/v1/tasks/mood/aliases/live", seq, **moved).status_code == 200
 
 
 def test_a_change_that_nobody_has_made_is_refused_at_once(replicas):

@@ -14,33 +14,22 @@ from onebert_store.errors import VersionInUse
 from onebert_store.registry.target import Target
 from parts import context
 from remote_engine import remote_engine
-from runtimes import WORK, ask, get, move, opened, upload
+from runtimes import LIVE, TASKS, TEXTS, WORK, ask, get, move, opened, opened_with_tasks, upload
 from servers import Task, store, wait_until
 
-LIVE = "/v1/tasks/tone/aliases/live"
 LIVE_AT_1 = {"version": 1, "previous": None, "target": None, "previous_target": None}
-TEXTS = ["the screen was broken", "it is late", "a very good day", "who was it", "no", "they came back in the rain"]
-TASKS = [Task(seed=seed) for seed in (1, 2, 3)]
 ALL = Wanted(None)
 SPLIT = {"split": {"1": 60, "2": 40}, "sticky": "header:X-User"}
 
 
 @pytest.fixture
 def runtime(tmp_path):
-    with opened(tmp_path) as made:
-        for task in TASKS:
-            upload(made, "tone", task)
-        yield made
+    with opened_with_tasks(tmp_path) as runtime:
+        yield runtime
 
 
 def tag(runtime):
     return get(runtime, LIVE).headers["etag"].strip('"')
-
-
-def classify(runtime, text=TEXTS[0], **headers):
-    found = ask(runtime, "POST", "/v1/tasks/tone/classify", json={"inputs": text}, headers=headers)
-    assert found.status_code == 200, found.text
-    return found.json()
 
 
 def test_a_meaning_moves_as_a_whole_by_its_tag_and_goes_back_as_a_whole(runtime):
