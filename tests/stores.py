@@ -43,7 +43,7 @@ def all_at_once(number, work, *refusals):
 
 def feedback_of(samples, task):
     """All feedback of a task, the latest first, with and without texts."""
-    found = select(FEEDBACK).where(FEEDBACK.c.task == samples.home(task).task)
+    found = select(FEEDBACK).where(FEEDBACK.c.task == samples.owner(task).task)
     with samples._database.reading() as connection:
         rows = connection.execute(found.order_by(FEEDBACK.c.at.desc(), FEEDBACK.c.identifier)).all()
     return [samples._feedback(row, task) for row in rows]

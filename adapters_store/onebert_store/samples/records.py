@@ -24,7 +24,7 @@ class Kind(StrEnum):
     CORRECTION = "correction"
 
 
-class Home(NamedTuple):
+class Owner(NamedTuple):
     """Where a task's rows are: its id in the registry, and the id of its keeping if it keeps answers."""
 
     task: str
@@ -38,13 +38,13 @@ class Retention:
     Attributes:
         task: the task's name; None if the task was deleted.
         days: days that texts are kept; None if no answers are kept.
-        most: samples that are kept at most, the latest ones.
+        max_samples: number of the latest samples that are kept.
         unkept_at: the time when keeping ended last.
     """
 
     task: str | None = None
     days: int | None = None
-    most: int | None = None
+    max_samples: int | None = None
     unkept_at: datetime | None = None
 
 

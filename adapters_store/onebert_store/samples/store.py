@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import Connection, Row, and_, exists, func, or_, select, tuple_
@@ -14,8 +15,8 @@ from onebert_store.registry.dialects.database import Database
 from onebert_store.registry.dialects.sqlite import SqliteDatabase
 from onebert_store.registry.schema import ensure_schema
 from onebert_store.samples.cipher import Cipher
-from onebert_store.samples.homes import Homes
-from onebert_store.samples.records import Feedback, Home, Kind, Outcomes, Sample
+from onebert_store.samples.owners import Owners
+from onebert_store.samples.records import Feedback, Kind, Outcomes, Owner, Sample
 from onebert_store.samples.sweeping import NO_TEXT, Sweeper, delete_texts, trim
 from onebert_store.samples.tables import FEEDBACK, SAMPLES, TABLES
 
@@ -37,11 +38,11 @@ def open_samples(registry: Database, keys: Sequence[str] = ()) -> Iterator["Samp
     if not isinstance(registry, SqliteDatabase):
         yield SampleStore(registry, registry, cipher)
         return
-    own = SqliteDatabase(registry.path.with_name(FILE))
+    database = SqliteDatabase(registry.path.with_name(FILE))
     try:
-        yield SampleStore(registry, own, cipher)
+        yield SampleStore(registry, database, cipher)
     finally:
-        own.close()
+        database.close()
 
 
 @contextmanager
@@ -65,8 +66,8 @@ class SampleStore:
     """
 
     def __init__(self, registry: Database, database: Database, cipher: Cipher) -> None:
-        self._homes = Homes(registry, database)
-        self.sweeper = Sweeper(self._homes, database)
+        self._owners = Owners(registry, database)
+        self.sweeper = Sweeper(self._owners, database)
         self._database = database
         self._cipher = cipher
         ensure_schema(database, TABLES)
@@ -76,9 +77,9 @@ class SampleStore:
         """Whether texts can be kept."""
         return self._cipher.has_key
 
-    def home(self, task: str) -> Home:
-        """Returns where the rows of a task are; see `Homes.of`."""
-        return self._homes.of(task)
+    def owner(self, task: str) -> Owner:
+        """Returns where the rows of a task are; see `Owners.owner`."""
+        return self._owners.owner(task)
 
     def identifier(self, texts: Sequence[str]) -> str:
         """Returns the identifier of texts that came without one; see `Cipher.identifier`."""
@@ -86,116 +87,118 @@ class SampleStore:
 
     def keep(self, samples: Sequence[tuple[str, Sample]]) -> dict[str, str]:
         """Keeps samples whose keeping lasts, the first of an id; returns ids of tasks by their lasting keepings."""
-        rows = [(keeping, _columns(one) | {"texts": self._cipher.encrypt(one.texts)}) for keeping, one in samples]
+        rows = [(keeping, _columns(each) | {"texts": self._cipher.encrypt(each.texts)}) for keeping, each in samples]
         with self._database.writing() as connection:
-            tasks = self._homes.keeping(connection, {keeping for keeping, _ in rows})
-            kept = [row | {"task": tasks[keeping]} for keeping, row in rows if keeping in tasks]
-            if kept:
-                connection.execute(upsert(connection, SAMPLES).on_conflict_do_nothing(), kept)
+            tasks = self._owners.keeping(connection, {keeping for keeping, _ in rows})
+            stored = [row | {"task": tasks[keeping]} for keeping, row in rows if keeping in tasks]
+            if stored:
+                connection.execute(upsert(connection, SAMPLES).on_conflict_do_nothing(), stored)
         return tasks
 
     def find(self, ids: Collection[str], sees: Callable[[str], bool]) -> list[Sample]:
         """Returns the samples of these ids whose task `sees` allows."""
         with self._database.reading() as connection:
             rows = connection.execute(select(SAMPLES).where(SAMPLES.c.id.in_(ids))).all()
-        names = self._homes.names({row.task for row in rows}, sees)
+        names = self._owners.names({row.task for row in rows}, sees)
         return [self._sample(row, names[row.task]) for row in rows if row.task in names]
 
-    def without_feedback(self, task: str, most: int) -> list[Sample]:
+    def without_feedback(self, task: str, limit: int) -> list[Sample]:
         """Returns the latest samples of a task that nobody has given feedback on."""
-        given = exists().where(FEEDBACK.c.task == SAMPLES.c.task, FEEDBACK.c.answer_id == SAMPLES.c.id)
-        found = select(SAMPLES).where(SAMPLES.c.task == self.home(task).task, ~given)
+        has_feedback = exists().where(FEEDBACK.c.task == SAMPLES.c.task, FEEDBACK.c.answer_id == SAMPLES.c.id)
+        query = select(SAMPLES).where(SAMPLES.c.task == self.owner(task).task, ~has_feedback)
         with self._database.reading() as connection:
-            rows = connection.execute(found.order_by(SAMPLES.c.at.desc(), SAMPLES.c.id).limit(most)).all()
+            rows = connection.execute(query.order_by(SAMPLES.c.at.desc(), SAMPLES.c.id).limit(limit)).all()
         return [self._sample(row, task) for row in rows]
 
-    def page(self, task: str, after: str, most: int) -> list[tuple[Sample, Feedback | None]]:
+    def page(self, task: str, after: str, limit: int) -> list[tuple[Sample, Feedback | None]]:
         """Returns the samples of a task behind an id, by id, each with the latest feedback on it."""
-        id = self.home(task).task
-        found = select(SAMPLES).where(SAMPLES.c.task == id, SAMPLES.c.id > after).order_by(SAMPLES.c.id).limit(most)
+        id = self.owner(task).task
+        query = select(SAMPLES).where(SAMPLES.c.task == id, SAMPLES.c.id > after).order_by(SAMPLES.c.id).limit(limit)
         with self._database.reading() as connection:
-            rows = connection.execute(found).all()
+            rows = connection.execute(query).all()
             about = FEEDBACK.c.task == id, FEEDBACK.c.answer_id.in_([row.id for row in rows])
             # Identifiers first: one answer may have a hundred thousand rows with texts.
-            given = select(FEEDBACK.c.answer_id, FEEDBACK.c.identifier).where(*about).order_by(FEEDBACK.c.at)
-            last = {row.answer_id: row.identifier for row in connection.execute(given)}
+            identifiers = select(FEEDBACK.c.answer_id, FEEDBACK.c.identifier).where(*about).order_by(FEEDBACK.c.at)
+            last = {row.answer_id: row.identifier for row in connection.execute(identifiers)}
             newest = select(FEEDBACK).where(FEEDBACK.c.task == id, FEEDBACK.c.identifier.in_(last.values()))
-            latest = {one.answer_id: self._feedback(one, task) for one in connection.execute(newest)}
+            latest = {row.answer_id: self._feedback(row, task) for row in connection.execute(newest)}
         return [(self._sample(row, task), latest.get(row.id)) for row in rows]
 
-    def feedback_page(self, task: str, after: str, most: int) -> list[Feedback]:
+    def feedback_page(self, task: str, after: str, limit: int) -> list[Feedback]:
         """Returns the feedback of a task whose text is kept, by identifier, behind one."""
-        own = FEEDBACK.c.task == self.home(task).task, FEEDBACK.c.texts.is_not(None), FEEDBACK.c.identifier > after
+        where = FEEDBACK.c.task == self.owner(task).task, FEEDBACK.c.texts.is_not(None), FEEDBACK.c.identifier > after
         with self._database.reading() as connection:
-            rows = connection.execute(select(FEEDBACK).where(*own).order_by(FEEDBACK.c.identifier).limit(most)).all()
+            rows = connection.execute(select(FEEDBACK).where(*where).order_by(FEEDBACK.c.identifier).limit(limit)).all()
         return [self._feedback(row, task) for row in rows]
 
     def count(self, task: str) -> int:
         """Returns how many samples a task has."""
-        counted = select(func.count()).select_from(SAMPLES).where(SAMPLES.c.task == self.home(task).task)
+        counted = select(func.count()).select_from(SAMPLES).where(SAMPLES.c.task == self.owner(task).task)
         with self._database.reading() as connection:
             return int(connection.execute(counted).scalar_one())
 
-    def record(self, rows: Sequence[tuple[Home, Feedback]]) -> list[bool]:
+    def record(self, feedback: Sequence[tuple[Owner, Feedback]]) -> list[bool]:
         """Adds feedback, all or nothing; a row replaces an earlier one with the same task and identifier.
 
         The first outcome of an identifier still counts in `outcomes`. Returns whether each has its texts: they are left
         out if the keeping has ended, or the sample is deleted. Raises TaskNotFound if a task is deleted.
         """
-        made = [_columns(one) | {"task": home.task, "texts": self._token(one.texts)} for home, one in rows]
+        rows = [_columns(item) | {"task": owner.task, "texts": self._token(item.texts)} for owner, item in feedback]
         with self._database.writing() as connection:
-            keeping = self._homes.keeping(connection, {home.keeping for home, _ in rows if home.keeping})
-            self._homes.hold(connection, {home.task: one.task for home, one in rows})
-            there = self._answered(connection, {(row["task"], row["answer_id"]) for row in made if row["answer_id"]})
-            for (home, one), row in zip(rows, made, strict=True):
-                kept = home.keeping in keeping and (one.answer_id is None or (home.task, one.answer_id) in there)
-                words = {"explanation": self._token(one.explanation), "answers": {**one.answers}}
-                row.update(words if kept else words | NO_TEXT)
+            keeping = self._owners.keeping(connection, {owner.keeping for owner, _ in feedback if owner.keeping})
+            self._owners.lock(connection, {owner.task: item.task for owner, item in feedback})
+            answered = self._answered(connection, {(row["task"], row["answer_id"]) for row in rows if row["answer_id"]})
+            for (owner, item), row in zip(feedback, rows, strict=True):
+                keeps = owner.keeping in keeping and (
+                    item.answer_id is None or (owner.task, item.answer_id) in answered
+                )
+                words = {"explanation": self._token(item.explanation), "answers": {**item.answers}}
+                row.update(words if keeps else words | NO_TEXT)
             # In one order everywhere, so that two requests about the same rows cannot wait for each other.
-            for row in sorted(made, key=lambda one: (one["task"], one["identifier"])):
+            for row in sorted(rows, key=itemgetter("task", "identifier")):
                 counted = [row["right"], row["answers"]] if row["kind"] == Kind.OUTCOME else None
                 added = upsert(connection, FEEDBACK).values(row | {"counted": counted})
                 first = {"counted": func.coalesce(FEEDBACK.c.counted, added.excluded.counted)}
                 connection.execute(added.on_conflict_do_update(index_elements=["task", "identifier"], set_=row | first))
-            for task in {home.task for home, _ in rows}:
+            for task in {owner.task for owner, _ in feedback}:
                 trim(connection, FEEDBACK, FEEDBACK.c.identifier, task, MAX_FEEDBACK)
-        return [row["texts"] is not None for row in made]
+        return [row["texts"] is not None for row in rows]
 
     def feedback_since(self, times: Mapping[str, datetime]) -> dict[str, int]:
         """Counts the feedback of each task after its time; a task without any is left out."""
-        names, found = self._homes.by_id(times), dict[str, int]()
+        names, counts = self._owners.by_id(times), dict[str, int]()
         ids = [*names]
         with self._database.reading() as connection:
             for start in range(0, len(ids), _COUNTED_TOGETHER):
                 part = ids[start : start + _COUNTED_TOGETHER]
                 later = or_(*(and_(FEEDBACK.c.task == id, FEEDBACK.c.at > times[names[id]]) for id in part))
                 counted = select(FEEDBACK.c.task, func.count()).where(later).group_by(FEEDBACK.c.task)
-                found |= {names[id]: count for id, count in connection.execute(counted)}
-        return found
+                counts |= {names[id]: count for id, count in connection.execute(counted)}
+        return counts
 
     def outcomes(self, task: str, main: int, versions: Sequence[int]) -> dict[int, Outcomes]:
         """Counts outcomes that a version and `main` answered, by version: `wins` are rows where it alone is right."""
-        own = FEEDBACK.c.task == self.home(task).task, FEEDBACK.c.counted.is_not(None)
-        found = select(FEEDBACK.c.counted).where(*own)
+        selected = FEEDBACK.c.task == self.owner(task).task, FEEDBACK.c.counted.is_not(None)
+        outcomes = select(FEEDBACK.c.counted).where(*selected)
         counts: dict[int, Counter[tuple[bool, bool]]] = {version: Counter() for version in versions}
         with self._database.reading() as connection:
-            for right, answers in connection.scalars(found):
+            for right, answers in connection.scalars(outcomes):
                 for version, count in counts.items():
                     if {str(version), str(main)} <= answers.keys():
                         count[answers[str(version)] == right, answers[str(main)] == right] += 1
         order = (True, True), (True, False), (False, True), (False, False)
-        return {version: Outcomes(*(count[one] for one in order)) for version, count in counts.items()}
+        return {version: Outcomes(*(count[pair] for pair in order)) for version, count in counts.items()}
 
     def delete_sample(self, task: str, id: str) -> None:
         """Deletes the sample with this id, and texts of feedback on it or so identified; raises SampleNotFound."""
         # PostgreSQL rejects text with a zero byte.
         if not id.isprintable():
             raise no_sample()
-        own = self.home(task).task
+        owner = self.owner(task).task
         with self._database.writing() as connection:
             about = or_(FEEDBACK.c.answer_id == id, FEEDBACK.c.identifier == id)
-            sample = (SAMPLES.c.task == own) & (SAMPLES.c.id == id)
-            deleted = delete_texts(connection, sample, (FEEDBACK.c.task == own) & about)
+            sample = (SAMPLES.c.task == owner) & (SAMPLES.c.id == id)
+            deleted = delete_texts(connection, sample, (FEEDBACK.c.task == owner) & about)
         if not deleted:
             raise no_sample()
 
@@ -206,9 +209,9 @@ class SampleStore:
 
     def _answered(self, connection: Connection, ids: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
         """The samples, by task and id, that are not deleted; none is before the commit."""
-        found = select(SAMPLES.c.task, SAMPLES.c.id).where(tuple_(SAMPLES.c.task, SAMPLES.c.id).in_(ids))
-        held = found.order_by(SAMPLES.c.task, SAMPLES.c.id).with_for_update(read=True, key_share=True)
-        return {(task, id) for task, id in connection.execute(held)}
+        query = select(SAMPLES.c.task, SAMPLES.c.id).where(tuple_(SAMPLES.c.task, SAMPLES.c.id).in_(ids))
+        locked = query.order_by(SAMPLES.c.task, SAMPLES.c.id).with_for_update(read=True, key_share=True)
+        return {(task, id) for task, id in connection.execute(locked)}
 
     def _token(self, value: Any) -> str | None:
         return None if value is None else self._cipher.encrypt(value)
@@ -218,7 +221,7 @@ class SampleStore:
         return Sample(**read | {"texts": tuple(self._cipher.decrypt(row.texts))})
 
     def _feedback(self, row: Row[Any], task: str) -> Feedback:
-        answers = {int(key): one for key, one in row.answers.items()}
+        answers = {int(key): label for key, label in row.answers.items()}
         read = row._asdict() | {"task": task, "kind": Kind(row.kind), "answers": answers}
         del read["counted"]
         if row.texts is not None:

@@ -12,7 +12,7 @@ from sqlalchemy import Column, ColumnElement, Connection, Table, delete, func, s
 
 from onebert_store.registry.database import upsert
 from onebert_store.registry.dialects.database import Database
-from onebert_store.samples.homes import Homes
+from onebert_store.samples.owners import Owners
 from onebert_store.samples.records import Retention, Unknown
 from onebert_store.samples.tables import FEEDBACK, SAMPLES, TABLES, UNKNOWN
 
@@ -23,10 +23,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Sweeper:
-    """Sweeps one sample store; `homes` looks up tasks in its registry."""
+    """Sweeps one sample store; `owners` looks up tasks in its registry."""
 
-    def __init__(self, homes: Homes, database: Database) -> None:
-        self._homes = homes
+    def __init__(self, owners: Owners, database: Database) -> None:
+        self._owners = owners
         self._database = database
 
     def sweep(self, ids: Collection[str] | None = None) -> list[Unknown]:
@@ -40,7 +40,7 @@ class Sweeper:
 
     def unknown(self) -> list[Unknown]:
         """Returns the rows that the registry does not know, by id of the task."""
-        retentions = {id: self._homes.retention(id) for id in sorted(self._ids())}
+        retentions = {id: self._owners.retention(id) for id in sorted(self._ids())}
         with self._database.reading() as connection:
             checked = [_unknown(connection, id, retention) for id, retention in retentions.items()]
         return [unknown for unknown in checked if unknown]
@@ -51,14 +51,14 @@ class Sweeper:
         due = {unknown: (unknown.since or now) <= now - grace for unknown in self.unknown()}
         for unknown, is_due in due.items():
             with self._database.writing() as connection:
-                retention = self._homes.retention(unknown.id)
+                retention = self._owners.retention(unknown.id)
                 if is_due:
                     _remove(connection, unknown.id, retention)
                 _mark(connection, unknown.id, _unknown(connection, unknown.id, retention))
         return due
 
     def _sweep(self, id: str) -> Unknown | None:
-        retention = self._homes.retention(id)
+        retention = self._owners.retention(id)
         with self._database.writing() as connection:
             if retention:
                 _expire(connection, id, retention)
@@ -81,10 +81,10 @@ def delete_texts(connection: Connection, samples: ColumnElement[bool], feedback:
     return deleted + connection.execute(texts.values(NO_TEXT)).rowcount
 
 
-def trim(connection: Connection, table: Table, key: Column[Any], task: str, most: int) -> None:
+def trim(connection: Connection, table: Table, key: Column[Any], task: str, limit: int) -> None:
     """Deletes a task's oldest rows above a number."""
     # One direction for both columns, so that the index gives the order and nothing is sorted.
-    oldest = select(key).where(table.c.task == task).order_by(table.c.at.desc(), key.desc()).offset(most)
+    oldest = select(key).where(table.c.task == task).order_by(table.c.at.desc(), key.desc()).offset(limit)
     connection.execute(delete(table).where(table.c.task == task, key.in_(oldest)))
 
 
@@ -92,10 +92,10 @@ def _expire(connection: Connection, id: str, retention: Retention) -> None:
     samples, feedback = SAMPLES.c.task == id, FEEDBACK.c.task == id
     if retention.task is None:
         _delete_rows(connection, id)
-    elif retention.days is not None and retention.most is not None:
+    elif retention.days is not None and retention.max_samples is not None:
         since = datetime.now(UTC) - timedelta(days=retention.days)
         delete_texts(connection, samples & (SAMPLES.c.at < since), feedback & (FEEDBACK.c.texts_at < since))
-        trim(connection, SAMPLES, SAMPLES.c.id, id, retention.most)
+        trim(connection, SAMPLES, SAMPLES.c.id, id, retention.max_samples)
     elif end := retention.unkept_at:
         delete_texts(connection, samples & (SAMPLES.c.at <= end), feedback & (FEEDBACK.c.texts_at <= end))
 

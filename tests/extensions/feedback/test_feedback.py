@@ -361,7 +361,7 @@ def test_a_task_without_versions_leaves_nothing(runtime):
     keep(runtime, task="pairs")
     recorded(runtime, {"task": "pairs", "text": "late", "text_pair": "screen", "label": "label 1"})
     assert ask(runtime, "DELETE", "/v1/tasks/pairs/aliases/live", headers={"If-Match": '"1"'}).status_code == 204
-    assert service(runtime).store.sweeper._ids() == [service(runtime).store.home("pairs").task]
+    assert service(runtime).store.sweeper._ids() == [service(runtime).store.owner("pairs").task]
     assert ask(runtime, "DELETE", "/v1/tasks/pairs/versions/1").status_code == 204
     assert service(runtime).store.sweeper._ids() == []
 
@@ -375,7 +375,7 @@ def test_a_sweep_removes_what_a_crash_left_of_tasks(runtime):
     runtime.registry.delete_keeping("tone")
     service(runtime).store.sweeper.sweep()
     assert service(runtime).store.count("tone") == 0
-    assert service(runtime).store.sweeper._ids() == [service(runtime).store.home("stars").task]
+    assert service(runtime).store.sweeper._ids() == [service(runtime).store.owner("stars").task]
 
 
 @pytest.mark.promise("sweep-grace")
@@ -386,7 +386,7 @@ def test_an_older_registry_put_back_loses_no_feedback_and_no_text(folder, caplog
     shutil.copy(registry, folder / "older")
     with opened(folder, samples_key=KEY) as runtime:
         upload(runtime, "later", Task(seed=9))
-        later = service(runtime).store.home("later").task
+        later = service(runtime).store.owner("later").task
         recorded(runtime, {"task": "later", "text": "late", "label": "label 0"})
         keep(runtime)
         tone = classify(runtime, "abc")
@@ -417,13 +417,13 @@ def test_a_renamed_task_has_its_rows_without_a_second_half(runtime):
 
 def test_feedback_that_was_asked_before_a_deletion_brings_no_text_back(runtime):
     keep(runtime)
-    id, home = classify(runtime, "abc"), service(runtime).store.home("tone")
+    id, owner = classify(runtime, "abc"), service(runtime).store.owner("tone")
     recorded(runtime, {"id": f"{id}/0", "label": "label 0"})
     [row] = feedback_of(service(runtime).store, "tone")
     assert row.texts
     service(runtime).keeper.delete_sample("tone", f"{id}/0")
     # The row that a request had made before the deletion.
-    assert service(runtime).store.record([(home, row)]) == [False]
+    assert service(runtime).store.record([(owner, row)]) == [False]
     assert [one.texts for one in feedback_of(service(runtime).store, "tone")] == [None]
 
 

@@ -15,7 +15,7 @@ from onebert_store.registry.keeping import Keeping
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import open_store
 from onebert_store.samples import store as sample_store
-from onebert_store.samples.records import Feedback, Home, Kind, Outcomes, Sample
+from onebert_store.samples.records import Feedback, Kind, Outcomes, Owner, Sample
 from onebert_store.samples.store import FILE, open_samples
 from onebert_store.samples.tables import UNKNOWN
 from servers import wait_until
@@ -66,11 +66,11 @@ def registry(both):
 
 
 def keep(samples, rows):
-    return samples.keep([(samples.home(row.task).keeping, row) for row in rows])
+    return samples.keep([(samples.owner(row.task).keeping, row) for row in rows])
 
 
 def record(samples, rows):
-    return samples.record([(samples.home(row.task), row) for row in rows])
+    return samples.record([(samples.owner(row.task), row) for row in rows])
 
 
 def ids(samples, task="tone"):
@@ -217,11 +217,11 @@ def test_rows_follow_a_rename_by_themselves_and_a_new_task_with_the_name_has_non
     keep(samples, [sample()])
     given = feedback(answer_id="r/0", texts=(MARKER,), texts_at=NOW)
     record(samples, [given])
-    before = samples.home("tone")
+    before = samples.owner("tone")
     registry.rename_task("tone", "mood")
     registry.add("tone", make_delta(2))
     registry.set_keeping("tone", EVERYTHING)
-    assert samples.home("mood") == before
+    assert samples.owner("mood") == before
     assert (samples.count("tone"), feedback_of(samples, "tone")) == (0, [])
     # An answer and feedback from before the rename.
     samples.keep([(before.keeping, sample("r/1"))])
@@ -234,7 +234,7 @@ def test_rows_follow_a_rename_by_themselves_and_a_new_task_with_the_name_has_non
 
 
 def test_what_is_kept_while_a_rename_commits_follows_it(samples, registry):
-    before = samples.home("tone")
+    before = samples.owner("tone")
     with ThreadPoolExecutor(1) as other:
         with registry.database.writing() as connection:
             for table in ("keepings", "identities"):
@@ -251,9 +251,9 @@ def test_what_is_kept_while_a_rename_commits_follows_it(samples, registry):
 def test_of_a_deleted_task_nothing_stays_and_nothing_comes_back(samples, registry):
     keep(samples, [sample()])
     record(samples, [feedback(texts=(MARKER,), texts_at=NOW)])
-    before = samples.home("tone")
+    before = samples.owner("tone")
     registry.delete_task("tone")
-    assert samples.home("tone") == Home("", None)
+    assert samples.owner("tone") == Owner("", None)
     registry.add("tone", make_delta(2))
     assert samples.keep([(before.keeping, sample("r/1"))]) == {}
     with pytest.raises(TaskNotFound):
@@ -288,7 +288,7 @@ def test_rows_that_the_registry_does_not_know_are_marked_and_removed_after_the_g
     for task in ("tone", "two"):
         keep(samples, [sample(task=task)])
         record(samples, [feedback(task=task), feedback("another", task=task)])
-    id = samples.home("tone").task
+    id = samples.owner("tone").task
     with forgotten(registry, "tone"):
         assert [(rows.id, rows.since) for rows in samples.sweeper.sweep()] == [(id, None)]
         assert samples.sweeper.sweep() == []
@@ -347,7 +347,7 @@ def two_stores(place):
 @pytest.mark.promise("deletions-hold")
 def test_a_deletion_holds_on_a_replica_that_has_not_heard_of_it(place):
     with two_stores(place) as (one, two, registry):
-        before = two.home("tone")
+        before = two.owner("tone")
         keep(one, [sample()])
         registry.delete_keeping("tone")
         one.delete_texts(before.task)
@@ -366,7 +366,7 @@ def test_no_order_of_a_deletion_and_writes_leaves_a_text(place):
     with two_stores(place) as (one, two, registry):
         for turn in range(20):
             registry.set_keeping("tone", EVERYTHING)
-            before = one.home("tone")
+            before = one.owner("tone")
 
             def act(n, turn=turn, before=before):
                 if n == 0:

@@ -20,7 +20,7 @@ from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import join_store, open_store
 from onebert_store.registry.target import alone
 from onebert_store.samples import tables as samples_tables
-from onebert_store.samples.records import Feedback, Home, Kind, Sample
+from onebert_store.samples.records import Feedback, Kind, Owner, Sample
 from onebert_store.samples.store import open_samples
 from stores import WITHOUT, WITHOUT_OF_SAMPLES, feedback_of, go_back
 from tiny_delta import make_delta
@@ -147,11 +147,11 @@ def test_kept_answers_of_an_older_schema_stay_with_their_tasks(place):
         go_back(store.database, 8)
     with open_store(place) as store, open_samples(store.database) as samples:
         registry = Registry(store)
-        assert samples.home("tone") == Home("tone", "tone")
+        assert samples.owner("tone") == Owner("tone", "tone")
         registry.rename_task("tone", "mood")
         registry.add("tone", make_delta(2))
-        assert samples.home("mood") == Home("tone", "tone")
-        assert samples.home("tone").task not in ("", "tone")
+        assert samples.owner("mood") == Owner("tone", "tone")
+        assert samples.owner("tone").task not in ("", "tone")
 
 
 @pytest.mark.promise("schema-upgrades")
@@ -167,7 +167,7 @@ def test_feedback_of_the_first_schema_is_there_and_takes_more(tmp_path):
     with open_store(tmp_path) as store, open_samples(store.database, [KEY]) as samples:
         assert samples.sweeper.sweep() == []
         outcome = Feedback("tone", "r/1", Kind.OUTCOME, "calm", {1: "angry", 2: "calm"}, now, "key:app")
-        samples.record([(samples.home("tone"), outcome)])
+        samples.record([(samples.owner("tone"), outcome)])
         assert [(row.identifier, row.right) for row in feedback_of(samples, "tone")] == [
             ("r/1", "calm"),
             ("order-1", "calm"),
@@ -185,7 +185,7 @@ def test_every_older_schema_of_samples_is_upgraded_with_every_row(place, older, 
     with open_store(place) as store, open_samples(store.database, [KEY]) as samples:
         Registry(store).add("tone", make_delta(1))
         Registry(store).set_keeping("tone", Keeping(1.0, 30, 10))
-        samples.keep([(samples.home("tone").keeping, sample)])
+        samples.keep([(samples.owner("tone").keeping, sample)])
         mark = f"UPDATE schemas SET number = {older}" if marked else "DROP TABLE schemas"
         with samples._database.writing() as connection:
             for number in range(samples_tables.TABLES.schema, older, -1):

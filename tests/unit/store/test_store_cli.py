@@ -152,18 +152,18 @@ def test_feedback_that_the_registry_does_not_know_is_named_and_goes_after_a_day(
     """An older registry lies beside newer feedback: it does not know the task `tone`."""
     row = Feedback("tone", "order-1", Kind.OUTCOME, "calm", {1: "angry"}, datetime.now(UTC), "key:app")
     with join_store(store) as opened, open_samples(opened.database) as samples:
-        home = samples.home("tone")
-        samples.record([(home, row)])
+        owner = samples.owner("tone")
+        samples.record([(owner, row)])
     assert json.loads(onebert("check", "--json")[1])["unknown"] == []
     change(store, "DELETE FROM identities WHERE task = 'tone'")
-    unknown = {"id": home.task, "task": None, "samples": 0, "feedback": 1, "since": None}
+    unknown = {"id": owner.task, "task": None, "samples": 0, "feedback": 1, "since": None}
     code, out, _ = onebert("check", "--json")
     assert (code, json.loads(out)["unknown"]) == (0, [unknown])
     code, out, _ = onebert("check")
     assert "kept answers and feedback of 1 task that the registry does not know:" in out
-    assert (code, home.task[:12] in out) == (0, True)
+    assert (code, owner.task[:12] in out) == (0, True)
     assert json.loads(onebert("gc", "--json")[1])["unknown"] == [unknown | {"removed": False}]
-    assert home.task[:12] in onebert("gc")[1]
+    assert owner.task[:12] in onebert("gc")[1]
     code, out, _ = onebert("gc", "--older-than", "0s")
     assert (code, "removed" in out.splitlines()[-1]) == (0, True)
     assert json.loads(onebert("check", "--json")[1])["unknown"] == []

@@ -111,9 +111,9 @@ class SampleKeeper:
     @contextmanager
     def swept(self, task: str) -> Iterator[None]:
         """The hook around a deletion: what is kept of a task goes with it, and without versions the task is gone."""
-        home = self._store.home(task)
+        owner = self._store.owner(task)
         yield
-        self._store.sweeper.sweep([home.task])
+        self._store.sweeper.sweep([owner.task])
 
     def flush(self, ids: Collection[str]) -> None:
         """Writes waiting answers with these ids, so that feedback or a deletion finds them."""

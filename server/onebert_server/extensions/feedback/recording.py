@@ -21,19 +21,19 @@ from onebert_server.threads import run_in
 from onebert_server.versions.catalog import Catalog
 from onebert_store.errors import InvalidInput, NotFound, OneBertError, VersionUnavailable
 from onebert_store.registry.names import LIVE, check_name
-from onebert_store.samples.records import Feedback, Home, Kind, Label, Sample
+from onebert_store.samples.records import Feedback, Kind, Label, Owner, Sample
 from onebert_store.samples.store import SampleStore, no_sample
 
 
 class _Asked(NamedTuple):
     """One item with its text, its sample if it has an id, its right label, and the versions that answer.
 
-    `home` is from before they answer: a text of a keeping that ends meanwhile is not kept.
+    `owner` is from before they answer: a text of a keeping that ends meanwhile is not kept.
     """
 
     given: Given
     task: str
-    home: Home
+    owner: Owner
     identifier: str
     text: Text
     sample: Sample | None
@@ -85,14 +85,14 @@ class Recorder:
             self._keeper.flush(ids)
             found = self._store.find(ids, context.principal.sees)
         samples = {one.id: one for one in found}
-        made, home = [], cache(self._store.home)
+        made, owner = [], cache(self._store.owner)
         for index, one in enumerate(given):
             with _named(index):
-                made.append(self._resolve(one, samples, home, context))
+                made.append(self._resolve(one, samples, owner, context))
         return made
 
     def _resolve(
-        self, given: Given, samples: dict[str, Sample], home: Callable[[str], Home], context: Context
+        self, given: Given, samples: dict[str, Sample], owner: Callable[[str], Owner], context: Context
     ) -> _Asked:
         sample, text = None, given.input
         if given.id is not None:
@@ -111,7 +111,7 @@ class Recorder:
         if not facts or text is None:
             raise VersionUnavailable(f"the manifest of {task}@{numbers[0]} cannot be read")
         identifier = given.identifier or given.id or self._identifier(text)
-        return _Asked(given, task, home(task), identifier, text, sample, given.right(facts), numbers)
+        return _Asked(given, task, owner(task), identifier, text, sample, given.right(facts), numbers)
 
     def _identifier(self, text: Text) -> str:
         if not self._store.has_key:
@@ -133,7 +133,7 @@ class Recorder:
         return found
 
     def _stored(self, asked: Sequence[_Asked], answers: Sequence[dict[int, Label]], context: Context) -> list[Recorded]:
-        rows = [(one.home, self._row(one, found, context)) for one, found in zip(asked, answers, strict=True)]
+        rows = [(one.owner, self._row(one, found, context)) for one, found in zip(asked, answers, strict=True)]
         kept = self._store.record(rows)
         return [Recorded(one.task, one.identifier, has) for one, has in zip(asked, kept, strict=True)]
 
@@ -145,7 +145,7 @@ class Recorder:
             row = replace(row, answer_id=sample.id, version=sample.version, share=sample.share)
         # The texts of a sample are redacted already, which does not harm twice.
         words = [given.explanation] if given.explanation else []
-        keeps = self._store.has_key and one.home.keeping is not None
+        keeps = self._store.has_key and one.owner.keeping is not None
         redacted = self._keeper.redacted([*texts, *words]) if keeps else None
         if redacted is None:
             return row

@@ -54,9 +54,9 @@ async def delete_samples(
 ) -> None:
     """Keeps no more answers of a task, and deletes the kept ones, with texts and explanations in feedback."""
     context.principal.require(Action.KEEP, task)
-    home = await in_thread(runtime, service.store.home, task)
+    owner = await in_thread(runtime, service.store.owner, task)
     seq = await in_thread(runtime, runtime.catalog.change, runtime.registry.delete_keeping, context, task)
-    await in_thread(runtime, service.store.delete_texts, home.task)
+    await in_thread(runtime, service.store.delete_texts, owner.task)
     response.headers[SEQ_HEADER] = str(seq)
 
 

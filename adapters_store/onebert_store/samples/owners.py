@@ -8,41 +8,41 @@ from sqlalchemy import Connection, select
 from onebert_store.registry.database import DELETED_TASKS, IDENTITIES, KEEPINGS
 from onebert_store.registry.dialects.database import Database
 from onebert_store.registry.names import no_such_task
-from onebert_store.samples.records import Home, Retention
+from onebert_store.samples.records import Owner, Retention
 
 _SAME = IDENTITIES.c.task == KEEPINGS.c.task
 
 
-class Homes:
+class Owners:
     """Reads the registry's ids, which a rename does not change.
 
-    `keeping` and `hold` run inside the caller's transaction on `own`, its database: no deletion comes between the look
+    `keeping` and `lock` run inside the caller's transaction on `database`, its own: no deletion comes between the look
     and the commit. In one database they lock the registry's rows. Beside an SQLite registry, a deletion changes that
     first and waits for the caller's transaction then.
     """
 
-    def __init__(self, registry: Database, own: Database) -> None:
+    def __init__(self, registry: Database, database: Database) -> None:
         self._registry = registry
-        self._is_own = own is registry
+        self._is_own = database is registry
 
-    def of(self, task: str) -> Home:
+    def owner(self, task: str) -> Owner:
         """Returns where the rows of a task are now; if there is no such task, under an empty id, which no row has."""
-        found = select(IDENTITIES.c.id, KEEPINGS.c.id).outerjoin_from(IDENTITIES, KEEPINGS, _SAME)
+        query = select(IDENTITIES.c.id, KEEPINGS.c.id).outerjoin_from(IDENTITIES, KEEPINGS, _SAME)
         with self._registry.reading() as connection:
-            row = connection.execute(found.where(IDENTITIES.c.task == task)).first()
-        return Home("", None) if row is None else Home(*row)
+            row = connection.execute(query.where(IDENTITIES.c.task == task)).first()
+        return Owner("", None) if row is None else Owner(*row)
 
     def by_id(self, tasks: Collection[str]) -> dict[str, str]:
         """Returns the names of these tasks that are there, by their ids."""
-        found = select(IDENTITIES.c.task, IDENTITIES.c.id).where(IDENTITIES.c.task.in_(tasks))
+        query = select(IDENTITIES.c.task, IDENTITIES.c.id).where(IDENTITIES.c.task.in_(tasks))
         with self._registry.reading() as connection:
-            return {row.id: row.task for row in connection.execute(found)}
+            return {row.id: row.task for row in connection.execute(query)}
 
     def names(self, ids: Collection[str], sees: Callable[[str], bool]) -> dict[str, str]:
         """Returns the names of tasks that are there and that `sees` allows, by their ids."""
-        found = select(IDENTITIES.c.id, IDENTITIES.c.task).where(IDENTITIES.c.id.in_(ids))
+        query = select(IDENTITIES.c.id, IDENTITIES.c.task).where(IDENTITIES.c.id.in_(ids))
         with self._registry.reading() as connection:
-            return {id: task for id, task in connection.execute(found) if sees(task)}
+            return {id: task for id, task in connection.execute(query) if sees(task)}
 
     def retention(self, id: str) -> Retention | None:
         """Returns the registry's entry for the id of a task; None if it does not know the id."""
@@ -57,24 +57,24 @@ class Homes:
     def keeping(self, connection: Connection, ids: Collection[str]) -> dict[str, str]:
         """Returns the ids of tasks by the ids of their keepings, without the keepings that have ended."""
         columns = KEEPINGS.c.id.label("keeping"), IDENTITIES.c.id.label("task")
-        found = select(*columns).join_from(KEEPINGS, IDENTITIES, _SAME)
-        found = found.where(KEEPINGS.c.id.in_(ids)).order_by(KEEPINGS.c.id)
-        with self._beside(connection) as registry:
+        query = select(*columns).join_from(KEEPINGS, IDENTITIES, _SAME)
+        query = query.where(KEEPINGS.c.id.in_(ids)).order_by(KEEPINGS.c.id)
+        with self._registry_connection(connection) as registry:
             # Both tables: PostgreSQL reads locked rows anew, and would compare a new name with an old one.
-            rows = registry.execute(found.with_for_update(read=True, key_share=True))
-            return {one.keeping: one.task for one in rows}
+            rows = registry.execute(query.with_for_update(read=True, key_share=True))
+            return {row.keeping: row.task for row in rows}
 
-    def hold(self, connection: Connection, tasks: Mapping[str, str]) -> None:
+    def lock(self, connection: Connection, tasks: Mapping[str, str]) -> None:
         """Raises TaskNotFound if one of these tasks, names by ids, is gone; call it after `keeping`."""
-        found = select(IDENTITIES.c.id).where(IDENTITIES.c.id.in_(tasks)).order_by(IDENTITIES.c.id)
-        with self._beside(connection) as registry:
-            there = {*registry.scalars(found.with_for_update(read=True, key_share=True))}
+        query = select(IDENTITIES.c.id).where(IDENTITIES.c.id.in_(tasks)).order_by(IDENTITIES.c.id)
+        with self._registry_connection(connection) as registry:
+            existing = {*registry.scalars(query.with_for_update(read=True, key_share=True))}
         for id, name in tasks.items():
-            if id not in there:
+            if id not in existing:
                 raise no_such_task(name)
 
     @contextmanager
-    def _beside(self, connection: Connection) -> Iterator[Connection]:
+    def _registry_connection(self, connection: Connection) -> Iterator[Connection]:
         if self._is_own:
             yield connection
             return
