@@ -45,7 +45,7 @@ def sync(path: Path) -> None:
 
 def is_read(path: Path, sources: Iterable[Path]) -> bool:
     """True if the output file is one of the input files, under any name."""
-    return path.exists() and any(one.exists() and path.samefile(one) for one in sources)
+    return path.exists() and any(source.exists() and path.samefile(source) for source in sources)
 
 
 def check_writable(option: str, path: Path, read: Iterable[Path] = ()) -> None:

@@ -89,9 +89,9 @@ class OneBertError(Exception):
         super().__init_subclass__()
         if code:
             cls.of_code[code] = cls
-        for name, own in {"status": status, "code": code, "title": title, "retry_after": retry_after}.items():
-            if own:
-                setattr(cls, name, own)
+        for name, value in {"status": status, "code": code, "title": title, "retry_after": retry_after}.items():
+            if value:
+                setattr(cls, name, value)
 
     def __init__(self, detail: str, retry_after: int | None = None) -> None:
         super().__init__(detail)

@@ -26,7 +26,7 @@ class Plugin:
         try:
             if len(self.claims) == 1:
                 return self.claims[0].load()
-            packages = sorted(one.dist.name for one in self.claims if one.dist is not None)
+            packages = sorted(claim.dist.name for claim in self.claims if claim.dist is not None)
             reason = f"{' and '.join(packages)} both have it; uninstall one"
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
@@ -35,7 +35,7 @@ class Plugin:
 
 def installed(group: str) -> dict[str, Plugin]:
     """The plug-ins of a group by name; reads the metadata of every installed package, which takes milliseconds."""
-    found: dict[str, Plugin] = {}
+    plugins: dict[str, Plugin] = {}
     for entry in entry_points(group=group):
-        found.setdefault(entry.name, Plugin(entry.name, [])).claims.append(entry)
-    return found
+        plugins.setdefault(entry.name, Plugin(entry.name, [])).claims.append(entry)
+    return plugins

@@ -7,7 +7,7 @@ from typing import Any
 
 from onebert.tables import source_of
 from onebert_encoder.base.base import Base
-from onebert_store.meant import is_meant, meant
+from onebert_store.suggestion import did_you_mean, suggestion
 from onebert_training.contest.contest import train_kept
 from onebert_training.data.options import DataOptions
 from onebert_training.earlier import FIELDS, GROUPS, settings_from
@@ -92,6 +92,6 @@ def train(
 def _checked(options: Mapping[str, Any]) -> tuple[Settings, DataOptions]:
     """Validates options against the command line's bounds."""
     for name in sorted(options.keys() - FIELDS):
-        hint = is_meant(_OPTIONS[name]) if name in _OPTIONS else meant(name, FIELDS)
+        hint = did_you_mean(_OPTIONS[name]) if name in _OPTIONS else suggestion(name, FIELDS)
         raise TypeError(f"train() has no option {name}{hint}")
     return settings_from(options)

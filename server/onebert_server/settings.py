@@ -15,7 +15,7 @@ from onebert_server.installed import modules
 from onebert_server.limits import BODY_BYTES, MAX_REQUEST_TIMEOUT
 from onebert_store.errors import InvalidSettings
 from onebert_store.file.format import MAX_FILE_BYTES
-from onebert_store.meant import meant
+from onebert_store.suggestion import suggestion
 
 KIB = 2**10
 MIN_KEY_LENGTH = 16
@@ -197,7 +197,7 @@ def load_settings(**overrides: Any) -> Settings:
     """
     for name in _misspelled():
         there = (setting.upper() for setting in ServerSettings.model_fields)
-        raise InvalidSettings(f"{name} is not a setting{meant(name[len(PREFIX) :], there, PREFIX + '{}')}")
+        raise InvalidSettings(f"{name} is not a setting{suggestion(name[len(PREFIX) :], there, PREFIX + '{}')}")
     try:
         return ServerSettings(**{name: value for name, value in overrides.items() if value is not None})
     except ValidationError as error:

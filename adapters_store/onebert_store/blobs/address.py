@@ -9,14 +9,14 @@ BUCKET = "s3://"
 _S3 = re.compile(r"s3://([a-z0-9][a-z0-9.-]+[a-z0-9])/*([\w!.*'()/-]*?)/*")
 
 
-def bucket_of(url: str, what: str) -> tuple[str, str]:
+def bucket_of(url: str, kind: str) -> tuple[str, str]:
     """Returns a bucket's name and prefix; raises InvalidSettings for a bad address, or if obstore is not installed."""
-    found = _S3.fullmatch(url)
-    if not found:
-        raise InvalidSettings(f"{what} in a bucket are s3://BUCKET/PREFIX; credentials are in the environment (AWS_…)")
+    match = _S3.fullmatch(url)
+    if not match:
+        raise InvalidSettings(f"{kind} in a bucket are s3://BUCKET/PREFIX; credentials are in the environment (AWS_…)")
     try:
         import_module("obstore")
     except ImportError as error:
-        raise InvalidSettings(f"{what} in a bucket need obstore: pip install 'onebert[s3]'") from error
-    bucket, prefix = found.groups()
+        raise InvalidSettings(f"{kind} in a bucket need obstore: pip install 'onebert[s3]'") from error
+    bucket, prefix = match.groups()
     return bucket, prefix

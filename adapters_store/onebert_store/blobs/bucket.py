@@ -122,12 +122,12 @@ def typed(error: Exception, bucket: str, missing: str | None = None) -> OneBertE
     Returns StoreCorrupt with the message `missing`, if given and the object does not exist, StorageFull if the bucket
     has no room, and otherwise BlobsAway: the bucket is away, slow, forbidden, or its reply is not S3.
     """
-    said = str(error)
-    if any(sign in said for sign in _FULL):
+    message = str(error)
+    if any(sign in message for sign in _FULL):
         return StorageFull(f"{bucket} has no room for this")
-    if missing and isinstance(error, FileNotFoundError) and "NoSuchBucket" not in said:
+    if missing and isinstance(error, FileNotFoundError) and "NoSuchBucket" not in message:
         return StoreCorrupt(missing)
-    reason = next((reason for sign, reason in _REASONS.items() if sign in said), "its answer is none")
+    reason = next((reason for sign, reason in _REASONS.items() if sign in message), "its reply is not S3")
     return BlobsAway(f"{bucket} does not work: {reason}")
 
 
@@ -182,9 +182,9 @@ class ObjectBlobs(BlobStore):
     def blobs(self) -> Iterator[BlobInfo]:
         with self._asking():
             for objects in obstore.list(self._bucket, chunk_size=_LISTED_TOGETHER):
-                for found in objects:
-                    if is_digits(found["path"]):
-                        yield BlobInfo(DIGEST_PREFIX + found["path"], found["size"], found["last_modified"])
+                for entry in objects:
+                    if is_digits(entry["path"]):
+                        yield BlobInfo(DIGEST_PREFIX + entry["path"], entry["size"], entry["last_modified"])
 
     def _commit(self, staged: Path, digest: str) -> None:
         with storage_errors_are_typed():

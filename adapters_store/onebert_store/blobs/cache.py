@@ -36,14 +36,14 @@ class BlobCache:
             data = path.read_bytes() if path.is_file() else b""
         except OSError:
             return None
-        whole = digest_of(data) == digest
+        intact = digest_of(data) == digest
         with suppress(OSError):
             # Last use is stored as the modification time, because many file systems do not keep access times.
-            if whole:
+            if intact:
                 os.utime(path)
             else:
                 path.unlink(missing_ok=True)
-        return data if whole else None
+        return data if intact else None
 
     def keep(self, digest: str, data: bytes) -> None:
         if len(data) > self._max_bytes:
@@ -67,9 +67,9 @@ class BlobCache:
 
     def _make_room(self, size: int) -> None:
         if size > self._room:
-            found = sorted(files(self._folder), key=lambda file: file.modified)
-            free = self._max_bytes - sum(file.size for file in found)
-            for file in found:
+            copies = sorted(files(self._folder), key=lambda file: file.modified)
+            free = self._max_bytes - sum(file.size for file in copies)
+            for file in copies:
                 # Free 1/16 more than needed, so that not every new copy lists the folder.
                 if free >= min(size + self._max_bytes // _PARTS, self._max_bytes):
                     break

@@ -29,7 +29,7 @@ class Objects:
 
     def names(self) -> list[str]:
         with self._asking():
-            return [found["path"] for objects in obstore.list(self._bucket) for found in objects if found["path"]]
+            return [entry["path"] for objects in obstore.list(self._bucket) for entry in objects if entry["path"]]
 
     def read(self, name: str) -> bytes | None:
         """Reads an object; None if it does not exist."""

@@ -37,19 +37,19 @@ def is_digits(name: str) -> bool:
     return bool(_DIGITS.fullmatch(name))
 
 
-def verified(pieces: Iterable[bytes], digest: str, most: int) -> Iterator[bytes]:
+def verified(pieces: Iterable[bytes], digest: str, max_bytes: int) -> Iterator[bytes]:
     """Yields the pieces of a blob; trust them only after the last one has come without an error.
 
-    Raises StoreCorrupt if the content does not match the digest, or has more than `most` bytes.
+    Raises StoreCorrupt if the content does not match the digest, or has more than `max_bytes` bytes.
     """
-    found, size = hashlib.sha256(), 0
+    hasher, size = hashlib.sha256(), 0
     for piece in pieces:
-        found.update(piece)
+        hasher.update(piece)
         size += len(piece)
-        if size > most:
+        if size > max_bytes:
             break
         yield piece
-    if size > most or DIGEST_PREFIX + found.hexdigest() != digest:
+    if size > max_bytes or DIGEST_PREFIX + hasher.hexdigest() != digest:
         raise StoreCorrupt(f"the blob {digest} has other content than its digest says")
 
 
@@ -141,12 +141,12 @@ def files(folder: Path) -> Iterator[BlobInfo]:
     with storage_errors_are_typed(), os.scandir(folder) as entries:
         for entry in entries:
             try:
-                found = entry.stat()
+                status = entry.stat()
             except OSError as error:
                 # Another process may have removed or renamed the file since it was listed; a link may be broken.
                 if isinstance(error, FileNotFoundError) or entry.is_symlink():
                     continue
                 raise
             # Folders, pipes and devices are not blobs, whatever their name.
-            if stat.S_ISREG(found.st_mode):
-                yield BlobInfo(entry.name, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))
+            if stat.S_ISREG(status.st_mode):
+                yield BlobInfo(entry.name, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))

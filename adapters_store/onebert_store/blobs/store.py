@@ -55,8 +55,8 @@ class BlobStore(ABC):
 
     def unfinished(self) -> Iterator[BlobInfo]:
         """Lists the files of uncommitted writers, also of processes that are gone; `digest` is the file name."""
-        found = files(self._folder) if self._folder.is_dir() else ()
-        return (file for file in found if file.digest.startswith(UNFINISHED))
+        entries = files(self._folder) if self._folder.is_dir() else ()
+        return (file for file in entries if file.digest.startswith(UNFINISHED))
 
     def drop_unfinished(self, before: datetime) -> None:
         """Removes unfinished files last modified before `before`."""

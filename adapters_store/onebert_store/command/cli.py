@@ -69,12 +69,12 @@ def _elsewhere(command: str = "") -> str:
 class Commands(TyperGroup):
     """All installed commands; the help reads their sources, and only the one that runs is imported."""
 
-    def __init__(self, **made: Any) -> None:
-        super().__init__(**made)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         order = [*PANELS.values(), MORE]
-        found = sorted(installed(COMMANDS).values(), key=lambda plugin: (order.index(_panel(plugin)), plugin.name))
-        self._plugins = {plugin.name: plugin for plugin in found}
-        self.commands = {one.name: TyperCommand(one.name, rich_help_panel=_panel(one)) for one in found}
+        plugins = sorted(installed(COMMANDS).values(), key=lambda plugin: (order.index(_panel(plugin)), plugin.name))
+        self._plugins = {plugin.name: plugin for plugin in plugins}
+        self.commands = {plugin.name: TyperCommand(plugin.name, rich_help_panel=_panel(plugin)) for plugin in plugins}
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command as the help lists it."""
@@ -162,8 +162,8 @@ def plugged(plugin: Plugin) -> Any:
 def _description(plugin: Plugin) -> str:
     """The docstring of a command, or the help of a group of commands."""
     try:
-        if said := _written(plugin):
-            return _paragraphs(said)
+        if text := _written(plugin):
+            return _paragraphs(text)
         command = plugin.load()
     except InvalidSettings as error:
         return f"Unavailable ({error.detail.partition(': ')[2]})."
@@ -172,16 +172,16 @@ def _description(plugin: Plugin) -> str:
 
 def _written(plugin: Plugin) -> str | None:
     """Reads the description in the source, because imports take most of the time of a help; None without one."""
-    [claim, *others] = plugin.claims
+    [claim, *duplicates] = plugin.claims
     # The import says better why a module cannot be read.
     with suppress(Exception):
-        found = None if others else find_spec(claim.module)
-        for node in ast.parse(Path(found.origin).read_bytes()).body if found and found.origin else ():
+        spec = None if duplicates else find_spec(claim.module)
+        for node in ast.parse(Path(spec.origin).read_bytes()).body if spec and spec.origin else ():
             match node:
                 case ast.FunctionDef(name=claim.attr):
                     return ast.get_docstring(node)
                 case ast.Assign(targets=[ast.Name(id=claim.attr)], value=ast.Call(keywords=words)):
-                    return next((ast.literal_eval(one.value) for one in words if one.arg == "help"), None)
+                    return next((ast.literal_eval(word.value) for word in words if word.arg == "help"), None)
     return None
 
 

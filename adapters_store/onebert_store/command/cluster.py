@@ -41,8 +41,8 @@ def connect(address: str) -> None:
             socket.create_connection((host, int(port)), CONNECT_S).close()
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, OverflowError):
-        what = "no running Ray cluster is found here" if address == "auto" else f"no Ray cluster answers at {address}"
-        raise ServerUnreachable(what) from None
+        detail = "no running Ray cluster is found" if address == "auto" else f"no Ray cluster answers at {address}"
+        raise ServerUnreachable(detail) from None
     except (RayError, RuntimeError) as error:  # another version of Ray or Python, or a wrong token
         raise ServerUnreachable(f"the Ray cluster at {address} refuses: {_first_line(error)}") from None
 
@@ -72,12 +72,12 @@ def connected(address: str, device: str | None) -> Iterator[Cluster]:
     try:
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         cpus, gpus = [int(node.get("CPU", 0)) for node in nodes], sum(int(node.get("GPU", 0)) for node in nodes)
-        found = Cluster(device or ("cuda" if gpus else "cpu"), [count for count in cpus if count], gpus)
-        if found.device not in DEVICES:
+        cluster = Cluster(device or ("cuda" if gpus else "cpu"), [count for count in cpus if count], gpus)
+        if cluster.device not in DEVICES:
             raise InvalidSettings(f"--device is {' or '.join(DEVICES)} on a cluster")
-        if not found.cpus or not found.slots():
-            raise InvalidSettings(f"the cluster has no {'GPU' if found.cpus else 'CPU'}")
-        yield found
+        if not cluster.cpus or not cluster.slots():
+            raise InvalidSettings(f"the cluster has no {'GPU' if cluster.cpus else 'CPU'}")
+        yield cluster
     finally:
         ray.shutdown()
 
@@ -87,20 +87,20 @@ def on_nodes(base: str | None) -> str | None:
     return str(Path(base).expanduser().resolve()) if base is not None and Path(base).expanduser().is_dir() else base
 
 
-def run(start: Callable[[T], Any], following: Callable[[], T | None], most: int) -> Iterator[tuple[T, Any]]:
-    """Runs at most `most` tasks at once; yields each with its results as they come, and with an error when it ends.
+def run(start: Callable[[T], Any], following: Callable[[], T | None], limit: int) -> Iterator[tuple[T, Any]]:
+    """Runs at most `limit` tasks at once; yields each with its results as they come, and with an error when it ends.
 
     `following` returns the next task, or None; a task that it returns again is started again. `start` returns the
     stream of a task's results. The error is StopIteration, or Ray's.
     """
     running: list[tuple[Any, T]] = []
     while True:
-        while len(running) < most and (task := following()) is not None:
+        while len(running) < limit and (task := following()) is not None:
             running.append((start(task), task))
         if not running:
             return
         ready, _ = ray.wait([stream for stream, _ in running])
-        stream, task = next(one for one in running if one[0] is ready[0])
+        stream, task = next(entry for entry in running if entry[0] is ready[0])
         try:
             result = ray.get(next(stream))
         except (StopIteration, RayError) as error:
@@ -114,8 +114,8 @@ def reason(error: Exception) -> str:
     cause = error.cause if isinstance(error, RayTaskError) else error
     if isinstance(cause, OneBertError):
         return cause.detail
-    said = f": {_first_line(cause)}" if isinstance(error, RayTaskError) else ""
-    return f"a worker ended with {type(cause).__name__}{said}"
+    detail = f": {_first_line(cause)}" if isinstance(error, RayTaskError) else ""
+    return f"a worker ended with {type(cause).__name__}{detail}"
 
 
 def _first_line(error: Exception) -> str:

@@ -49,12 +49,12 @@ def print_json(value: Any) -> None:
 
 def table(*columns: str, numbers: Collection[str] = ()) -> Table:
     """Makes an empty table in the style of all commands; the columns in `numbers` are aligned to the right."""
-    made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for name in columns:
         # Break words rather than numbers: half a number is another number.
-        whole = name in numbers
-        made.add_column(name, justify="right" if whole else "left", overflow="fold", no_wrap=whole)
-    return made
+        is_number = name in numbers
+        table.add_column(name, justify="right" if is_number else "left", overflow="fold", no_wrap=is_number)
+    return table
 
 
 def show(
@@ -81,10 +81,10 @@ def title(text: str) -> Text:
 
 def facts() -> Table:
     """Makes an empty table of names and values without a head."""
-    made = Table(box=None, show_header=False, pad_edge=False)
-    made.add_column(no_wrap=True)
-    made.add_column(overflow="fold")
-    return made
+    grid = Table(box=None, show_header=False, pad_edge=False)
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    return grid
 
 
 def print_error(detail: str) -> None:
@@ -99,12 +99,12 @@ def note_replaced(out: Path, when: str) -> None:
 
 
 @contextmanager
-def busy(what: str) -> Iterator[None]:
+def busy(description: str) -> Iterator[None]:
     """Shows a spinner with a clock on standard error, for work without steps; without a terminal, a `heartbeat`."""
     started = time.monotonic()
     spinner = _bar(bars.SpinnerColumn(), bars.TextColumn("{task.description}"), bars.TimeElapsedColumn())
-    with spinner, heartbeat(lambda: f"{what}: {time.monotonic() - started:.0f} s"):
-        spinner.add_task(what, total=None)
+    with spinner, heartbeat(lambda: f"{description}: {time.monotonic() - started:.0f} s"):
+        spinner.add_task(description, total=None)
         yield
 
 

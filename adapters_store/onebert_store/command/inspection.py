@@ -72,9 +72,9 @@ def render(facts: dict[str, Any]) -> RenderableType:
     return Group(*parts)
 
 
-def _by_name(found: Iterable[Change]) -> list[dict[str, Any]]:
+def _by_name(changes: Iterable[Change]) -> list[dict[str, Any]]:
     groups: defaultdict[tuple[str, str], list[Change]] = defaultdict(list)
-    for change in found:
+    for change in changes:
         groups[LAYER.sub("layer.*.", change.name), change.kind].append(change)
     return [
         {
@@ -91,11 +91,11 @@ def _pairs(rows: Iterable[tuple[str, str]]) -> Table:
     return console.filled(console.facts(), _first(list(rows)))
 
 
-def _change_table(found: list[dict[str, Any]]) -> Table:
+def _change_table(groups: list[dict[str, Any]]) -> Table:
     table = console.table("part of the base", "change", "layers", "size", numbers=["size"])
     rows = [
-        (_part(one["name"]), _IN_WORDS[one["kind"]], shown(ranges(one["layers"]), 60) or "–", f"{one['rms']:.3g}")
-        for one in found
+        (_part(row["name"]), _IN_WORDS[row["kind"]], shown(ranges(row["layers"]), 60) or "–", f"{row['rms']:.3g}")
+        for row in groups
     ]
     return console.filled(table, _first(rows))
 
@@ -112,12 +112,12 @@ def _first(rows: Sequence[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
 
 def _lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
     base, parameters, labels = facts["base"], facts["parameters"], facts["labels"]
-    more = f" and {len(labels) - MAX_LABELS_SHOWN} more" if len(labels) > MAX_LABELS_SHOWN else ""
+    omitted = f" and {len(labels) - MAX_LABELS_SHOWN} more" if len(labels) > MAX_LABELS_SHOWN else ""
     return [
         ("base", f"{shown(base['name'])} ({shown(base['model_type'])})"),
         ("base digest", base["digest"]),
         ("task type", facts["task_type"]),
-        ("labels", f"{len(labels)}: " + ", ".join(shown(one, 40) for one in labels[:MAX_LABELS_SHOWN]) + more),
+        ("labels", f"{len(labels)}: " + ", ".join(shown(label, 40) for label in labels[:MAX_LABELS_SHOWN]) + omitted),
         ("method", shown(facts["method"])),
         ("pooling", facts["pooling"]),
         ("max length", f"{facts['max_length']} tokens"),
@@ -125,7 +125,7 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("file", f"{facts['bytes']:,} bytes, {facts['tensors']} tensors ({', '.join(facts['dtypes'])})"),
         ("parameters", f"{parameters['delta']:,} in the delta, {parameters['head']:,} in the head"),
         ("golden", f"{facts['golden']} sequences"),
-        ("reference", f"{said['rows']:,} rows of {said['split']}" if (said := facts["reference"]) else "none"),
+        ("reference", f"{counts['rows']:,} rows of {counts['split']}" if (counts := facts["reference"]) else "none"),
     ]
 
 
@@ -140,8 +140,8 @@ def _flat(value: dict[str, Any], before: str = "", exact: bool = False) -> Itera
     for key, item in value.items():
         name = f"{before} {key}".strip().replace("_", " ")
         if isinstance(item, dict) and item.keys() == _RATE:
-            here, low, high = (in_words(item[part], exact) for part in ("here", "low", "high"))
-            yield name, here if item["low"] is None else f"{here} (new rows: {low} to {high})"
+            estimate, low, high = (in_words(item[part], exact) for part in ("here", "low", "high"))
+            yield name, estimate if item["low"] is None else f"{estimate} (new rows: {low} to {high})"
         elif isinstance(item, dict) and item:
             yield from _flat(item, name, exact)
         else:
@@ -159,8 +159,8 @@ def in_words(value: Any, exact: bool) -> str:
             return str(value) if exact else f"{value:.4g}"
         case str():
             return value
-        case list() if not any(isinstance(one, dict | list) for one in value):
-            return ", ".join(in_words(one, exact) for one in value)
+        case list() if not any(isinstance(item, dict | list) for item in value):
+            return ", ".join(in_words(item, exact) for item in value)
         case _:
             return strict_json.encode(value)
 
@@ -173,4 +173,4 @@ def ranges(numbers: Iterable[int], dash: str = "–") -> str:
             spans[-1][1] = number
         else:
             spans.append([number, number])
-    return ", ".join(str(one) if one == other else f"{one}{dash}{other}" for one, other in spans)
+    return ", ".join(str(first) if first == last else f"{first}{dash}{last}" for first, last in spans)

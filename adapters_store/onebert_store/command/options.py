@@ -32,28 +32,28 @@ BASE = "The frozen encoder: a Hugging Face Hub id, a local folder or an added ba
 class Panel(str):
     """The box of a command's help that shows an option, by its title."""
 
-    def option(self, help: str, *names: str, **more: Any) -> Any:
-        return typer.Option(*names, help=help, rich_help_panel=self, **more)
+    def option(self, help: str, *names: str, **settings: Any) -> Any:
+        return typer.Option(*names, help=help, rich_help_panel=self, **settings)
 
 
-def with_options(**made: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def with_options(**makers: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Replaces a command's parameters, each by the options that are the parameters of the function which makes it."""
 
     def expand(command: Callable[..., None]) -> Callable[..., None]:
-        own, options = signature(command), {name: signature(make) for name, make in made.items()}
+        command_signature, options = signature(command), {name: signature(make) for name, make in makers.items()}
 
         @wraps(command)
-        def run(**given: Any) -> None:
-            for name, make in made.items():
-                given[name] = make(**{option: given.pop(option) for option in options[name].parameters})
-            command(**given)
+        def run(**arguments: Any) -> None:
+            for name, make in makers.items():
+                arguments[name] = make(**{option: arguments.pop(option) for option in options[name].parameters})
+            command(**arguments)
 
-        found = list[Parameter]()
-        for name, parameter in own.parameters.items():
-            found += options[name].parameters.values() if name in options else [parameter]
+        expanded = list[Parameter]()
+        for name, parameter in command_signature.parameters.items():
+            expanded += options[name].parameters.values() if name in options else [parameter]
         # typer reads both.
-        run.__annotations__ = {one.name: one.annotation for one in found}
-        keywords = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in found]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in expanded}
+        keywords = [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in expanded]
         run.__signature__ = Signature(keywords)  # type: ignore[attr-defined]
         return run
 
@@ -77,10 +77,10 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 def duration(text: str) -> timedelta:
     """Parses a number followed by s, m, h or d; raises InvalidInput for anything else."""
-    found = _DURATION.fullmatch(text)
-    if not found:
+    match = _DURATION.fullmatch(text)
+    if not match:
         raise InvalidInput(f"'{shown(text)}' is not a time: a number and s, m, h or d, as 24h")
-    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+    return timedelta(**{_UNITS[match[2]]: int(match[1])})
 
 
 # Options of commands that open a store

@@ -68,8 +68,8 @@ def record_of(command: str, *arguments: str, report: Callable[[str], None]) -> d
         record = process.stdout.read() if process.stdout else ""
         if process.wait():
             raise OneBertError(f"onebert {command} failed: {line.removeprefix('error: ')}")
-    found: dict[str, Any] = json.loads(record)
-    return found
+    decoded: dict[str, Any] = json.loads(record)
+    return decoded
 
 
 @contextmanager

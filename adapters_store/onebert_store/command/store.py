@@ -56,24 +56,25 @@ def check(
             entries = version_entries(connection)
         with console.progress() as bar:
             every = check_versions(opened, entries, repair)
-            found = [one for one in bar.track(every, total=len(entries), description="reading files") if one.problem]
+            checks = bar.track(every, total=len(entries), description="reading files")
+            broken = [check for check in checks if check.problem]
         orphans = find_orphans(opened)
         unknown = samples.sweeper.unknown() if samples else []
         if as_json:
-            problems = [asdict(one.entry) | {"problem": one.problem, "repaired": one.repaired} for one in found]
-            facts = [_facts(opened, one) for one in orphans]
+            problems = [asdict(bad.entry) | {"problem": bad.problem, "repaired": bad.repaired} for bad in broken]
+            facts = [_facts(opened, orphan) for orphan in orphans]
             lists = {"problems": problems, "orphans": facts, "unknown": [asdict(rows) for rows in unknown]}
             console.print_json({"versions": len(entries), **lists})
         else:
-            console.say(f"{len(entries)} versions, {len(entries) - len(found)} of them whole")
-            if found:
-                named = ((f"{one.entry.task}@{one.entry.version}", one) for one in found)
-                rows = ((name, str(one.problem), "repaired" if one.repaired else "") for name, one in named)
+            console.say(f"{len(entries)} versions, {len(entries) - len(broken)} of them whole")
+            if broken:
+                named = ((f"{bad.entry.task}@{bad.entry.version}", bad) for bad in broken)
+                rows = ((name, str(bad.problem), "repaired" if bad.repaired else "") for name, bad in named)
                 console.show(("version", "problem", ""), rows)
             _print_orphans(opened, orphans)
             _print_unknown(dict.fromkeys(unknown, False))
-    if broken := sum(not one.repaired for one in found):
-        raise StoreCorrupt(f"{broken} of {len(entries)} versions cannot be served as they are")
+    if unrepaired := sum(not bad.repaired for bad in broken):
+        raise StoreCorrupt(f"{unrepaired} of {len(entries)} versions cannot be served as they are")
 
 
 @store.command()
@@ -101,13 +102,13 @@ def gc(
         rows = samples.sweeper.remove_unknown(grace) if samples else {}
         if as_json:
             removed = [asdict(blob) for blob in swept.removed]
-            unknown = [asdict(one) | {"removed": gone} for one, gone in rows.items()]
-            facts = [_facts(opened, one) for one in swept.kept]
+            unknown = [asdict(unknown_rows) | {"removed": gone} for unknown_rows, gone in rows.items()]
+            facts = [_facts(opened, orphan) for orphan in swept.waiting]
             console.print_json({"removed": removed, "kept": facts, "unknown": unknown})
         else:
             console.say(f"{_counted(swept.removed)} removed")
-            _print_orphans(opened, swept.kept)
-            if swept.kept and not swept.failure:
+            _print_orphans(opened, swept.waiting)
+            if swept.waiting and not swept.failure:
                 console.say(f"kept: found without a version less than {older_than} ago (--older-than)")
             _print_unknown(rows)
     if swept.failure:

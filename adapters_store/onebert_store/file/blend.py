@@ -39,16 +39,17 @@ def blend(deltas: Sequence[Delta], weights: Sequence[float]) -> Delta:
         raise InvalidInput("a blend is of two deltas or more")
     if min(weights) <= 0 or not isclose(sum(weights), 1, abs_tol=1e-6):
         raise InvalidInput("the weights of a blend are above 0, and 1 together")
-    manifests = [one.manifest for one in deltas]
-    kinds = [name for name in _ALIKE if any(getattr(one, name) != getattr(manifests[0], name) for one in manifests)]
-    kinds += ["base"] if len({one.base.digest for one in manifests}) > 1 else []
+    manifests = [part.manifest for part in deltas]
+    first = manifests[0]
+    kinds = [name for name in _ALIKE if any(getattr(part, name) != getattr(first, name) for part in manifests)]
+    kinds += ["base"] if len({part.base.digest for part in manifests}) > 1 else []
     # A head's own layer has no parameter that changes nothing, as a missing bias is zero.
-    kinds += ["the layers of their heads"] if len({frozenset(_head(one)) for one in deltas}) > 1 else []
+    kinds += ["the layers of their heads"] if len({frozenset(_head(part)) for part in deltas}) > 1 else []
     if kinds:
         raise InvalidInput(f"the deltas of a blend are alike in labels, base and head: these differ in {kinds[0]}")
     total = sum(weights)
-    sides = [(one.tensors, weight / total) for one, weight in zip(deltas, weights, strict=True)]
-    names = sorted({name for one in deltas for name in one.tensors})
+    sides = [(part.tensors, weight / total) for part, weight in zip(deltas, weights, strict=True)]
+    names = sorted({name for part in deltas for name in part.tensors})
     # One after the other, as float64 takes twice the memory.
     tensors = {name: _stored(name, weighted(name, sides)) for name in names}
     _bound_ranks(tensors)
@@ -63,37 +64,37 @@ def weighted(name: str, sides: Sides) -> Array:
     of adapters is one adapter.
     """
     prefix = name[: name.index(".") + 1]
-    here = [(tensors[name].astype(np.float64), weight) for tensors, weight in sides if name in tensors]
+    terms = [(tensors[name].astype(np.float64), weight) for tensors, weight in sides if name in tensors]
     if prefix in (delta.LORA_A, delta.ADAPTER_DOWN):
-        return np.concatenate([tensor for tensor, _ in here])
+        return np.concatenate([tensor for tensor, _ in terms])
     if prefix == delta.LORA_B or (prefix == delta.ADAPTER_UP and name.endswith(".weight")):
-        return np.concatenate([weight * tensor for tensor, weight in here], axis=1)
+        return np.concatenate([weight * tensor for tensor, weight in terms], axis=1)
     if prefix == delta.SPARSE_INDEX:
-        return np.unique(np.concatenate([tensor for tensor, _ in here]))
+        return np.unique(np.concatenate([tensor for tensor, _ in terms]))
     if prefix == delta.SPARSE_VALUE:
         return _sparse(name.removeprefix(prefix), [side for side in sides if name in side[0]])
     if prefix == delta.LORA_XS:
-        return _cores(here)
+        return _cores(terms)
     start = 1.0 if prefix in (delta.SCALE, delta.OUTPUT_SCALE) else 0.0
-    return np.asarray(start + sum(weight * (tensor - start) for tensor, weight in here))
+    return np.asarray(start + sum(weight * (tensor - start) for tensor, weight in terms))
 
 
 def _sparse(module: str, sides: Sides) -> Array:
     indices = [tensors[delta.SPARSE_INDEX + module] for tensors, _ in sides]
     places = np.unique(np.concatenate(indices))
-    found = np.zeros(len(places))
+    values = np.zeros(len(places))
     for index, (tensors, weight) in zip(indices, sides, strict=True):
-        found[np.searchsorted(places, index)] += weight * tensors[delta.SPARSE_VALUE + module].astype(np.float64)
-    return found
+        values[np.searchsorted(places, index)] += weight * tensors[delta.SPARSE_VALUE + module].astype(np.float64)
+    return values
 
 
-def _cores(here: Sequence[tuple[Array, float]]) -> Array:
+def _cores(terms: Sequence[tuple[Array, float]]) -> Array:
     """A smaller core's directions are the first directions of a larger one."""
-    rank = max(len(core) for core, _ in here)
-    found = np.zeros((rank, rank))
-    for core, weight in here:
-        found[: len(core), : len(core)] += weight * core
-    return found
+    rank = max(len(core) for core, _ in terms)
+    mean = np.zeros((rank, rank))
+    for core, weight in terms:
+        mean[: len(core), : len(core)] += weight * core
+    return mean
 
 
 def _bound_ranks(tensors: dict[str, Array]) -> None:
@@ -103,8 +104,8 @@ def _bound_ranks(tensors: dict[str, Array]) -> None:
     """
     for name, tensor in tensors.items():
         if name.startswith(delta.ADAPTER_DOWN) and len(tensor) > tensor.shape[-1]:
-            units, most = tensor.shape
-            raise InvalidInput(f"the adapters have {units} units together, and the format allows {most}: blend fewer")
+            units, limit = tensor.shape
+            raise InvalidInput(f"the adapters have {units} units together, and the format allows {limit}: blend fewer")
     for a in [name for name in tensors if name.startswith(delta.LORA_A)]:
         b = delta.LORA_B + a.removeprefix(delta.LORA_A)
         (rank, columns), rows = tensors[a].shape, len(tensors[b])
@@ -114,8 +115,8 @@ def _bound_ranks(tensors: dict[str, Array]) -> None:
             tensors[a], tensors[b] = (unit, product) if columns <= rows else (product, unit)
 
 
-def _head(one: Delta) -> list[str]:
-    return [name for name in one.tensors if name.startswith("head.")]
+def _head(part: Delta) -> list[str]:
+    return [name for name in part.tensors if name.startswith("head.")]
 
 
 def _stored(name: str, tensor: Array) -> Array:
@@ -130,5 +131,5 @@ def _manifest(heaviest: Manifest, training: Mapping[str, Any]) -> Manifest:
 
 def _provenance(deltas: Sequence[Delta], weights: Iterable[float]) -> dict[str, Any]:
     parts = [{"digest": part.digest, "weight": weight} for part, weight in zip(deltas, weights, strict=True)]
-    task, *others = (part.manifest.training.get("task") for part in deltas)
-    return {"blend": parts} | ({"task": task} if task is not None and all(other == task for other in others) else {})
+    task, *other_tasks = (part.manifest.training.get("task") for part in deltas)
+    return {"blend": parts} | ({"task": task} if task is not None and all(each == task for each in other_tasks) else {})

@@ -63,24 +63,24 @@ def changes(tensors: Mapping[str, Array]) -> list[Change]:
     return [change for name in tensors if (change := _change(tensors, name))]
 
 
-def difference(one: Mapping[str, Array], other: Mapping[str, Array]) -> dict[str, Array]:
-    """Returns tensors whose `changes` lead from `other` to `one`, two deltas for the same base.
+def difference(new: Mapping[str, Array], old: Mapping[str, Array]) -> dict[str, Array]:
+    """Returns tensors whose `changes` lead from `old` to `new`, two deltas for the same base.
 
     The difference of two low-rank products is one product with the factors side by side. Adapters have no difference of
     weights; the result compares their second maps unit by unit if they have equally many units.
     """
-    found: dict[str, Array] = {}
-    sides = ((one, 1.0), (other, -1.0))
-    for name in sorted(one.keys() | other.keys()):
+    tensors: dict[str, Array] = {}
+    sides = ((new, 1.0), (old, -1.0))
+    for name in sorted(new.keys() | old.keys()):
         prefix = name[: name.find(".") + 1]
-        there = [sign * tensors[name].astype(np.float64) for tensors, sign in sides if name in tensors]
-        if prefix in _ELEMENTWISE and len({tensor.shape for tensor in there}) > 1:
-            found[name] = np.concatenate([tensor.reshape(-1) for tensor in there])
+        terms = [sign * side[name].astype(np.float64) for side, sign in sides if name in side]
+        if prefix in _ELEMENTWISE and len({tensor.shape for tensor in terms}) > 1:
+            tensors[name] = np.concatenate([tensor.reshape(-1) for tensor in terms])
         elif prefix == delta.ADAPTER_UP:
-            found[name] = np.asarray(sum(there))
+            tensors[name] = np.asarray(sum(terms))
         elif prefix in (*_NUMBERS, delta.LORA_A, delta.LORA_B):
-            found[name] = weighted(name, sides)
-    return found
+            tensors[name] = weighted(name, sides)
+    return tensors
 
 
 def _change(tensors: Mapping[str, Array], name: str) -> Change | None:
@@ -112,7 +112,7 @@ def _norm_of_product(b: Array, a: Array) -> float:
     if r * r <= out * columns:
         # ‖BA‖² is the sum over all elements of BᵀB ⊙ AAᵀ, both [r, r], so the product itself is not needed.
         pairs = zip(_tiles_of_product(b.T, b), _tiles_of_product(a, a.T), strict=True)
-        squares = sum(float((one * other).sum()) for one, other in pairs)
+        squares = sum(float((left * right).sum()) for left, right in pairs)
     else:
         squares = sum(float(np.square(tile).sum()) for tile in _tiles_of_product(b, a))
     # Rounding can make a zero sum negative.
@@ -130,5 +130,5 @@ def _tiles_of_product(x: Array, y: Array) -> Iterator[_Float64]:
 
 
 def _layer(name: str) -> int | None:
-    found = LAYER.search(name)
-    return int(found[1]) if found else None
+    match = LAYER.search(name)
+    return int(match[1]) if match else None

@@ -135,7 +135,7 @@ def _check_labels(decision: Decision, task_type: str, activation: str | None, la
         raise ValueError(f"thresholds: the labels of a {task_type} task have none")
     if not known.issuperset(thresholds):
         raise ValueError("thresholds: one is for what is no label")
-    if activation in ("softmax", "sigmoid") and not all(0 <= one <= 1 for one in thresholds.values()):
+    if activation in ("softmax", "sigmoid") and not all(0 <= threshold <= 1 for threshold in thresholds.values()):
         raise ValueError("thresholds: one is no probability")
     # A positive label without a threshold is never selected, so a caller that asks for the positives would not see it.
     if thresholds and task_type != "multi_label" and not set(positives) <= thresholds.keys():

@@ -128,10 +128,10 @@ def base_of(manifest: Manifest, specs: Sequence[BaseSpec]) -> BaseSpec:
     for spec in specs:
         if spec.digest == manifest.base.digest:
             return spec
-    here, made = " and ".join(f"{spec.name} ({spec.digest[:19]}…)" for spec in specs), manifest.base
+    known, base = " and ".join(f"{spec.name} ({spec.digest[:19]}…)" for spec in specs), manifest.base
     if len(specs) == 1:
-        raise BaseMismatch(f"made for {shown(made.name)} ({made.digest[:19]}…), the base here is {here}; see --base")
-    raise BaseMismatch(f"made for {shown(made.name)} ({made.digest[:19]}…), the bases here are {here}; see --base")
+        raise BaseMismatch(f"made for {shown(base.name)} ({base.digest[:19]}…), the base here is {known}; see --base")
+    raise BaseMismatch(f"made for {shown(base.name)} ({base.digest[:19]}…), the bases here are {known}; see --base")
 
 
 def require_finite(tensors: Mapping[str, Array]) -> None:
@@ -175,8 +175,8 @@ def _check_tensors(delta: Delta, spec: BaseSpec) -> None:
     wrong = [name for name, tensor in tensors.items() if tensor.shape != allowed[name]]
     if wrong:
         shapes = [f"{name} is {[*tensors[name].shape]}, not {[*allowed[name]]}" for name in sorted(wrong)]
-        more = f"; and {len(wrong) - MAX_NAMED} more" if len(wrong) > MAX_NAMED else ""
-        raise TensorMismatch("; ".join(shapes[:MAX_NAMED]) + more)
+        omitted = f"; and {len(wrong) - MAX_NAMED} more" if len(wrong) > MAX_NAMED else ""
+        raise TensorMismatch("; ".join(shapes[:MAX_NAMED]) + omitted)
     _check_indices(tensors, spec)
 
 

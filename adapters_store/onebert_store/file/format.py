@@ -132,10 +132,10 @@ def _check_layout(header: dict[str, Any], body_bytes: int) -> dict[str, np.dtype
         dtypes[name] = _check_entry(name, entry)
         spans.append((*entry["data_offsets"], name))
     spans.sort()
-    for (_, end, one), (start, _, other) in pairwise([(0, 0, "the header"), *spans]):
+    for (_, end, before), (start, _, after) in pairwise([(0, 0, "the header"), *spans]):
         if start != end:
-            what = "a hole between" if start > end else "an overlap of"
-            raise MalformedFile(f"{what} {one} and {other}")
+            fault = "a hole between" if start > end else "an overlap of"
+            raise MalformedFile(f"{fault} {before} and {after}")
     covered = spans[-1][1] if spans else 0
     if covered != body_bytes:
         raise MalformedFile(f"the tensors cover {covered} bytes, the body has {body_bytes}")

@@ -58,7 +58,7 @@ class Reference(Strict):
 
     @model_validator(mode="after")
     def _counts_fit(self) -> "Reference":
-        if any(one >= two for one, two in zip(self.edges, self.edges[1:], strict=False)):
+        if any(low >= high for low, high in zip(self.edges, self.edges[1:], strict=False)):
             raise ValueError("edges are not increasing")
         if len(self.scores) != (len(self.edges) + 1 if self.confidence is not None else 0):
             raise ValueError("scores: one count more than edges, or none without a confidence")

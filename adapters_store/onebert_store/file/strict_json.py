@@ -54,12 +54,12 @@ def shown(text: str, limit: int = 80) -> str:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    decoded = dict(pairs)
+    if len(decoded) != len(pairs):
         keys = sorted(key for key, _ in pairs)
-        twice = next(one for one, other in pairwise(keys) if one == other)
+        twice = next(key for key, following in pairwise(keys) if key == following)
         raise ValueError(f"the key '{shown(twice)}' appears twice")
-    return found
+    return decoded
 
 
 def _refuse_constant(literal: str) -> NoReturn:

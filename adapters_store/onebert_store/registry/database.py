@@ -204,5 +204,5 @@ REPLICAS = Table(
 def upsert(connection: Connection, table: Table) -> "Insert":
     """Returns an INSERT with `on_conflict_do_nothing` and `on_conflict_do_update`, which generic SQL lacks."""
     # SQLite copied the clause from PostgreSQL; SQLAlchemy has an `Insert` class for each, with the same methods.
-    made: Insert = import_module(f"sqlalchemy.dialects.{connection.dialect.name}").insert(table)
-    return made
+    statement: Insert = import_module(f"sqlalchemy.dialects.{connection.dialect.name}").insert(table)
+    return statement

@@ -45,10 +45,10 @@ class Feed:
         with self._database.reading() as connection:
             return _last_place(connection)
 
-    def read(self, after: int, most: int, at: datetime | None = None) -> list[Change]:
+    def read(self, after: int, limit: int, at: datetime | None = None) -> list[Change]:
         """Returns the first changes above number `after` (0: from the start), in order; at least one if there is any.
 
-        The versions in them are read at one moment, which may be later than the last of these changes. At most `most`
+        The versions in them are read at one moment, which may be later than the last of these changes. At most `limit`
         changes come, fewer if manifests are large, so that a reader that was away for long needs little memory and
         time. `at` is the time of change `after`, if the reader knows it: with another time in the feed, the reader has
         read another database's changes, and the result is empty.
@@ -58,28 +58,28 @@ class Feed:
             if at is not None and _time_of(connection, after) != at:
                 return []
             sizes = select(CHANGES.c.seq, func.coalesce(func.length(VERSIONS.c.manifest), 0)).select_from(joined)
-            page = sizes.where(CHANGES.c.seq > after).order_by(CHANGES.c.seq).limit(most)
+            page = sizes.where(CHANGES.c.seq > after).order_by(CHANGES.c.seq).limit(limit)
             until, total = after, 0
             for seq, size in connection.execute(page):
                 total += size
                 if until > after and total > MANIFESTS_TOGETHER:
                     break
                 until = seq
-            found = select(*_COLUMNS).select_from(joined).where(CHANGES.c.seq > after, CHANGES.c.seq <= until)
-            rows = connection.execute(found.order_by(CHANGES.c.seq)).all()
-        own = len(CHANGES.columns)
-        return [_change(row[:own], None if row.digest is None else entry_of(row)) for row in rows]
+            changes = select(*_COLUMNS).select_from(joined).where(CHANGES.c.seq > after, CHANGES.c.seq <= until)
+            rows = connection.execute(changes.order_by(CHANGES.c.seq)).all()
+        width = len(CHANGES.columns)
+        return [_change(row[:width], None if row.digest is None else entry_of(row)) for row in rows]
 
     def audit(
         self,
         after: int,
-        most: int,
+        limit: int,
         task: str | None = None,
         principal: str | None = None,
         since: datetime | None = None,
         newest: bool = False,
     ) -> list[Change]:
-        """Returns the first `most` changes above number `after` (0: from the start), in order, without their entries.
+        """Returns the first `limit` changes above number `after` (0: from the start), in order, without their entries.
 
         `newest` returns the last ones, latest first. `task` also selects the rename to this name. Raises InvalidInput
         if the name of the task or principal breaks the rule.
@@ -90,15 +90,15 @@ class Feed:
         if principal is not None and not principal.isprintable():
             raise InvalidInput(f"'{shown(principal)}' is not the name of a principal")
         order = CHANGES.c.seq.desc() if newest else CHANGES.c.seq
-        found = select(CHANGES).where(CHANGES.c.seq > after).order_by(order).limit(most)
+        changes = select(CHANGES).where(CHANGES.c.seq > after).order_by(order).limit(limit)
         if task is not None:
-            found = found.where(or_(CHANGES.c.task == task, CHANGES.c.name == task))
+            changes = changes.where(or_(CHANGES.c.task == task, CHANGES.c.name == task))
         if principal is not None:
-            found = found.where(CHANGES.c.principal == principal)
+            changes = changes.where(CHANGES.c.principal == principal)
         if since is not None:
-            found = found.where(CHANGES.c.at >= min(max(since, _FIRST), _LAST))
+            changes = changes.where(CHANGES.c.at >= min(max(since, _FIRST), _LAST))
         with self._database.reading() as connection:
-            return [_change(row) for row in connection.execute(found)]
+            return [_change(row) for row in connection.execute(changes)]
 
     def listening(self) -> AbstractContextManager[Listener | None]:
         return self._database.listening()
@@ -120,9 +120,9 @@ class Feed:
         """Adds a change and returns its number; call it last, because all other changes wait until the commit."""
         counted = update(FEED).values(last=FEED.c.last + 1)
         seq: int = connection.execute(counted.returning(FEED.c.last)).scalar_one()
-        what = {"action": action, "task": task, "version": version, "alias": alias, "before": before}
-        who = {"principal": by.principal, "request": by.request}
-        row = {"seq": seq, "at": datetime.now(UTC), **what, **who, "key": key, "name": name, "target": target}
+        change = {"action": action, "task": task, "version": version, "alias": alias, "before": before}
+        actor = {"principal": by.principal, "request": by.request}
+        row = {"seq": seq, "at": datetime.now(UTC), **change, **actor, "key": key, "name": name, "target": target}
         connection.execute(insert(CHANGES).values(row | {"forced": forced}))
         self._database.announce(connection)
         return seq
@@ -156,8 +156,8 @@ class Feed:
 
 
 def _change(row: Sequence[Any], entry: VersionEntry | None = None) -> Change:
-    *others, target, forced = row
-    return Change(*(*others, target and Target.loads(target), forced, entry))
+    *columns, target, forced = row
+    return Change(*(*columns, target and Target.loads(target), forced, entry))
 
 
 def _keepings(connection: Connection) -> dict[str, Keeping]:

@@ -111,8 +111,8 @@ def check_grant(grant: Grant, expires_at: datetime | None) -> None:
         task = parse_ref(grant.default_task).task
         if not any(matches(task, glob.split("*")) for glob in grant.tasks):
             raise InvalidInput("the default task is not one of the key's tasks")
-    for name, most in vars(grant.quotas).items():
-        if most is not None and not (isfinite(most) and 0 < most <= _MOST):
+    for name, limit in vars(grant.quotas).items():
+        if limit is not None and not (isfinite(limit) and 0 < limit <= _MOST):
             raise InvalidInput(f"the quota of {name} must be above 0 and at most 2^53")
     if expires_at is not None and not timedelta() < expires_at - datetime.now(UTC) < LONGEST:
         raise InvalidInput("a key expires in the future, and within a hundred years")
@@ -128,8 +128,8 @@ def matches(name: str, literals: list[str]) -> bool:
         return False
     # The leftmost match of each literal leaves the most room for the next.
     for literal in between:
-        found = name.find(literal, at, end)
-        if found < 0:
+        start = name.find(literal, at, end)
+        if start < 0:
             return False
-        at = found + len(literal)
+        at = start + len(literal)
     return True

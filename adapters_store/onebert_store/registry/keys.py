@@ -24,11 +24,11 @@ _ID = re.compile(rf"[0-9a-f]{{{_ID_DIGITS}}}")
 
 
 class KeysMark(NamedTuple):
-    """Number of keys made and revoked, and the latest time of each."""
+    """Number of keys created and revoked, and the latest time of each."""
 
-    made: int
+    created: int
     revoked: int
-    last_made: datetime | None
+    last_created: datetime | None
     last_revoked: datetime | None
 
 
@@ -71,8 +71,8 @@ class Keys:
 
     def mark(self) -> KeysMark:
         """Returns a mark that changes exactly when the result of `all` changes, also to a restored older one."""
-        made, revoked = KEYS.c.created_at, KEYS.c.revoked_at
-        marks = select(func.count(made), func.count(revoked), func.max(made), func.max(revoked))
+        created, revoked = KEYS.c.created_at, KEYS.c.revoked_at
+        marks = select(func.count(created), func.count(revoked), func.max(created), func.max(revoked))
         with self._database.reading() as connection:
             return KeysMark(*connection.execute(marks).one())
 
@@ -87,10 +87,10 @@ def _label(record: KeyRecord) -> str:
 
 def _row(record: KeyRecord) -> dict[str, object]:
     grant = record.grant
-    quotas = {f"most_{name}": most for name, most in vars(grant.quotas).items()}
+    quotas = {f"most_{name}": limit for name, limit in vars(grant.quotas).items()}
     lists = {"scopes": " ".join(sorted(grant.scopes)), "tasks": " ".join(grant.tasks)}
-    own = {**vars(grant), **vars(record), **lists, **quotas, "digest": record.digest.hex()}
-    return {column.name: own[column.name] for column in KEYS.columns}
+    values = {**vars(grant), **vars(record), **lists, **quotas, "digest": record.digest.hex()}
+    return {column.name: values[column.name] for column in KEYS.columns}
 
 
 def _record(row: Row[tuple[object, ...]]) -> KeyRecord:

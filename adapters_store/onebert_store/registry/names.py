@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from onebert_store.errors import InvalidInput, TaskNotFound
 from onebert_store.file.strict_json import shown
-from onebert_store.meant import is_meant
+from onebert_store.suggestion import did_you_mean
 
 LIVE = "live"
 
@@ -38,7 +38,7 @@ def check_name(name: str) -> None:
 
 def no_such_task(name: str, near: str | None = None) -> TaskNotFound:
     """Makes the error for a task that is missing or not the caller's; `near` is a similar name of the caller's."""
-    return TaskNotFound(f"there is no task {name}" + (is_meant(near) if near else ""))
+    return TaskNotFound(f"there is no task {name}" + (did_you_mean(near) if near else ""))
 
 
 def similar(name: str) -> Iterator[str]:

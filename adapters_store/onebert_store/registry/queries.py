@@ -49,8 +49,8 @@ def version_record(connection: Connection, task: str, n: int) -> VersionRecord:
     """Reads one version; raises StoreCorrupt if its manifest is damaged."""
     require_version(connection, task, n)
     row = connection.execute(select(VERSIONS).where(VERSIONS.c.task == task, VERSIONS.c.version == n)).one()
-    if isinstance(found := entry_of(row), VersionRecord):
-        return found
+    if isinstance(entry := entry_of(row), VersionRecord):
+        return entry
     raise StoreCorrupt(f"the database holds a damaged manifest of {task}@{n}")
 
 
@@ -80,8 +80,8 @@ def require_task(connection: Connection, name: str) -> None:
 def aliases_of(connection: Connection, task: str, *where: ColumnElement[bool]) -> dict[str, Alias]:
     """Reads the aliases of a task that `where` selects, by name."""
     columns = ALIASES.c.alias, ALIASES.c.version, ALIASES.c.previous, ALIASES.c.target, ALIASES.c.previous_target
-    found = connection.execute(select(*columns).where(ALIASES.c.task == task, *where).order_by(ALIASES.c.alias))
-    return {alias: alias_of(*row) for alias, *row in found}
+    rows = connection.execute(select(*columns).where(ALIASES.c.task == task, *where).order_by(ALIASES.c.alias))
+    return {alias: alias_of(*row) for alias, *row in rows}
 
 
 def aliases_at(connection: Connection, task: str, n: int) -> list[str]:
@@ -97,8 +97,8 @@ def alias_named(connection: Connection, task: str, alias: str) -> Alias | None:
 
 def alias_conflict(connection: Connection, task: str, alias: str) -> AliasConflict:
     """Makes the error for an alias that is not where the caller expected; names its version now."""
-    found = alias_named(connection, task, alias)
-    where = f"at version {found.target.tag}" if found else "not set"
+    existing = alias_named(connection, task, alias)
+    where = f"at version {existing.target.tag}" if existing else "not set"
     return AliasConflict(f"the alias {alias} of {task} is {where}")
 
 

@@ -98,7 +98,7 @@ class Registry:
         return self._store.blobs.writer()
 
     def add(
-        self, task: str, delta: Delta, body: StagedFile | None = None, by: Actor = CLI, most: Quotas = UNLIMITED
+        self, task: str, delta: Delta, body: StagedFile | None = None, by: Actor = CLI, quotas: Quotas = UNLIMITED
     ) -> tuple[VersionRecord, bool]:
         """Stores `delta` as the next version of `task`, durable on return; a task's first version becomes `live`.
 
@@ -113,12 +113,12 @@ class Registry:
         Raises:
             InvalidDelta: the delta cannot be written.
             TooLarge: the file would be over the limit.
-            OverQuota: the principal would exceed its quotas, `most`; nothing is added.
+            OverQuota: the principal would exceed its `quotas`; nothing is added.
         """
         with body or nullcontext():
             check_name(task)
             with self.storing(delta, body) as stored:
-                added = self.add_stored(task, delta, stored, by, most)
+                added = self.add_stored(task, delta, stored, by, quotas)
                 return added.record, added.created
 
     @contextmanager
@@ -136,11 +136,11 @@ class Registry:
                 blobs.put(data)
             yield Stored(len(data), lock)
 
-    def add_stored(self, task: str, delta: Delta, stored: Stored, by: Actor = CLI, most: Quotas = UNLIMITED) -> Added:
+    def add_stored(self, task: str, delta: Delta, stored: Stored, by: Actor = CLI, quotas: Quotas = UNLIMITED) -> Added:
         """Writes the row, the second half of `add`; call it once, inside the `storing` block that yielded `stored`.
 
         Content that the task already has adds no change to the feed. Raises OverQuota if the principal would exceed
-        `most`.
+        `quotas`.
         """
         check_name(task)
         with stored.lock.writing() as connection:
@@ -150,14 +150,14 @@ class Registry:
             statements.count_upload(connection, task, by.principal, stored.size)
             alias = LIVE if first else None
             seq = self.feed.write(connection, by, Action.UPLOAD, task, record.version, alias)
-            statements.check_quotas(connection, by.principal, most)
+            statements.check_quotas(connection, by.principal, quotas)
             return Added(record, created, seq)
 
-    def require_room(self, task: str, size: int, by: Actor, most: Quotas) -> None:
+    def require_room(self, task: str, size: int, by: Actor, quotas: Quotas) -> None:
         """Raises OverQuota before the upload is written, so that rejected files do not fill the disk."""
-        if most.of_storage:
+        if quotas.of_storage:
             with self._store.database.reading() as connection:
-                statements.check_quotas(connection, by.principal, most, task, size)
+                statements.check_quotas(connection, by.principal, quotas, task, size)
 
     def tasks(self) -> list[TaskRecord]:
         with self._store.database.reading() as connection:
@@ -176,10 +176,10 @@ class Registry:
     def manifests(self, entries: Sequence[VersionEntry]) -> Iterator[tuple[VersionEntry, Manifest]]:
         """Reads many manifests in one query, in no order; skips versions that are gone or whose manifest is damaged."""
         wanted = {(entry.task, entry.version): entry for entry in entries}
-        found = select(VERSIONS.c.task, VERSIONS.c.version, VERSIONS.c.manifest)
-        found = found.where(tuple_(VERSIONS.c.task, VERSIONS.c.version).in_(list(wanted)))
+        query = select(VERSIONS.c.task, VERSIONS.c.version, VERSIONS.c.manifest)
+        query = query.where(tuple_(VERSIONS.c.task, VERSIONS.c.version).in_(list(wanted)))
         with self._store.database.reading() as connection:
-            for task, version, manifest in connection.execute(found):
+            for task, version, manifest in connection.execute(query):
                 with suppress(ValidationError):
                     yield wanted[task, version], Manifest.model_validate_json(manifest)
 
@@ -227,10 +227,10 @@ class Registry:
         target = alone(to) if isinstance(to, int) else to
         check_target(target)
         with self._store.database.writing(by.until) as connection:
-            there = statements.hold_versions(connection, task, target.numbers)
+            exist = statements.lock_versions(connection, task, target.numbers)
             at = queries.alias_named(connection, task, alias)
             as_expected = (at and at.target.tag) == (expected and str(expected))
-            moved = statements.move_alias(connection, task, alias, target, at) if there and as_expected else None
+            moved = statements.move_alias(connection, task, alias, target, at) if exist and as_expected else None
             if moved is not None:
                 if moved == at:
                     return moved, last_change(connection)

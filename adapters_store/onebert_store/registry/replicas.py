@@ -47,9 +47,9 @@ class Replicas:
 
     def live(self) -> list[Replica]:
         age = self._now - REPLICAS.c.at
-        found = select(REPLICAS.c.id, REPLICAS.c.seq, age).where(age < LIVE_SECONDS).order_by(REPLICAS.c.id)
+        query = select(REPLICAS.c.id, REPLICAS.c.seq, age).where(age < LIVE_SECONDS).order_by(REPLICAS.c.id)
         with self._database.reading() as connection:
-            return [Replica(*row) for row in connection.execute(found)]
+            return [Replica(*row) for row in connection.execute(query)]
 
 
 # Above the longest attempt to give a reader one change.
@@ -84,16 +84,16 @@ class Cursor:
     @property
     def behind(self) -> bool:
         """Whether the feed has changes that the reader has not."""
-        found = select(CURSORS.c.seq < _END).where(CURSORS.c.name == self._name)
+        query = select(CURSORS.c.seq < _END).where(CURSORS.c.name == self._name)
         with self._database.reading() as connection:
-            return bool(connection.scalar(found))
+            return bool(connection.scalar(query))
 
     @contextmanager
     def claimed(self) -> Iterator[int | None]:
         """Yields the number of the last change that the reader has; None if another replica holds the cursor."""
         free = or_(CURSORS.c.holder == self._holder, CURSORS.c.until < self._now)
-        held = update(CURSORS).where(CURSORS.c.name == self._name, free)
-        taken = held.values(holder=self._holder, until=self._now + LEASE_SECONDS).returning(CURSORS.c.seq)
+        claim = update(CURSORS).where(CURSORS.c.name == self._name, free)
+        taken = claim.values(holder=self._holder, until=self._now + LEASE_SECONDS).returning(CURSORS.c.seq)
         with self._database.writing() as connection:
             seq = connection.scalar(taken)
         try:

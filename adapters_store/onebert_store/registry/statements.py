@@ -44,7 +44,7 @@ MAX_ALIASES = 1000
 def add_version(connection: sa.Connection, task: str, delta: Delta, size: int) -> tuple[VersionRecord, bool, bool]:
     """Adds a version unless the task has this content; returns it, whether it is new, and whether `live` was set."""
     connection.execute(upsert(connection, TASKS).values(name=task, last_version=0).on_conflict_do_nothing())
-    _hold(connection, task)
+    _lock_task(connection, task)
     connection.execute(sa.delete(ORPHANS).where(ORPHANS.c.digest == delta.digest))
     manifest = manifest_json(delta.manifest)
     same = (VERSIONS.c.task == task, VERSIONS.c.digest == delta.digest)
@@ -55,11 +55,11 @@ def add_version(connection: sa.Connection, task: str, delta: Delta, size: int) -
     if not known:
         row = {"task": task, "version": n, "digest": delta.digest, "size": size, "created_at": created_at}
         connection.execute(sa.insert(VERSIONS).values(**row, manifest=manifest))
-        others = sa.exists().where(VERSIONS.c.task == task, VERSIONS.c.version != n)
-        first = sa.select(sa.literal(task), sa.literal(LIVE), sa.literal(n)).where(~others)
+        other_versions = sa.exists().where(VERSIONS.c.task == task, VERSIONS.c.version != n)
+        first = sa.select(sa.literal(task), sa.literal(LIVE), sa.literal(n)).where(~other_versions)
         live = upsert(connection, ALIASES).from_select(["task", "alias", "version"], first)
-        made = live.on_conflict_do_nothing().returning(ALIASES.c.version)
-        is_live = connection.execute(made).first() is not None
+        created = live.on_conflict_do_nothing().returning(ALIASES.c.version)
+        is_live = connection.execute(created).first() is not None
         named = upsert(connection, IDENTITIES).values(task=task, id=uuid4().hex)
         connection.execute(named.on_conflict_do_nothing(index_elements=["task"]))
     return VersionRecord(task, n, delta.digest, size, created_at, delta.manifest), known is None, is_live
@@ -68,44 +68,44 @@ def add_version(connection: sa.Connection, task: str, delta: Delta, size: int) -
 def count_upload(connection: sa.Connection, task: str, principal: str, size: int) -> None:
     """Adds a new version to the holdings of the principal that uploaded it."""
     first = upsert(connection, HOLDINGS).values(task=task, principal=principal, versions=1, bytes=size)
-    more = {"versions": HOLDINGS.c.versions + 1, "bytes": HOLDINGS.c.bytes + size}
-    connection.execute(first.on_conflict_do_update(index_elements=["task", "principal"], set_=more))
+    added = {"versions": HOLDINGS.c.versions + 1, "bytes": HOLDINGS.c.bytes + size}
+    connection.execute(first.on_conflict_do_update(index_elements=["task", "principal"], set_=added))
 
 
 def check_quotas(
-    connection: sa.Connection, principal: str, most: Quotas, task: str | None = None, size: int = 0
+    connection: sa.Connection, principal: str, quotas: Quotas, task: str | None = None, size: int = 0
 ) -> None:
-    """Raises OverQuota if the versions that a principal uploaded and that still exist exceed its quotas, `most`.
+    """Raises OverQuota if the versions that a principal uploaded and that still exist exceed its `quotas`.
 
     With `task` it counts one more version, of `size` bytes, that is not stored yet. An upload calls it after
     `Feed.write`: from there on uploads run one at a time, in whichever process, and each sees everything that earlier
     ones committed.
     """
-    if not most.of_storage:
+    if not quotas.of_storage:
         return
     counted = sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(HOLDINGS.c.bytes), 0))
     tasks, stored = map(int, connection.execute(counted.where(HOLDINGS.c.principal == principal)).one())
     if task is not None:
         tasks += connection.execute(sa.select(HOLDINGS).where(*_holding(task, principal))).first() is None
-    for has, may, what in ((tasks, most.tasks, "tasks"), (stored + size, most.bytes, "bytes")):
-        if may is not None and has > may:
-            raise OverQuota(f"this caller may have {may} {what} stored, and would have {has}")
+    for count, limit, unit in ((tasks, quotas.tasks, "tasks"), (stored + size, quotas.bytes, "bytes")):
+        if limit is not None and count > limit:
+            raise OverQuota(f"this caller may have {limit} {unit} stored, and would have {count}")
 
 
-def hold_versions(connection: sa.Connection, task: str, numbers: Collection[int]) -> bool:
+def lock_versions(connection: sa.Connection, task: str, numbers: Collection[int]) -> bool:
     """Keeps versions from being deleted until the commit; returns whether all are there."""
     wanted = VERSIONS.c.task == task, VERSIONS.c.version.in_([_storable(number) for number in numbers])
-    found = sa.select(VERSIONS.c.version).where(*wanted).order_by(VERSIONS.c.version)
-    return len(connection.execute(found.with_for_update(read=True, key_share=True)).all()) == len(numbers)
+    rows = sa.select(VERSIONS.c.version).where(*wanted).order_by(VERSIONS.c.version)
+    return len(connection.execute(rows.with_for_update(read=True, key_share=True)).all()) == len(numbers)
 
 
 def move_alias(connection: sa.Connection, task: str, alias: str, target: Target, at: Alias | None) -> Alias | None:
-    """Moves an alias if it is still `at` (None: missing), else returns None; call it after `hold_versions`."""
+    """Moves an alias if it is still `at` (None: missing), else returns None; call it after `lock_versions`."""
     version, text = target.version, target.dumps()
     if at is None:
         row = {"task": task, "alias": alias, "version": version, "target": text}
-        made = upsert(connection, ALIASES).values(row).on_conflict_do_nothing()
-        return Alias(target) if connection.execute(made.returning(ALIASES.c.version)).first() else None
+        created = upsert(connection, ALIASES).values(row).on_conflict_do_nothing()
+        return Alias(target) if connection.execute(created.returning(ALIASES.c.version)).first() else None
     if target == at.target:
         return at
     before = {"previous": at.version, "previous_target": at.target.dumps()}
@@ -122,16 +122,16 @@ def check_aliases(connection: sa.Connection, task: str) -> None:
 
 def delete_version(connection: sa.Connection, task: str, n: int) -> bool:
     """Deletes a version, if it exists, and marks its blob; raises IntegrityError if an alias points at it."""
-    _hold(connection, task)
-    this = (VERSIONS.c.task == task, VERSIONS.c.version == _storable(n))
-    _mark_orphans(connection, *this)
-    size = connection.execute(sa.delete(VERSIONS).where(*this).returning(VERSIONS.c.size)).scalar()
+    _lock_task(connection, task)
+    selected = (VERSIONS.c.task == task, VERSIONS.c.version == _storable(n))
+    _mark_orphans(connection, *selected)
+    size = connection.execute(sa.delete(VERSIONS).where(*selected).returning(VERSIONS.c.size)).scalar()
     if size is None:
         return False
     _discount_upload(connection, task, n, size)
     # Without versions there is no task, and whoever uses the name next has neither its documents, keeping nor id.
-    others = sa.exists().where(VERSIONS.c.task == task)
-    _delete_of_task(connection, (DOCUMENTS, KEEPINGS), task, ~others)
+    remaining = sa.exists().where(VERSIONS.c.task == task)
+    _delete_of_task(connection, (DOCUMENTS, KEEPINGS), task, ~remaining)
     return True
 
 
@@ -142,7 +142,7 @@ def delete_alias(connection: sa.Connection, task: str, alias: str, expected: Tar
 
 def delete_task(connection: sa.Connection, task: str) -> None:
     """Deletes a task's aliases and versions; raises IntegrityError if an alias was pointed at one meanwhile."""
-    _hold(connection, task)
+    _lock_task(connection, task)
     # Check only now: before its row is held, another process may rename the task.
     require_task(connection, task)
     _mark_orphans(connection, VERSIONS.c.task == task)
@@ -158,7 +158,7 @@ def rename_task(connection: sa.Connection, task: str, name: str) -> None:
     """
     connection.execute(upsert(connection, TASKS).values(name=name, last_version=0).on_conflict_do_nothing())
     for each in sorted((task, name)):
-        _hold(connection, each)
+        _lock_task(connection, each)
     require_task(connection, task)
     _hold_every_version(connection, task)
     last = sa.select(TASKS.c.last_version).where(TASKS.c.name == task).scalar_subquery()
@@ -218,7 +218,7 @@ def _delete_of_task(
 def _set_of_task(
     connection: sa.Connection, table: sa.Table, key: dict[str, str], row: dict[str, Any], **first: str
 ) -> None:
-    _hold(connection, key["task"])
+    _lock_task(connection, key["task"])
     require_task(connection, key["task"])
     new = upsert(connection, table).values(key | row | first)
     connection.execute(new.on_conflict_do_update(index_elements=[*key], set_=row))
@@ -227,18 +227,18 @@ def _set_of_task(
 def _had(connection: sa.Connection, name: str, task: str) -> bool:
     """True if the latest change about `name` renamed it to `task`, so that its numbers still mean the same."""
     about = sa.or_(CHANGES.c.task == name, CHANGES.c.name == name)
-    found = sa.select(CHANGES.c.task, CHANGES.c.name).where(about).order_by(CHANGES.c.seq.desc()).limit(1)
-    row = connection.execute(found).first()
+    latest = sa.select(CHANGES.c.task, CHANGES.c.name).where(about).order_by(CHANGES.c.seq.desc()).limit(1)
+    row = connection.execute(latest).first()
     return row is not None and tuple(row) == (name, task)
 
 
 def _mark_orphans(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> None:
-    other = VERSIONS.alias()
-    others = sa.exists().where(other.c.digest == VERSIONS.c.digest, other.c.task != VERSIONS.c.task)
+    duplicates = VERSIONS.alias()
+    same_blob = sa.exists().where(duplicates.c.digest == VERSIONS.c.digest, duplicates.c.task != VERSIONS.c.task)
     now = datetime.now(UTC)
     # Ordered by digest, as in every transaction that marks orphans, so that there are no deadlocks.
-    found = sa.select(VERSIONS.c.digest, sa.literal(now, ORPHANS.c.since.type)).where(*where, ~others)
-    marked = upsert(connection, ORPHANS).from_select(["digest", "since"], found.order_by(VERSIONS.c.digest))
+    orphans = sa.select(VERSIONS.c.digest, sa.literal(now, ORPHANS.c.since.type)).where(*where, ~same_blob)
+    marked = upsert(connection, ORPHANS).from_select(["digest", "since"], orphans.order_by(VERSIONS.c.digest))
     connection.execute(marked.on_conflict_do_update(index_elements=["digest"], set_={"since": now}))
 
 
@@ -248,8 +248,8 @@ def _discount_upload(connection: sa.Connection, task: str, n: int, size: int) ->
     if principal is None:
         return
     less = {"versions": HOLDINGS.c.versions - 1, "bytes": HOLDINGS.c.bytes - size}
-    left = sa.update(HOLDINGS).where(*_holding(task, principal)).values(less).returning(HOLDINGS.c.versions)
-    if not connection.scalar(left):
+    remaining = sa.update(HOLDINGS).where(*_holding(task, principal)).values(less).returning(HOLDINGS.c.versions)
+    if not connection.scalar(remaining):
         connection.execute(sa.delete(HOLDINGS).where(*_holding(task, principal)))
 
 
@@ -272,7 +272,7 @@ def _holding(task: str, principal: str) -> tuple[sa.ColumnElement[bool], ...]:
     return HOLDINGS.c.task == task, HOLDINGS.c.principal == principal
 
 
-def _hold(connection: sa.Connection, task: str) -> None:
+def _lock_task(connection: sa.Connection, task: str) -> None:
     """Locks the task's row: transactions that add to a task or delete from it run one at a time."""
     connection.execute(sa.select(TASKS.c.name).where(TASKS.c.name == task).with_for_update(key_share=True))
 

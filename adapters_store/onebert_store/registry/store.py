@@ -40,8 +40,8 @@ class StoreAddress:
     @classmethod
     def within(cls, folder: Path, registry: str | None = None, blobs: str | None = None, copies_bytes: int = 0) -> Self:
         """Defaults to a folder: `registry.sqlite3` for the database, `blobs` for the blobs."""
-        own = (folder / "blobs").absolute().as_uri()
-        return cls(registry or sqlite_url(folder / DATABASE), blobs or own, folder, copies_bytes)
+        default = (folder / "blobs").absolute().as_uri()
+        return cls(registry or sqlite_url(folder / DATABASE), blobs or default, folder, copies_bytes)
 
 
 @dataclass(frozen=True)
@@ -148,9 +148,9 @@ def _opener(openers: Mapping[str, T], url: str, setting: str, group: str = "") -
     scheme, colon, _ = url.partition(":")
     if colon and scheme in openers:
         return openers[scheme]
-    more = plugins.installed(group)
-    if colon and scheme in more:
-        return cast(T, more[scheme].load("the blob store "))
+    installed = plugins.installed(group)
+    if colon and scheme in installed:
+        return cast(T, installed[scheme].load("the blob store "))
     # The error does not repeat the URL, which may hold a password.
-    known = " or ".join(f"{scheme}:" for scheme in (*openers, *more))
+    known = " or ".join(f"{scheme}:" for scheme in (*openers, *installed))
     raise InvalidSettings(f"{setting} is a URL that begins with {known}")

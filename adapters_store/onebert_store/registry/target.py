@@ -39,7 +39,7 @@ class Target(NamedTuple):
     @property
     def version(self) -> int:
         """The version with the largest share; of equal ones the oldest."""
-        return max(self.shares, key=lambda one: one[1])[0]
+        return max(self.shares, key=lambda share: share[1])[0]
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -65,7 +65,7 @@ class Target(NamedTuple):
     def loads(cls, text: str) -> Self:
         """Reads what `dumps` wrote; an older store may have a fourth element, `decide`, which means nothing now."""
         shares, sticky, shadows = json.loads(text)[:3]
-        return cls(tuple((n, share) for n, share in shares), sticky, tuple(Shadow(*one) for one in shadows))
+        return cls(tuple((n, share) for n, share in shares), sticky, tuple(Shadow(*shadow) for shadow in shadows))
 
 
 # Most of a million aliases are `live` at version 1, and share one target.
@@ -84,7 +84,7 @@ def check_target(target: Target) -> None:
         raise InvalidInput(f"a target has at most {MAX_VERSIONS} versions, shadows included")
     if sum(shares) != 100 or not all(0 < percent <= 100 for percent in shares):
         raise InvalidInput("the shares of a split are whole percentages above 0, and 100 together")
-    if not all(0 < one.percent <= 100 for one in target.shadows):
+    if not all(0 < shadow.percent <= 100 for shadow in target.shadows):
         raise InvalidInput("a shadow computes 1 to 100 percent of the requests")
     if target.sticky is not None and not _STICKY.fullmatch(target.sticky):
         raise InvalidInput(f"sticky is principal or header:NAME, not {shown(target.sticky, 80)!r}")

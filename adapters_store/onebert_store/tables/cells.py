@@ -62,9 +62,9 @@ class Form:
             return list(cell) if isinstance(cell, list | tuple) else sorted(cell, key=str)
         text = plain(cell)
         if self.lists and _begins_list(text):
-            if (found := parse_list(text)) is None:
+            if (items := parse_list(text)) is None:
                 raise BadRow("the list of labels cannot be read")
-            return found
+            return items
         if self.separator is None:
             return [cell] if text else []
         return _parts(text, self.separator)
@@ -94,8 +94,8 @@ def parse_list(text: str) -> list[Any] | None:
         python = _BLANK.sub(r"\1, ", python)
     for read, written in ((parse_json, text), (ast.literal_eval, python)):
         with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-            found = read(written)
-            return _flat(found if isinstance(found, list | tuple | set) else [found] if found else [])
+            value = read(written)
+            return _flat(value if isinstance(value, list | tuple | set) else [value] if value else [])
     inside = text[1:-1].strip()
     if inside[:1] in ("[", "(", "{"):
         raise Nested
@@ -138,34 +138,34 @@ def find_form(
     if task_type == "regression":
         return Form(comma=decimal_commas(texts))
     packed = {text for text in texts if _begins_list(text)}
-    lists = _have_lists(cells, packed, others=texts > packed, tags=task_type == "token")
+    lists = _have_lists(cells, packed, mixed=texts > packed, tags=task_type == "token")
     if separator is not None:
         return Form(lists, separator.strip() or " ")
     if task_type == "token":
         return Form(lists, " ")
-    said = ["the label cells are read as lists"] if lists else []
-    found, doubt = _separator(texts - packed if lists else texts, known, task_type == "multi_label")
-    if task_type == "single_label" and found:
-        found, doubt = None, ""
-    return Form(lists, found, note="; ".join([*said, doubt] if doubt else said))
+    notes = ["the label cells are read as lists"] if lists else []
+    separating, doubt = _separator(texts - packed if lists else texts, known, task_type == "multi_label")
+    if task_type == "single_label" and separating:
+        separating, doubt = None, ""
+    return Form(lists, separating, note="; ".join([*notes, doubt] if doubt else notes))
 
 
-def _have_lists(cells: Iterable[Any], packed: Collection[str], others: bool, tags: bool) -> bool:
-    """True if texts in brackets are lists; `others`: there are also texts without brackets."""
+def _have_lists(cells: Iterable[Any], packed: Collection[str], mixed: bool, tags: bool) -> bool:
+    """True if texts in brackets are lists; `mixed`: there are also texts without brackets."""
     rows = [list(cell) if isinstance(cell, list | tuple) else [cell] for cell in cells if not isinstance(cell, str)]
     try:
         for row in rows:
             _flat(row)
-        found = {text: parse_list(text) for text in packed}
+        parsed = {text: parse_list(text) for text in packed}
     except Nested:
         example = next(cell for cell in cells if _is_nested(cell))
         raise InvalidData(
             f"the label cells hold lists in lists, or objects, as {shown(str(example), 40)}: spans are no labels; give "
             "names, or for a token task a list of words and a list of their tags"
         ) from None
-    lists = any(map(_SURE.match, packed)) or (not others and all(found.values()))
+    lists = any(map(_SURE.match, packed)) or (not mixed and all(parsed.values()))
     vectors = [cell for cell in cells if isinstance(cell, list)]
-    vectors += [items for items in found.values() if items]
+    vectors += [items for items in parsed.values() if items]
     if not tags and _are_zeros_and_ones(vectors):
         raise InvalidData(
             f"the label cells hold a 0 or 1 for each label, as {shown(str(vectors[0]), 40)}, and no names; give lists "
@@ -198,15 +198,15 @@ def _separator(names: Collection[str], known: Collection[str], several: bool) ->
         if not (separator == "," and all(map(_DECIMAL.fullmatch, names)))
     }
     every = {*names, *known}
-    for separator in sorted(compounds, key=lambda one: (one != "|", -len(compounds[one]))):
+    for separator in sorted(compounds, key=lambda mark: (mark != "|", -len(compounds[mark]))):
         if compounds[separator] and _is_evident(separator, compounds[separator], every, several):
             return separator, (
                 f"the label cells are read as names with {separator!r} between them (--label-separator says another, "
                 "--task-type single_label takes a cell for one name)"
             )
-    for separator, found in compounds.items():
-        again = _recurring(found, every)
-        for name, parts in sorted(found.items()):
+    for separator, parts_of in compounds.items():
+        again = _recurring(parts_of, every)
+        for name, parts in sorted(parts_of.items()):
             # Names with blanks are common: only a name whose every word is a label looks like several labels.
             if every.issuperset(parts) if separator == " " else len(again.intersection(parts)) > 1:
                 return None, (
@@ -228,7 +228,7 @@ def _is_evident(separator: str, compounds: Mapping[str, list[str]], names: set[s
     #   label, so a blank needs `_BLANKS` such cells, or the user's statement that cells name several labels.
     # - `a, b`, `b, c` and `a, c` beside `a` and `b`: half of the parts are labels, the others are in several cells.
     # - `a, b` and `b, c` if cells are known to name several labels: half of the parts are in several cells.
-    parts = {part for found in compounds.values() for part in found}
+    parts = {part for parts_of in compounds.values() for part in parts_of}
     alone, again = parts & (names - compounds.keys()), _recurring(compounds, names)
     if separator == "|":
         return True

@@ -6,8 +6,8 @@ from typing import Any
 
 from onebert_store.errors import InvalidData
 from onebert_store.file.strict_json import shown
-from onebert_store.meant import meant
-from onebert_store.tables.table import Table, said_of_rows
+from onebert_store.suggestion import suggestion
+from onebert_store.tables.table import Table, describe_bad_rows
 from onebert_store.tables.text.unicode import text_fault
 
 # Pairs come before single texts; the first entry whose columns all exist wins.
@@ -58,7 +58,7 @@ def find_label(table: Table, columns: Columns) -> str | None:
     """Returns the name of the label column, or None."""
     if columns.label is not None:
         return named(table, columns.label)
-    return next((found for name in LABEL_COLUMNS if (found := named(table, name)) is not None), None)
+    return next((column for name in LABEL_COLUMNS if (column := named(table, name)) is not None), None)
 
 
 def find_label_columns(table: Table, columns: Columns) -> tuple[str, ...]:
@@ -75,12 +75,12 @@ def find_texts(table: Table, columns: Columns) -> tuple[str, ...] | None:
     # Tags belong to listed words: a column with the whole text might be split into other words.
     tagged = (find_label(table, columns) or "").strip().lower() in TAG_COLUMNS
     ranked = (*WORD_COLUMNS, *TEXT_COLUMNS) if tagged else (*TEXT_COLUMNS, *WORD_COLUMNS)
-    return next((found for names in ranked if (found := _all_named(table, names)) is not None), None)
+    return next((existing for names in ranked if (existing := _all_named(table, names)) is not None), None)
 
 
 def _all_named(table: Table, names: Sequence[str]) -> tuple[str, ...] | None:
-    found = tuple(named(table, name) for name in names)
-    return None if None in found else tuple(name for name in found if name is not None)
+    columns = tuple(named(table, name) for name in names)
+    return None if None in columns else tuple(name for name in columns if name is not None)
 
 
 def require_texts(table: Table, columns: Columns) -> tuple[str, ...]:
@@ -98,7 +98,7 @@ def texts_of_rows(table: Table, cells: Sequence[Sequence[Any]]) -> list[Any]:
         if why := text_fault(*row):
             bad.setdefault(why, []).append(number)
     if bad:
-        raise InvalidData(said_of_rows(bad, table.where))
+        raise InvalidData(describe_bad_rows(bad, table.where))
     return [row[0] if len(row) == 1 else row for row in rows]
 
 
@@ -119,16 +119,16 @@ def require_label(table: Table, columns: Columns) -> str:
 
 
 def _missing(table: Table, columns: Columns, *options: str) -> str:
-    asked = {"text": (columns.text, columns.text_pair), "label": (columns.label or "").split(",")}
+    options_of = {"text": (columns.text, columns.text_pair), "label": (columns.label or "").split(",")}
     which, unsaid = list[str](), list[str]()
     for option in options:
-        lacking = [name.strip() for name in asked[option] if name and named(table, name) is None]
-        which += [f"no column {shown(name)}{meant(name, table)}" for name in lacking]
+        lacking = [name.strip() for name in options_of[option] if name and named(table, name) is None]
+        which += [f"no column {shown(name)}{suggestion(name, table)}" for name in lacking]
         unsaid += [] if lacking else [option]
     if unsaid:
         which.append(f"no {' and no '.join(unsaid)} column; say which with --{' and --'.join(unsaid)}")
-    there = ", ".join(shown(name, 40) for name in list(table)[:10])
+    existing = ", ".join(shown(name, 40) for name in list(table)[:10])
     # Without a header the first data row becomes the names: such a name is long, or equals a cell below it.
     headless = any(len(name) > LONGEST_NAME or name in table[name] for name in table)
     hint = "; is the first line not a header?" if headless else ""
-    return f"{table.origin}: {', '.join(which)} (the columns are {there}){hint}"
+    return f"{table.origin}: {', '.join(which)} (the columns are {existing}){hint}"

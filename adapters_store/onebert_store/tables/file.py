@@ -65,10 +65,10 @@ class _Unpacked(RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        found = self._gzip.read1(len(buffer))
-        self._count.add(len(found), self._packed.tell())
-        buffer[: len(found)] = found
-        return len(found)
+        data = self._gzip.read1(len(buffer))
+        self._count.add(len(data), self._packed.tell())
+        buffer[: len(data)] = data
+        return len(data)
 
     def close(self) -> None:
         super().close()

@@ -23,9 +23,9 @@ def read_hub(name: str, splits: tuple[str, ...]) -> dict[str, Table]:
     label_names = label_names_of(next(iter(loaded.values())))
     tables = {}
     for split in splits:
-        found = next((key for key in sorted(loaded) if key.startswith(split)), None)
-        if found is not None:
-            tables[split] = Table(loaded[found].to_dict(), f"{name} {found}", label_names=label_names)
+        loaded_split = next((key for key in sorted(loaded) if key.startswith(split)), None)
+        if loaded_split is not None:
+            tables[split] = Table(loaded[loaded_split].to_dict(), f"{name} {loaded_split}", label_names=label_names)
     return tables
 
 

@@ -62,14 +62,14 @@ class LabelNames:
             if len(cells) > 1:
                 raise BadRow(SEVERAL)
             cells = cells or [""]
-        return [self._name(one) for one in cells]
+        return [self._name(item) for item in cells]
 
     def known(self, cell: Any, task_type: TaskType, labels: Collection[str]) -> list[str]:
         """Returns the labels like `in_cell`; raises BadRow for a label that is not in `labels`."""
-        found = self.in_cell(cell, task_type)
-        if unknown := [name for name in found if name not in labels]:
+        names = self.in_cell(cell, task_type)
+        if unknown := [name for name in names if name not in labels]:
             raise BadRow(f"the label {unknown[0][:40]!r} is not one of the {len(labels)} known ({listed(labels)})")
-        return found
+        return names
 
     def _name(self, cell: Any) -> str:
         spelled = plain(cell)
@@ -112,8 +112,8 @@ def infer_task_type(read: Source, columns: Columns) -> TaskType:
     everything else a single_label task. The order of rows and cells without a label never matter.
     """
     if read.task_type is not None:
-        if found := TASK_TYPES.get(str(read.task_type)):
-            return found
+        if task_type := TASK_TYPES.get(str(read.task_type)):
+            return task_type
         known = ", ".join(get_args(TaskType))
         raise InvalidData(f"task type {str(read.task_type)[:40]!r} is not supported; {known} are")
     table = read.tables["train"]
@@ -145,15 +145,15 @@ def find_names(
     read: Source, columns: Columns, task_type: TaskType, labels: Collection[str] = ()
 ) -> dict[str, LabelNames]:
     """Returns for each split how to read its labels, decided on all together; `labels` are a trained task's names."""
-    found = {split: find_label(table, columns) for split, table in read.tables.items()}
-    cells = {split: read.tables[split][label] for split, label in found.items() if label is not None}
-    listed = {split: listed_names(read, label or "") for split, label in found.items()}
-    known = _known(next(filter(None, listed.values()), None)) | {*labels}
-    form = find_form([cell for one in cells.values() for cell in one], task_type, columns.label_separator, known)
+    label_columns = {split: find_label(table, columns) for split, table in read.tables.items()}
+    cells = {split: read.tables[split][label] for split, label in label_columns.items() if label is not None}
+    names_listed = {split: listed_names(read, label or "") for split, label in label_columns.items()}
+    known = _known(next(filter(None, names_listed.values()), None)) | {*labels}
+    form = find_form([cell for column in cells.values() for cell in column], task_type, columns.label_separator, known)
     # Typed columns (`ClassLabel`) hold indices.
-    typed = any(label in read.label_names for label in found.values())
+    typed = any(label in read.label_names for label in label_columns.values())
     by_index = typed or _are_indices(cells.values(), read.label_names.get("", ()), form, task_type)
-    return {split: LabelNames(listed[split], by_index, form) for split in read.tables}
+    return {split: LabelNames(names_listed[split], by_index, form) for split in read.tables}
 
 
 def _known(listed: Sequence[str] | None) -> set[str]:
@@ -179,12 +179,12 @@ def _are_indices(
 
 
 def _distinct(cells: Sequence[Any], names: Collection[str], form: Form) -> set[str]:
-    found = set[str]()
+    names_in_cells = set[str]()
     for cell in cells:
         spelled = plain(cell)
         with suppress(BadRow):
-            found |= {spelled} if spelled in names else set(map(plain, form.names(cell)))
-    return found
+            names_in_cells |= {spelled} if spelled in names else set(map(plain, form.names(cell)))
+    return names_in_cells
 
 
 def index_of(spelled: str, names: Sequence[str]) -> int | None:
@@ -201,21 +201,21 @@ def join_label_columns(read: Source, columns: Columns, task_type: TaskType | Non
     The new column has a list of labels in each row, or the one label of a single_label task. A cell that is neither in
     `ON` nor in `OFF`, and several labels of a single_label task, make `LabelNames` raise BadRow.
     """
-    found = (find_label_columns(table, columns) for table in read.tables.values())
-    names = next(filter(None, found), ())
+    columns_of_splits = (find_label_columns(table, columns) for table in read.tables.values())
+    names = next(filter(None, columns_of_splits), ())
     if not names or columns.label is None:
         return read, columns
     tables = {split: _joined(table, columns, names, task_type) for split, table in read.tables.items()}
-    label_names = {name: found for name, found in read.label_names.items() if name}
+    label_names = {name: names_of for name, names_of in read.label_names.items() if name}
     return replace(read, tables=tables, label_names={**label_names, columns.label: names}), columns
 
 
 def _joined(table: Table, columns: Columns, names: tuple[str, ...], task_type: TaskType | None) -> Table:
-    found = find_label_columns(table, columns)
-    if not found or columns.label is None:
+    label_columns = find_label_columns(table, columns)
+    if not label_columns or columns.label is None:
         return table  # a test split may lack labels; for other splits the missing column is rejected later
-    rows = zip(*([plain(cell).lower() for cell in table[name]] for name in found), strict=True)
-    return table.with_column(columns.label, [_joined_cell(found, row, task_type) for row in rows], names)
+    rows = zip(*([plain(cell).lower() for cell in table[name]] for name in label_columns), strict=True)
+    return table.with_column(columns.label, [_joined_cell(label_columns, row, task_type) for row in rows], names)
 
 
 def _joined_cell(names: Sequence[str], cells: Sequence[str], task_type: TaskType | None) -> Any:

@@ -117,13 +117,13 @@ def _unreadable(error: Exception, file: File, encoding: str | None, place: str =
     return InvalidData(f"{file.name} is not readable{place} ({type(error).__name__})")
 
 
-def _csv(file: File, asked: str | None, opened: ExitStack) -> Records:
-    encoding = find_encoding(file, asked)
+def _csv(file: File, preferred: str | None, opened: ExitStack) -> Records:
+    encoding = find_encoding(file, preferred)
     delimiter = find_delimiter(file, encoding.name)
     rows = CsvRows(opened.enter_context(open_text(file, encoding.name)), file.name, delimiter)
     unusual = "" if delimiter.usual else f"{file.name}: {delimiter.name} are between the columns"
-    found, notes = _with_names(rows, rows.header), (encoding.doubt, unusual)
-    return Records(file.name, "line", tuple(rows.header), found, encoding.name, delimiter.name, notes)
+    records, notes = _with_names(rows, rows.header), (encoding.doubt, unusual)
+    return Records(file.name, "line", tuple(rows.header), records, encoding.name, delimiter.name, notes)
 
 
 def _with_names(rows: Iterator[tuple[int, list[Any]]], header: list[str], short: bool = False) -> Iterator[Record]:
@@ -135,21 +135,21 @@ def _with_names(rows: Iterator[tuple[int, list[Any]]], header: list[str], short:
             yield Record(number, {}, f"{_many(len(cells), 'cell')} under {_many(len(header), 'column')}")
 
 
-def _many(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
+def _many(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
-def _json(file: File, asked: str | None, opened: ExitStack) -> Records:
-    encoding = find_encoding(file, asked)
+def _json(file: File, preferred: str | None, opened: ExitStack) -> Records:
+    encoding = find_encoding(file, preferred)
     stream = opened.enter_context(open_text(file, encoding.name))
-    found: Iterator[tuple[int, dict[str, Any] | None]]
+    numbered: Iterator[tuple[int, dict[str, Any] | None]]
     lines = file.bare_name.endswith(".jsonl")
     if lines:
-        found, doubt = json_lines(stream, file.name), ""
+        numbered, doubt = json_lines(stream, file.name), ""
     else:
-        found = values = JsonRows(stream, file.name)
+        numbered = values = JsonRows(stream, file.name)
         doubt = values.doubt
-    rows = (_of_object(number, row) for number, row in found)
+    rows = (_of_object(number, row) for number, row in numbered)
     return Records(file.name, "line" if lines else "row", None, rows, encoding.name, notes=(encoding.doubt, doubt))
 
 
@@ -159,27 +159,27 @@ def _of_object(number: int, row: dict[str, Any] | None) -> Record:
     return Record(number, row) if all(map(is_unicode, row)) else Record(number, {}, f"the name of a column has {HALF}")
 
 
-def _sheet(file: File, asked: str | None, opened: ExitStack) -> Records:
+def _sheet(file: File, preferred: str | None, opened: ExitStack) -> Records:
     rows = Sheet(file, opened)
-    found = _with_names(rows, rows.header, short=True)
-    return Records(file.name, "row", tuple(rows.header), found, notes=(rows.doubt,))
+    records = _with_names(rows, rows.header, short=True)
+    return Records(file.name, "row", tuple(rows.header), records, notes=(rows.doubt,))
 
 
 def _batches(open_batches: Callable[[File, ExitStack], Any]) -> _Reader:
-    def read(file: File, asked: str | None, opened: ExitStack) -> Records:
+    def read(file: File, preferred: str | None, opened: ExitStack) -> Records:
         schema, batches = open_batches(file, opened)
         if len(set(schema.names)) != len(schema.names):
             raise InvalidData(f"{file.name}: two columns have one name")
-        found = enumerate(rows_of(batches), start=1)
-        rows = (Record(number, {}, BAD_CELL) if row is None else Record(number, row) for number, row in found)
+        numbered = enumerate(rows_of(batches), start=1)
+        rows = (Record(number, {}, BAD_CELL) if row is None else Record(number, row) for number, row in numbered)
         return Records(file.name, "row", tuple(schema.names), rows, schema=schema, label_names=label_names_in(schema))
 
     return read
 
 
-def _lines(file: File, asked: str | None, opened: ExitStack) -> Records:
+def _lines(file: File, preferred: str | None, opened: ExitStack) -> Records:
     """Reads one text per line into a column `text`; or words with tags, if every line is a word with its tag."""
-    encoding = find_encoding(file, asked)
+    encoding = find_encoding(file, preferred)
     with open_text(file, encoding.name) as stream:
         if are_tagged(numbered_lines(stream, file.name)):
             return _words(file, encoding.name, opened)
@@ -188,12 +188,12 @@ def _lines(file: File, asked: str | None, opened: ExitStack) -> Records:
     return Records(file.name, "line", ("text",), rows, encoding.name, notes=(encoding.doubt,))
 
 
-def _words(file: File, asked: str | None, opened: ExitStack) -> Records:
-    encoding = find_encoding(file, asked)
+def _words(file: File, preferred: str | None, opened: ExitStack) -> Records:
+    encoding = find_encoding(file, preferred)
     with open_text(file, encoding.name) as stream:
         word = int(are_numbered(sentences(Lines(stream), file.name)))
-    found = sentences(Lines(opened.enter_context(open_text(file, encoding.name))), file.name, word)
-    rows = (Record(number, dict(zip(CONLL_COLUMNS, cells, strict=True)), fault) for number, cells, fault in found)
+    tagged = sentences(Lines(opened.enter_context(open_text(file, encoding.name))), file.name, word)
+    rows = (Record(number, dict(zip(CONLL_COLUMNS, cells, strict=True)), fault) for number, cells, fault in tagged)
     return Records(file.name, "line", CONLL_COLUMNS, rows, encoding.name, notes=(encoding.doubt,))
 
 
@@ -211,5 +211,5 @@ LINES: Mapping[str, _Reader] = dict.fromkeys((".txt", ".txt.gz"), _lines)
 
 
 def _reader_of(file: File) -> _Reader | None:
-    found = READERS.get(extension_of(file.name))
-    return found or next((read for ending, read in LINES.items() if file.name.lower().endswith(ending)), None)
+    reader = READERS.get(extension_of(file.name))
+    return reader or next((read for ending, read in LINES.items() if file.name.lower().endswith(ending)), None)

@@ -15,10 +15,10 @@ def sample_of(file: File, encoding: str | None = None) -> Table:
     with open_records(file, encoding) as records:
         if records.schema is not None:
             return sample_of_schema(records.schema, file.name)
-        found: dict[str, Any] = dict.fromkeys(records.names or (), "")
+        merged: dict[str, Any] = dict.fromkeys(records.names or (), "")
         for record in records if records.names is None else ():
-            _merge(found, record.cells)
-    return Table({name: [cell] for name, cell in found.items()}, file.name)
+            _merge(merged, record.cells)
+    return Table({name: [cell] for name, cell in merged.items()}, file.name)
 
 
 def sample_of_schema(schema: pyarrow.Schema, origin: str) -> Table:
@@ -30,15 +30,15 @@ def _cell_of(kind: pyarrow.DataType) -> Any:
     return {field.name: _cell_of(field.type) for field in kind} if pyarrow.types.is_struct(kind) else ""
 
 
-def _merge(found: dict[str, Any], cells: Mapping[str, Any]) -> None:
+def _merge(merged: dict[str, Any], cells: Mapping[str, Any]) -> None:
     # No recursion: JSON may be nested deeper than Python's call stack.
-    left = [(found, cells)]
-    while left:
-        into, some = left.pop()
+    pending = [(merged, cells)]
+    while pending:
+        into, some = pending.pop()
         for name, cell in some.items():
             if not isinstance(cell, dict):
                 into.setdefault(name, "")
                 continue
             if not isinstance(into.get(name), dict):
                 into[name] = {}
-            left.append((into[name], cell))
+            pending.append((into[name], cell))

@@ -29,8 +29,8 @@ def cells_of(table: Table, column: str) -> Sequence[Any]:
     try:
         return table[named(table, column) or column]
     except KeyError:
-        there = ", ".join(one[:40] for one in list(table)[:10])
-        raise InvalidSettings(f"--slice: no column {shown(column)} (the columns are {there})") from None
+        existing = ", ".join(name[:40] for name in list(table)[:10])
+        raise InvalidSettings(f"--slice: no column {shown(column)} (the columns are {existing})") from None
 
 
 def group(cells: Sequence[Any]) -> Mapping[str, Indices]:
@@ -39,39 +39,39 @@ def group(cells: Sequence[Any]) -> Mapping[str, Indices]:
     filled = [number for number, cell in zip(numbers, cells, strict=True) if not _is_missing(cell)]
     if filled and None not in filled and len(set(filled)) > BINS:
         return _bins(np.array([np.nan if number is None else number for number in numbers]))
-    found: dict[str, list[int]] = {}
+    rows_of: dict[str, list[int]] = {}
     for row, cell in enumerate(cells):
-        found.setdefault(_text(cell), []).append(row)
-    ranked = sorted(found.items(), key=lambda one: -len(one[1]))
+        rows_of.setdefault(_text(cell), []).append(row)
+    ranked = sorted(rows_of.items(), key=lambda item: -len(item[1]))
     groups = [(shown(value) or EMPTY, np.array(rows)) for value, rows in ranked[:MAX_VALUES]]
     if rest := ranked[MAX_VALUES:]:
         groups.append((f"({len(rest):,} other values)", np.array([row for _, rows in rest for row in rows])))
-    return _told_apart(groups)
+    return _with_distinct_names(groups)
 
 
-def _told_apart(groups: Iterable[tuple[str, Indices]]) -> dict[str, Indices]:
+def _with_distinct_names(groups: Iterable[tuple[str, Indices]]) -> dict[str, Indices]:
     """Groups by name; when different values are truncated or rounded to one name, later ones get a number."""
-    found: dict[str, Indices] = {}
+    unique: dict[str, Indices] = {}
     for name, rows in groups:
         numbered = (f"{name} ({number})" for number in count(2))
-        found[next(one for one in chain([name], numbered) if one not in found)] = rows
-    return found
+        unique[next(candidate for candidate in chain([name], numbered) if candidate not in unique)] = rows
+    return unique
 
 
 def _bins(numbers: Floats) -> dict[str, Indices]:
-    there = numbers[~np.isnan(numbers)]
+    present = numbers[~np.isnan(numbers)]
     # Equal quantiles collapse into one edge, so that a value is in one bin only.
-    edges = np.unique(np.quantile(there, np.linspace(0, 1, BINS + 1)[1:-1], method="inverted_cdf"))
+    edges = np.unique(np.quantile(present, np.linspace(0, 1, BINS + 1)[1:-1], method="inverted_cdf"))
     place = np.searchsorted(edges, numbers)
-    found = []
+    groups = []
     for i in range(len(edges) + 1):
         rows = np.flatnonzero((place == i) & ~np.isnan(numbers))
         if len(rows):
             low, high = _digits(numbers[rows].min()), _digits(numbers[rows].max())
-            found.append((low if low == high else f"{low} to {high}", rows))
-    if len(there) < len(numbers):
-        found.append((EMPTY, np.flatnonzero(np.isnan(numbers))))
-    return _told_apart(found)
+            groups.append((low if low == high else f"{low} to {high}", rows))
+    if len(present) < len(numbers):
+        groups.append((EMPTY, np.flatnonzero(np.isnan(numbers))))
+    return _with_distinct_names(groups)
 
 
 def _digits(number: float) -> str:

@@ -36,15 +36,15 @@ class Places:
 
     def named(self, rows: Sequence[int]) -> str:
         """Names rows (counted from 0), the first MAX_NAMED one by one: `a.csv lines 7, 9 and 30 more`."""
-        groups = [list(found) for _, found in groupby(map(self.__getitem__, rows[:MAX_NAMED]), lambda place: place[:2])]
-        said = []
+        groups = [list(run) for _, run in groupby(map(self.__getitem__, rows[:MAX_NAMED]), lambda place: place[:2])]
+        parts = []
         for at, group in enumerate(groups, start=1):
             numbers = [str(place.number) for place in group]
             if at == len(groups) and len(rows) > MAX_NAMED:
                 numbers.append(f"{len(rows) - MAX_NAMED:,} more")
             listed = " and ".join(filter(None, (", ".join(numbers[:-1]), numbers[-1])))
-            said.append(f"{group[0].file} {group[0].unit}{'s' * (len(numbers) > 1)} {listed}")
-        return ", ".join(said)
+            parts.append(f"{group[0].file} {group[0].unit}{'s' * (len(numbers) > 1)} {listed}")
+        return ", ".join(parts)
 
 
 def places_in(file: str, unit: Unit, numbers: Sequence[int]) -> Places:
@@ -62,7 +62,7 @@ def join_places(parts: Sequence[Places]) -> Places:
     return Places(files, file_of, numbers)
 
 
-def said_of_rows(bad: Mapping[str, Sequence[_Row]], where: Callable[[Sequence[_Row]], str]) -> str:
+def describe_bad_rows(bad: Mapping[str, Sequence[_Row]], where: Callable[[Sequence[_Row]], str]) -> str:
     """Describes bad rows in one sentence: the first `MAX_PROBLEMS` kinds, with rows named by `where`, and a count."""
     kinds = [f"{where(rows)}: {problem}" for problem, rows in islice(bad.items(), MAX_PROBLEMS)]
     rest = sum(map(len, islice(bad.values(), MAX_PROBLEMS, None)))

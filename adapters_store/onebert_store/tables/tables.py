@@ -12,7 +12,7 @@ from onebert_store.tables.binary.arrow import label_names_of
 from onebert_store.tables.file import File, file_at
 from onebert_store.tables.hub import read_hub
 from onebert_store.tables.records import READERS, Records, extension_of, open_records
-from onebert_store.tables.table import Place, Table, join_places, places_in, said_of_rows
+from onebert_store.tables.table import Place, Table, describe_bad_rows, join_places, places_in
 from onebert_store.tables.text.json_rows import parse_json
 
 # Limits of empty cells: per existing cell, and in any case. Otherwise a few bytes of a file could become any number of
@@ -24,7 +24,7 @@ class Fault(NamedTuple):
     """A bad row: its place, and the reason."""
 
     place: Place
-    what: str
+    reason: str
 
 
 @dataclass
@@ -52,10 +52,10 @@ def read_file(file: Path | File, encoding: str | None = None, faults: Faults | N
             faults.broken.append(error.detail)
     places_of = partial(places_in, origin.name, records.unit)
     if faults is None and bad:
-        raise InvalidData(said_of_rows(bad, lambda rows: places_of(rows).named(range(len(rows)))))
+        raise InvalidData(describe_bad_rows(bad, lambda rows: places_of(rows).named(range(len(rows)))))
     if faults is not None:
         faults.rows += [
-            Fault(Place(origin.name, records.unit, row), what) for what, rows in bad.items() for row in rows
+            Fault(Place(origin.name, records.unit, row), reason) for reason, rows in bad.items() for row in rows
         ]
     if not numbers:
         raise InvalidData(f"{origin.name} has no rows" + (" that can be read" if bad else ""))
@@ -65,7 +65,7 @@ def read_file(file: Path | File, encoding: str | None = None, faults: Faults | N
 
 
 def _fill(columns: dict[str, list[Any]], numbers: list[int], bad: dict[str, list[int]], records: Records) -> None:
-    empty = there = 0
+    empty = filled = 0
     # An empty cell of a CSV or a sheet is an empty text; JSON and Parquet leave it missing.
     blank = "" if records.names is not None and records.schema is None else None
     for number, cells, fault in records:
@@ -81,9 +81,9 @@ def _fill(columns: dict[str, list[Any]], numbers: list[int], bad: dict[str, list
             cell = cells.get(name)
             column.append(blank if cell is None else cell)
         numbers.append(number)
-        there += len(cells)
+        filled += len(cells)
         empty += len(columns) - len(cells)
-        if empty > max(_EMPTY, there * _EMPTY_EACH):
+        if empty > max(_EMPTY, filled * _EMPTY_EACH):
             raise InvalidData(f"{records.name} has {len(columns):,} columns of which nearly all cells are empty")
 
 
@@ -96,7 +96,7 @@ def join_tables(tables: Sequence[Table], origin: str) -> Table:
         name: [cell for table in tables for cell in (table[name] if name in table else [None] * table.rows)]
         for name in names
     }
-    label_names = {column: found for table in tables for column, found in table.label_names.items()}
+    label_names = {column: names_of for table in tables for column, names_of in table.label_names.items()}
     notes = [note for table in tables for note in table.notes]
     kinds = [kind for table in tables for kind in table.kinds]
     return Table(columns, origin, join_places([table.places for table in tables]), label_names, notes, kinds)
@@ -157,7 +157,7 @@ def read_source(
 
 def choose_split(read: Source, split: str | None) -> str:
     """Returns the split to measure on: `split`, else test, else validation; a single file has only one."""
-    name = "train" if read.single_file else split or next(one for one in reversed(SPLITS) if one in read.tables)
+    name = "train" if read.single_file else split or next(each for each in reversed(SPLITS) if each in read.tables)
     if name not in read.tables:
         raise InvalidData(f"the data has no {name} split; it has {', '.join(read.tables)}")
     return name
@@ -165,7 +165,7 @@ def choose_split(read: Source, split: str | None) -> str:
 
 def joined_source(name: str, tables: Mapping[str, Table], single_file: bool = False) -> Source:
     """Makes a Source of tables, with their label names."""
-    label_names = {column: found for table in tables.values() for column, found in table.label_names.items()}
+    label_names = {column: names_of for table in tables.values() for column, names_of in table.label_names.items()}
     return Source(name, tables, label_names=label_names, single_file=single_file)
 
 
@@ -187,8 +187,8 @@ def _read_folder(folder: Path, read: Callable[[Path], Table]) -> Source:
             tables[split] = join_tables([read(file) for file in files], f"{split} files")
     if not tables:
         raise InvalidData(f"the folder has no file train, validation or test ending in {', '.join(READERS)}")
-    found = joined_source(name, tables)
-    return _with_facts(found, folder / "labels.json") if (folder / "labels.json").is_file() else found
+    source = joined_source(name, tables)
+    return _with_facts(source, folder / "labels.json") if (folder / "labels.json").is_file() else source
 
 
 def _with_facts(read: Source, facts: Path) -> Source:
@@ -209,24 +209,24 @@ def _with_facts(read: Source, facts: Path) -> Source:
 def _files(folder: Path, split: str) -> list[Path]:
     """Returns a split's file, or its shards in order; raises InvalidData if two files fit or shards are missing."""
     stems = _SPLIT_FILES[split]
-    there = [file for file in sorted(folder.iterdir()) if file.is_file()] if folder.is_dir() else []
-    files = [file for file in there if extension_of(file.name) and _stem(file) in stems]
+    existing = [file for file in sorted(folder.iterdir()) if file.is_file()] if folder.is_dir() else []
+    files = [file for file in existing if extension_of(file.name) and _stem(file) in stems]
     shards: dict[tuple[str, str], dict[str, Path]] = {}
-    for file in there:
+    for file in existing:
         shard = _SHARD.fullmatch(_stem(file)) if extension_of(file.name) else None
         if shard and shard[1] in stems:
-            found = shards.setdefault((shard[1] + extension_of(file.name), shard[3]), {})
-            if (other := found.setdefault(shard[2], file)) != file:
+            parts = shards.setdefault((shard[1] + extension_of(file.name), shard[3]), {})
+            if (other := parts.setdefault(shard[2], file)) != file:
                 raise InvalidData(
                     f"the folder has two files for one part of its {split} split: {other.name}, {file.name}"
                 )
     if len(files) + len(shards) > 1:
-        names = ", ".join(file.name for file in [*files, *(min(found.values()) for found in shards.values())])
+        names = ", ".join(file.name for file in [*files, *(min(parts.values()) for parts in shards.values())])
         raise InvalidData(f"the folder has more than one {split} file: {names}")
-    for (_, count), found in shards.items():
-        if len(found) != int(count):
-            raise InvalidData(f"the folder has {len(found)} of the {int(count)} files of its {split} split")
-        return [found[number] for number in sorted(found)]
+    for (_, count), parts in shards.items():
+        if len(parts) != int(count):
+            raise InvalidData(f"the folder has {len(parts)} of the {int(count)} files of its {split} split")
+        return [parts[number] for number in sorted(parts)]
     return files
 
 

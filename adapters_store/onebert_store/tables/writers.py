@@ -67,15 +67,15 @@ class ParquetWriter:
 
         self._schema = pyarrow.schema([(name, types.get(name, pyarrow.string())) for name in columns])
         self._writer = pyarrow.parquet.ParquetWriter(file, self._schema, compression="zstd")
-        self._held: list[Mapping[str, Any]] = []
+        self._rows: list[Mapping[str, Any]] = []
 
     def add(self, row: Mapping[str, Any]) -> None:
-        self._held.append(row)
-        if len(self._held) == _ROWS:
+        self._rows.append(row)
+        if len(self._rows) == _ROWS:
             self._write()
 
     def end(self) -> None:
-        if self._held:
+        if self._rows:
             self._write()
         self._writer.close()
 
@@ -84,7 +84,7 @@ class ParquetWriter:
 
         columns = []
         for column in self._schema:
-            cells = [row.get(column.name) for row in self._held]
+            cells = [row.get(column.name) for row in self._rows]
             if pyarrow.types.is_string(column.type):
                 cells = [None if cell is None else escaped(_cell(cell)) for cell in cells]
             try:
@@ -92,7 +92,7 @@ class ParquetWriter:
             except (pyarrow.ArrowException, ValueError, TypeError):
                 raise InvalidData(f"the column {column.name[:40]} cannot be written to Parquet; write .jsonl") from None
         self._writer.write_table(pyarrow.Table.from_arrays(columns, schema=self._schema))
-        self._held = []
+        self._rows = []
 
 
 WRITERS: Mapping[str, Callable[[BinaryIO, Sequence[str], Mapping[str, Any]], Writer]] = {
@@ -121,8 +121,8 @@ def _finite(value: Any) -> Any:
         case float():
             return value if math.isfinite(value) else None
         case list():
-            return [_finite(one) for one in value]
+            return [_finite(item) for item in value]
         case dict():
-            return {name: _finite(one) for name, one in value.items()}
+            return {name: _finite(item) for name, item in value.items()}
         case _:
             return value

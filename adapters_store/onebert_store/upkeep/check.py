@@ -49,12 +49,12 @@ def find_digest(store: Store, start: str) -> str:
     digits = start.removeprefix("sha256:")
     if len(digits) < MIN_DIGEST_DIGITS:
         raise InvalidInput(f"a digest is given by at least {MIN_DIGEST_DIGITS} digits")
-    found = [blob.digest for blob in store.blobs.blobs() if blob.digest.startswith(f"sha256:{digits}")]
-    if not found:
+    digests = [blob.digest for blob in store.blobs.blobs() if blob.digest.startswith(f"sha256:{digits}")]
+    if not digests:
         raise NotFound("the store has no blob whose digest begins so")
-    if len(found) > 1:
-        raise InvalidInput(f"{len(found)} blobs have a digest that begins so")
-    return found[0]
+    if len(digests) > 1:
+        raise InvalidInput(f"{len(digests)} blobs have a digest that begins so")
+    return digests[0]
 
 
 def recover(store: Store, digest: str, task: str | None = None) -> tuple[VersionRecord, bool]:

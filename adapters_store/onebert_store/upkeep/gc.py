@@ -39,7 +39,7 @@ class Swept:
     """The blobs that a sweep removed, the orphans that are left, and the error that ended the sweep early, if any."""
 
     removed: tuple[BlobInfo, ...]
-    kept: tuple[Orphan, ...]
+    waiting: tuple[Orphan, ...]
     failure: OneBertError | None = None
 
 
@@ -58,28 +58,28 @@ def sweep(store: Store, grace: timedelta = GRACE) -> Swept:
     repeated; an error in the listing is raised, and nothing was removed.
     """
     now = datetime.now(UTC)
-    found = find_orphans(store)
-    under_way = _Sweep(store, now, now - grace, {orphan.blob.digest: orphan for orphan in found}, [])
+    orphans = find_orphans(store)
+    under_way = _Sweep(store, now, now - grace, {orphan.blob.digest: orphan for orphan in orphans}, [])
     failure = None
     try:
-        for start in range(0, len(found), BATCH_BLOBS):
+        for start in range(0, len(orphans), BATCH_BLOBS):
             if start:
                 time.sleep(PAUSE_S)
-            under_way.take([orphan.blob for orphan in found[start : start + BATCH_BLOBS]])
+            under_way.take([orphan.blob for orphan in orphans[start : start + BATCH_BLOBS]])
         store.blobs.drop_unfinished(now - max(grace, UNFINISHED_GRACE))
     except OneBertError as error:
         failure = error
-    return Swept(tuple(under_way.removed), tuple(under_way.left.values()), failure)
+    return Swept(tuple(under_way.removed), tuple(under_way.waiting.values()), failure)
 
 
 @dataclass(frozen=True)
 class _Sweep:
-    """A running sweep; `left` and `removed` stay correct, whichever step fails; `before` is the latest mark due."""
+    """A running sweep; `waiting` and `removed` stay correct, whichever step fails; `before` is the latest mark due."""
 
     store: Store
     now: datetime
     before: datetime
-    left: dict[str, Orphan]
+    waiting: dict[str, Orphan]
     removed: list[BlobInfo]
 
     def take(self, blobs: list[BlobInfo]) -> None:
@@ -89,7 +89,7 @@ class _Sweep:
             marks = select(ORPHANS).where(ORPHANS.c.digest.in_(digests))
             orphans = _orphans_among(self.store, blobs, named, marks)
             for digest in set(digests).difference(orphan.blob.digest for orphan in orphans):
-                del self.left[digest]
+                del self.waiting[digest]
             _mark(self.store, [orphan.blob for orphan in orphans if orphan.since is None])
             self._remove([orphan.blob for orphan in orphans if (orphan.since or self.now) <= self.before], lock)
 
@@ -101,7 +101,7 @@ class _Sweep:
                 self.store.blobs.delete(blob.digest)
                 gone.append(blob.digest)
                 self.removed.append(blob)
-                del self.left[blob.digest]
+                del self.waiting[blob.digest]
         finally:
             if gone:
                 with self.store.database.writing() as connection:

@@ -138,8 +138,8 @@ def _copy_rows(source: Connection, target: Connection) -> int:
         target.execute(delete(table))
     versions = 0
     for table in tables:
-        found = source.execute(select(table).execution_options(yield_per=_ROWS_TOGETHER))
-        for rows in found.mappings().partitions():
+        result = source.execute(select(table).execution_options(yield_per=_ROWS_TOGETHER))
+        for rows in result.mappings().partitions():
             target.execute(insert(table), [dict(row) for row in rows])
             versions += len(rows) if table is VERSIONS else 0
     return versions

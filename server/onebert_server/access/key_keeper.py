@@ -48,7 +48,7 @@ class KeyKeeper:
             mark = self._keys.mark()
             if mark != self._mark:
                 valid = [record for record in self._keys.all() if record.revoked_at is None]
-                self._ring.replace({one.digest: _holder(one) for one in valid}, is_open=not mark.made)
+                self._ring.replace({one.digest: _holder(one) for one in valid}, is_open=not mark.created)
                 self._mark = mark
             self._read_at = time.monotonic()
 

@@ -18,7 +18,7 @@ from onebert_server.limits import MAX_TEXT
 from onebert_server.score.sources import Source
 from onebert_store.errors import InvalidData
 from onebert_store.file.strict_json import shown
-from onebert_store.meant import meant
+from onebert_store.suggestion import suggestion
 from onebert_store.tables.binary.arrow import Parquet
 from onebert_store.tables.columns import Columns, named, require_texts
 from onebert_store.tables.file import File
@@ -80,7 +80,7 @@ def choose_columns(sample: Table, columns: Columns, ids: Sequence[str], origin: 
     kept = {name: named(sample, name) for name in ids or ("id",)}
     if lacking := [name for name, found in kept.items() if ids and found is None]:
         there = ", ".join(shown(name, 40) for name in list(sample)[:10])
-        said = f"{shown(lacking[0])}{meant(lacking[0], sample)}"
+        said = f"{shown(lacking[0])}{suggestion(lacking[0], sample)}"
         raise InvalidData(f"{origin} has no column {said} (the columns are {there})")
     return Chosen(texts, tuple(dict.fromkeys(found for found in kept.values() if found is not None)))
 

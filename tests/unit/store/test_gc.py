@@ -52,10 +52,10 @@ def test_an_old_blob_that_is_first_seen_now_is_marked_and_kept(store):
     orphan = put(store, 2)
     first = gc.sweep(store)
     assert first.removed == ()
-    assert [one.blob.digest for one in first.kept] == [orphan]
+    assert [one.blob.digest for one in first.waiting] == [orphan]
     (marked,) = gc.find_orphans(store)
     assert datetime.now(UTC) - marked.since < timedelta(minutes=1)
-    assert gc.sweep(store).kept == (marked,)
+    assert gc.sweep(store).waiting == (marked,)
 
 
 @pytest.mark.promise("sweep-grace")
@@ -115,7 +115,7 @@ def test_what_is_no_file_among_the_blobs_stays_and_ends_no_sweep(store, make):
         make(other)
         os.utime(other, (then, then))
     swept = gc.sweep(store, timedelta(0))
-    assert ([blob.digest for blob in swept.removed], swept.kept, swept.failure) == ([orphan], (), None)
+    assert ([blob.digest for blob in swept.removed], swept.waiting, swept.failure) == ([orphan], (), None)
     assert all(other.exists() for other in others)
 
 
@@ -139,7 +139,7 @@ def test_an_upload_gets_in_between_two_batches_and_what_it_needs_survives(store,
         monkeypatch.setattr(time, "sleep", lambda _: uploads[0].result(timeout=180))
         swept = gc.sweep(store, timedelta(0))
     assert {blob.digest for blob in swept.removed} == set(orphans[:-1])
-    assert (swept.kept, swept.failure) == ((), None)
+    assert (swept.waiting, swept.failure) == ((), None)
     assert loads(registry.read(registry.version("ham", 1))).digest == needed.digest
 
 
@@ -181,7 +181,7 @@ def test_a_sweep_that_the_disk_ends_halfway_says_what_went_and_can_be_repeated(s
     gone = {blob.digest for blob in swept.removed}
     left = orphans & digests(store)
     assert (len(gone), gone | left, gone & left) == (70, orphans, set())
-    assert {orphan.blob.digest for orphan in swept.kept} == left
+    assert {orphan.blob.digest for orphan in swept.waiting} == left
     # What went has no mark any more, what is left keeps the one it had.
     with store.database.reading() as connection:
         assert set(connection.scalars(select(ORPHANS.c.digest))) == left

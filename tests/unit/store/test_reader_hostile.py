@@ -230,7 +230,7 @@ def test_all_bad_rows_are_taken_note_of_and_the_good_ones_kept():
     content = b'text,label\na,b\nc\nd,e,f\ng,h\n"open,i\n'
     found = read_file(file("a.csv", content), faults=faults)
     assert found["text"] == ["a", "g"]
-    assert [(*fault.place, fault.what) for fault in faults.rows] == [
+    assert [(*fault.place, fault.reason) for fault in faults.rows] == [
         ("a.csv", "line", 3, "1 cell under 2 columns"),
         ("a.csv", "line", 4, "3 cells under 2 columns"),
     ]

@@ -9,7 +9,7 @@ import pyarrow.parquet
 import pytest
 
 from onebert_store.errors import InvalidData, InvalidSettings
-from onebert_store.meant import meant
+from onebert_store.suggestion import suggestion
 from onebert_store.tables import file as files
 from onebert_store.tables.binary import workbook
 from onebert_store.tables.columns import Columns, find_columns
@@ -259,4 +259,4 @@ def test_all_missing_columns_are_said_at_once_with_what_may_be_meant():
     assert "(the columns are body, stars)" in caught.value.detail
     with pytest.raises(InvalidData, match=r"no column reviews; is review meant\?, no column quue; is Queue meant\?"):
         find_columns(table, Columns("reviews", label="quue"))
-    assert meant("zzz", table) == ""
+    assert suggestion("zzz", table) == ""

@@ -352,18 +352,18 @@ def test_a_task_has_its_last_name_back_and_nobody_elses(registry):
 
 
 def test_what_was_uploaded_counts_for_who_did_it_under_every_name(registry):
-    ann, most = Actor("key:ann"), Quotas(bytes=2 * len(dumps(make_delta(1))))
-    registry.add("tone", make_delta(1), by=ann, most=most)
+    ann, quotas = Actor("key:ann"), Quotas(bytes=2 * len(dumps(make_delta(1))))
+    registry.add("tone", make_delta(1), by=ann, quotas=quotas)
     registry.rename_task("tone", "mood")
-    registry.add("mood", make_delta(2), by=ann, most=most)
+    registry.add("mood", make_delta(2), by=ann, quotas=quotas)
     registry.rename_task("mood", "air")
     with pytest.raises(OverQuota):
-        registry.add("air", make_delta(3), by=ann, most=most)
+        registry.add("air", make_delta(3), by=ann, quotas=quotas)
     registry.move_alias("air", "live", 2, 1)
     registry.delete_version("air", 1)
-    registry.add("air", make_delta(3), by=ann, most=most)
+    registry.add("air", make_delta(3), by=ann, quotas=quotas)
     with pytest.raises(OverQuota):
-        registry.add("else", make_delta(4), by=ann, most=most)
+        registry.add("else", make_delta(4), by=ann, quotas=quotas)
 
 
 def test_of_many_who_rename_one_task_one_does(place):

@@ -13,7 +13,7 @@ from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import TaskType
 from onebert_store.tables.columns import find_columns
 from onebert_store.tables.labels import find_names, infer_task_type
-from onebert_store.tables.table import Place, Table, said_of_rows
+from onebert_store.tables.table import Place, Table, describe_bad_rows
 from onebert_store.tables.tables import SPLITS, Fault, Faults, Source
 from onebert_training.data.checks import repeated
 from onebert_training.data.dataset import Dataset, load_dataset, usable_rows
@@ -94,7 +94,7 @@ def _look(read: Source, asked: DataOptions, found: Examined, max_length: int, le
         splits[name] = one.split(task_type, labels, bad.setdefault(name, {}))
     for name, kinds in bad.items():
         if kinds:
-            found.refuse(said_of_rows(kinds, tables[name].where))
+            found.refuse(describe_bad_rows(kinds, tables[name].where))
         found.bad += [Fault(tables[name].places[row], what) for what, rows in kinds.items() for row in rows]
     for name, examples in splits.items():
         found.rows[name] = examples, [tables[name].places[row] for row in cells[name].kept]
@@ -116,7 +116,7 @@ def _count_bad(found: Examined, faults: Faults) -> None:
     first = [{"file": file, unit: number, "what": what} for (file, unit, number), what in bad[:MAX_LISTED]]
     found.facts["bad"] = {"rows": len(bad), "first": first}
     if faults.rows:
-        kinds = Counter(f"{one.place.file}: {one.what}" for one in faults.rows)
+        kinds = Counter(f"{one.place.file}: {one.reason}" for one in faults.rows)
         said = "; ".join(
             f"{what}" + (f" in {count:,} rows" if count > 1 else "") for what, count in kinds.most_common(3)
         )

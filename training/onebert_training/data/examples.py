@@ -18,7 +18,7 @@ from onebert_store.file.strict_json import shown
 from onebert_store.tables.cells import BadRow, Nested, parse_list
 from onebert_store.tables.columns import Columns, find_columns
 from onebert_store.tables.labels import NO_LABEL, LabelNames, is_unlabeled
-from onebert_store.tables.table import Table, said_of_rows
+from onebert_store.tables.table import Table, describe_bad_rows
 from onebert_store.tables.text.json_rows import parse_json
 from onebert_store.tables.text.unicode import HALF, is_unicode, text_fault
 
@@ -145,7 +145,7 @@ class Cells:
             except BadRow as problem:
                 bad.setdefault(str(problem), []).append(row)
         if bad and self._bad is None:
-            raise InvalidData(said_of_rows(bad, self.table.where))
+            raise InvalidData(describe_bad_rows(bad, self.table.where))
         return found
 
     def _text(self, row: int) -> Text:

@@ -6,7 +6,7 @@ from decimal import ROUND_HALF_DOWN, Context
 from onebert_encoder.base.anatomy import Anatomy
 from onebert_store.errors import InvalidMethod
 from onebert_store.file.manifest import Pooling
-from onebert_store.meant import meant
+from onebert_store.suggestion import suggestion
 from onebert_training.methods import rules
 from onebert_training.methods.grammar import plain
 from onebert_training.methods.plan import Plan
@@ -78,7 +78,7 @@ def parse_method(text: str) -> Method:
     for part in text.split("+"):
         name, _, arguments = part.strip().partition(":")
         if name not in METHODS:
-            hint = meant(name, METHODS) or "."
+            hint = suggestion(name, METHODS) or "."
             raise InvalidMethod(f"there is no method {name[:40]!r}{hint} Methods are {', '.join(METHODS)}")
         if name in terms:
             raise InvalidMethod(f"{name} is there twice")

@@ -184,8 +184,8 @@ def _typed_errors() -> Iterator[None]:
         raise _typed(error) or _unavailable("the connection is lost") from error
 
 
-def _lock(connection: Connection, function: str, what: int) -> None:
-    connection.execute(text(f"SELECT {function}({_ONEBERT}, {what})"))
+def _lock(connection: Connection, function: str, lock: int) -> None:
+    connection.execute(text(f"SELECT {function}({_ONEBERT}, {lock})"))
 
 
 @contextmanager

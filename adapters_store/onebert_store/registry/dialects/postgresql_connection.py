@@ -60,18 +60,18 @@ class PatientConnection(psycopg.Connection[Any]):
 def parse(url: str) -> dict[str, Any]:
     """Adds this file's limits to the URL's parameters; raises InvalidSettings without repeating the URL."""
     try:
-        given = conninfo_to_dict(url)
+        from_url = conninfo_to_dict(url)
     except psycopg.ProgrammingError:
         raise InvalidSettings("a PostgreSQL registry is postgresql://USER:PASSWORD@HOST:PORT/DATABASE") from None
-    own = {"connect_timeout": CONNECT_S, "tcp_user_timeout": ANSWER_MS, "application_name": "onebert"}
+    defaults = {"connect_timeout": CONNECT_S, "tcp_user_timeout": ANSWER_MS, "application_name": "onebert"}
     # The server reads the URL's options last, so they win.
-    return {**own, **given, "client_encoding": "utf8", "options": f"{_OPTIONS} {given.get('options') or ''}"}
+    return {**defaults, **from_url, "client_encoding": "utf8", "options": f"{_OPTIONS} {from_url.get('options') or ''}"}
 
 
 def place(parameters: dict[str, Any]) -> str:
     """Describes the database for people, without user or password."""
-    said = (f"{name} {parameters[name]}" for name in ("host", "port", "dbname") if parameters.get(name))
-    return ", ".join(["PostgreSQL", *said])
+    parts = (f"{name} {parameters[name]}" for name in ("host", "port", "dbname") if parameters.get(name))
+    return ", ".join(["PostgreSQL", *parts])
 
 
 class Connector:

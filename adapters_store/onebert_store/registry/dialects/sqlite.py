@@ -158,8 +158,8 @@ def _begin(connection: Connection) -> None:
     # SQLite rejects, without waiting, a transaction that reads first and writes after another one has written. BEGIN
     # IMMEDIATE waits for its turn instead.
     options = connection.get_execution_options()
-    begin, most = ("BEGIN IMMEDIATE", BUSY_TIMEOUT_S) if options.get("onebert_writes") else ("BEGIN", READ_TIMEOUT_S)
-    seconds = max(0.0, min(most, options.get("onebert_until", inf) - monotonic()))
+    begin, limit = ("BEGIN IMMEDIATE", BUSY_TIMEOUT_S) if options.get("onebert_writes") else ("BEGIN", READ_TIMEOUT_S)
+    seconds = max(0.0, min(limit, options.get("onebert_until", inf) - monotonic()))
     connection.exec_driver_sql(f"PRAGMA busy_timeout = {seconds * 1000:.0f}")
     connection.exec_driver_sql(begin)
 

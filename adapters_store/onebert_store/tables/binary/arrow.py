@@ -47,8 +47,8 @@ class Parquet:
         first = int(np.searchsorted(self._starts, start, side="right")) - 1
         skipped = start - int(self._starts[first])
         groups = list(range(first, self._file.num_row_groups))
-        found = self._file.iter_batches(self._batch_rows, groups, columns) if groups else iter(())
-        for batch in _bounded(found, self._size, self._name):
+        batches = self._file.iter_batches(self._batch_rows, groups, columns) if groups else iter(())
+        for batch in _bounded(batches, self._size, self._name):
             if len(batch) > skipped:
                 yield batch.slice(skipped)
             skipped = max(skipped - len(batch), 0)
@@ -71,9 +71,9 @@ def _unpacked_bytes(batch: pyarrow.RecordBatch, name: str) -> int:
     """Counts the bytes of a batch's cells; a value that several cells share counts once per cell."""
     total = 0
     for column, cells in zip(batch.schema.names, batch.columns, strict=True):
-        if (found := _bytes(cells)) is None:
+        if (size := _bytes(cells)) is None:
             raise InvalidData(f"{name}: the column {shown(column, 40)} is of type {cells.type}, which is not read")
-        total += found
+        total += size
     return total
 
 
@@ -144,10 +144,10 @@ def label_names_in(schema: pyarrow.Schema) -> dict[str, tuple[str, ...]]:
 
 def label_names_of(features: Any) -> dict[str, tuple[str, ...]]:
     """Returns label names, by label index, for each column whose Hugging Face `features` (decoded JSON) list names."""
-    found = {}
+    label_names = {}
     for column, feature in features.items() if isinstance(features, dict) else ():
         inner = feature.get("feature", feature) if isinstance(feature, dict) else None
         names = inner.get("names") if isinstance(inner, dict) else None
         if isinstance(names, list) and names:
-            found[str(column)] = tuple(map(str, names))
-    return found
+            label_names[str(column)] = tuple(map(str, names))
+    return label_names

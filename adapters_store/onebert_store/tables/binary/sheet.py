@@ -10,7 +10,7 @@ from zipfile import BadZipFile, ZipFile
 
 from onebert_store.errors import InvalidData
 from onebert_store.file.strict_json import shown
-from onebert_store.meant import meant
+from onebert_store.suggestion import suggestion
 from onebert_store.tables.binary.workbook import MAX_ROWS, check_size
 from onebert_store.tables.file import File
 from onebert_store.tables.text.csv_rows import header_of
@@ -83,9 +83,9 @@ class Sheet(Iterator[tuple[int, list[str | None]]]):
             raise InvalidData(f"{file.name} has no sheet")
         wanted = file.sheet or next(iter(sheets))
         if wanted not in sheets:
-            said = f"{shown(wanted, 40)}{meant(wanted, sheets)}"
-            there = ", ".join(shown(name, 40) for name in list(sheets)[:10])
-            raise InvalidData(f"{file.name} has no sheet {said} (the sheets are {there})")
+            unknown = f"{shown(wanted, 40)}{suggestion(wanted, sheets)}"
+            titles = ", ".join(shown(name, 40) for name in list(sheets)[:10])
+            raise InvalidData(f"{file.name} has no sheet {unknown} (the sheets are {titles})")
         self.doubt = ""
         if len(sheets) > 1 and file.sheet is None:
             self.doubt = f"{file.name} has {len(sheets)} sheets, of which the first is read"

@@ -15,13 +15,13 @@ _TAGGED = re.compile(r"\S.*[ \t](?:O|[BIESLU]-\S+)\s*")
 
 def are_tagged(lines: Iterable[tuple[int, str]]) -> bool:
     """True if every line is a word with an entity tag or `O`; False without lines."""
-    seen = False
+    tagged = False
     for _, line in lines:
         if not line.startswith((_DOCUMENT, "#")):
             if not _TAGGED.fullmatch(line):
                 return False
-            seen = True
-    return seen
+            tagged = True
+    return tagged
 
 
 def sentences(lines: Lines, name: str, word: int = 0) -> Iterator[tuple[int, tuple[str, str], str]]:
@@ -45,9 +45,9 @@ def sentences(lines: Lines, name: str, word: int = 0) -> Iterator[tuple[int, tup
             rows.append(line.rstrip("\r\n").split("\t") if "\t" in line else line.split())
 
 
-def are_numbered(found: Iterable[tuple[int, tuple[str, str], str]]) -> bool:
+def are_numbered(sentences: Iterable[tuple[int, tuple[str, str], str]]) -> bool:
     """True if the first column counts the words of every sentence."""
-    counted = (words.split(" ") for _, (words, _), _ in found)
+    counted = (words.split(" ") for _, (words, _), _ in sentences)
     return all(words == [str(place) for place in range(1, len(words) + 1)] for words in counted)
 
 
@@ -56,6 +56,6 @@ def _sentence(rows: list[list[str]], word: int) -> tuple[tuple[str, str], str]:
     fault = ""
     if len({len(row) for row in rows}) > 1 or len(rows[0]) < 2 + word:
         fault = "a word of the sentence has no tag, or more columns than the others"
-    elif not all(words) or any(" " in one for one in (*words, *tags)):
+    elif not all(words) or any(" " in cell for cell in (*words, *tags)):
         fault = "a word of the sentence is empty or has a blank in it"
     return (" ".join(words), " ".join(tags)), fault

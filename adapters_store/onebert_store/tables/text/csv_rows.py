@@ -72,8 +72,8 @@ class CsvRows(Iterator[tuple[int, list[str]]]):
     def _holds_rows(self, cells: list[str]) -> bool:
         """True if each line of a row over several lines has a row's number of separators, none of them as in prose."""
         lines = _LINE_END.split(self._delimiter.join(cells))
-        found = [len(_PROSE.sub("", line).split(self._delimiter)) for line in lines]
-        return self._columns > 1 and all(count == self._columns for count in found)
+        counts = [len(_PROSE.sub("", line).split(self._delimiter)) for line in lines]
+        return self._columns > 1 and all(count == self._columns for count in counts)
 
     def _too_long(self, line: int, error: LongRow) -> InvalidData:
         return InvalidData(f"{self._name} line {line} is not CSV: {error}; is a quote left open?")

@@ -36,11 +36,11 @@ def find_delimiter(file: File, encoding: str) -> Delimiter:
     with open_text(file, encoding) as stream:
         if separator := _SEPARATOR_LINE.fullmatch(stream.readline(8)):
             return Delimiter(separator[1], 1, separator[1] == usual)
-    splitting = [one for one in _NAMES if len(_header(file, encoding, one)) > 1]
+    splitting = [delimiter for delimiter in _NAMES if len(_header(file, encoding, delimiter)) > 1]
     if len(splitting) > 1:
-        splitting.sort(key=lambda one: (_misfits(file, encoding, one), one != usual))
-    found = splitting[0] if splitting else usual
-    return Delimiter(found, 0, found == usual)
+        splitting.sort(key=lambda delimiter: (_misfits(file, encoding, delimiter), delimiter != usual))
+    delimiter = splitting[0] if splitting else usual
+    return Delimiter(delimiter, 0, delimiter == usual)
 
 
 def is_empty_row(row: list[str]) -> bool:
@@ -60,11 +60,11 @@ def _misfits(file: File, encoding: str, delimiter: str) -> int:
         return sum(len(row) != columns for row in rows if row)
 
 
-def _rows(lines: Lines, delimiter: str, most: int | None = None) -> Iterator[list[str]]:
+def _rows(lines: Lines, delimiter: str, limit: int | None = None) -> Iterator[list[str]]:
     """Yields rows from the header on; an unreadable row counts as a misfit here, and reading the file rejects it."""
     csv.field_size_limit(MAX_CELL_CHARACTERS)
     try:
-        for row in dropwhile(is_empty_row, csv.reader(islice(lines, most), delimiter=delimiter)):
+        for row in dropwhile(is_empty_row, csv.reader(islice(lines, limit), delimiter=delimiter)):
             yield row
             lines.begin_row()
     except (csv.Error, LongRow):

@@ -52,18 +52,18 @@ class Encoding:
     doubt: str = ""
 
 
-def find_encoding(file: File, asked: str | None) -> Encoding:
-    """Finds a text file's encoding: its byte order mark, else the user's choice `asked`, else from all of its bytes.
+def find_encoding(file: File, preferred: str | None) -> Encoding:
+    """Finds a text file's encoding: its byte order mark, else `preferred` by the user, else from all its bytes.
 
     The last yields UTF-8, UTF-16 if the first letters show it, or cp1252 if the text looks Western European. All lines
     are read before the decision, so that their order does not matter. Raises InvalidData if a byte is 0, the file mixes
     encodings, or the encoding cannot be determined.
     """
-    if asked is not None:
-        check_encoding(asked)
+    if preferred is not None:
+        check_encoding(preferred)
     with closing(file.unpacked()) as stream:
         head = stream.peek(8)[:8]
-        marked = next((name for mark, name in _MARKS if head.startswith(mark)), asked)
+        marked = next((name for mark, name in _MARKS if head.startswith(mark)), preferred)
         if marked is not None:
             return Encoding(marked)
         if wide := _wide(head):
@@ -106,7 +106,7 @@ def _wide(head: bytes) -> str | None:
 
 
 @dataclass
-class _Seen:
+class _Statistics:
     lines: dict[bool, list[int]] = field(default_factory=dict)  # is it UTF-8 -> number of the first line, count
     alone: int = 0  # words of one letter, such as à, è and é; in other encodings their bytes are words as well
     letters: int = 0  # letters of longer words that have an accent
@@ -121,8 +121,8 @@ class _Seen:
             return
         text = line.decode(_WESTERN, "replace")
         self.unreadable |= "\ufffd" in text
-        for found in _WORD.finditer(text):
-            word = found[0]
+        for match in _WORD.finditer(text):
+            word = match[0]
             if word.isascii():
                 continue
             if len(word) == 1:
@@ -142,24 +142,24 @@ def _is_utf8(line: bytes) -> bool:
 
 
 def _one_byte(file: File, first: int) -> Encoding:
-    seen = _Seen()
+    stats = _Statistics()
     with closing(file.unpacked()) as stream:
         for number, line in enumerate(iter(partial(stream.readline, _LINE_BYTES), b""), start=1):
             if not line.isascii():
-                seen.add(number, line)
-    if len(seen.lines) > 1:
-        few, most = sorted(seen.lines, key=lambda utf8: seen.lines[utf8][1])
+                stats.add(number, line)
+    if len(stats.lines) > 1:
+        rarer, commoner = sorted(stats.lines, key=lambda utf8: stats.lines[utf8][1])
         kinds = {True: "UTF-8", False: "not UTF-8"}
         raise InvalidData(
-            f"{file.name} mixes encodings: line {seen.lines[few][0]} is {kinds[few]}, while line {seen.lines[most][0]} "
-            f"is {kinds[most]}; save it in one, or say which with --encoding"
+            f"{file.name} mixes encodings: line {stats.lines[rarer][0]} is {kinds[rarer]}, while line "
+            f"{stats.lines[commoner][0]} is {kinds[commoner]}; save it in one, or say which with --encoding"
         )
-    strange = seen.accented > seen.letters * _MOST_ACCENTED or seen.odd > (seen.accented + seen.odd) * _MOST_ODD
-    if seen.unreadable or strange:
+    strange = stats.accented > stats.letters * _MOST_ACCENTED or stats.odd > (stats.accented + stats.odd) * _MOST_ODD
+    if stats.unreadable or strange:
         raise InvalidData(
             f"{file.name} line {first} is not readable as UTF-8; say what it is with --encoding, as cp1251 (Cyrillic)"
         )
     doubt = f"{file.name} is not UTF-8 and is read as {_WESTERN} (Western European Windows)"
-    if seen.accented > seen.letters * _MANY_ACCENTED or (seen.alone and not seen.letters):
+    if stats.accented > stats.letters * _MANY_ACCENTED or (stats.alone and not stats.letters):
         doubt += ", though the few words with accents may as well be of another encoding"
     return Encoding(_WESTERN, f"{doubt}; if letters come out wrong, say what it is with --encoding")

@@ -61,9 +61,9 @@ class JsonRows(Iterator[tuple[int, dict[str, Any] | None]]):
         first = begun[0] if begun else None
         if not isinstance(first, dict):
             raise InvalidData(f"{name} has neither an array of JSON objects nor objects one after another")
-        key, found = _rows_of(first, name)
-        self._rows = enumerate(found, start=1)
-        if beside := ", ".join(one[:40] for one in first if key and one != key):
+        key, values_of = _rows_of(first, name)
+        self._rows = enumerate(values_of, start=1)
+        if beside := ", ".join(other[:40] for other in first if key and other != key):
             self.doubt = f"{name}: the rows are those of {key[:40]}; what is beside them is left out: {beside[:200]}"
 
     def __next__(self) -> tuple[int, dict[str, Any] | None]:
@@ -74,7 +74,7 @@ class JsonRows(Iterator[tuple[int, dict[str, Any] | None]]):
 class _Values:
     def __init__(self, stream: TextIOWrapper, name: str) -> None:
         self._stream, self._name = stream, name
-        self._held, self._at, self._line, self._ended = "", 0, 1, False
+        self._buffer, self._at, self._line, self._ended = "", 0, 1, False
         self._decoder = json.JSONDecoder()
 
     def elements(self) -> Iterator[Any]:
@@ -96,57 +96,57 @@ class _Values:
     def next_character(self) -> str:
         blank = 0
         while True:
-            start, self._at = self._at, _BLANKS.match(self._held, self._at).end()  # type: ignore[union-attr]
-            self._line += self._held.count("\n", start, self._at)
+            start, self._at = self._at, _BLANKS.match(self._buffer, self._at).end()  # type: ignore[union-attr]
+            self._line += self._buffer.count("\n", start, self._at)
             blank += self._at - start
-            if self._at < len(self._held):
-                return self._held[self._at]
+            if self._at < len(self._buffer):
+                return self._buffer[self._at]
             if self._ended:
                 return ""
             if blank > MAX_ROW_CHARACTERS:
                 self._refuse(f"more than {MAX_ROW_CHARACTERS:,} blanks stand between values")
-            self._more()
+            self._read_more()
 
     def _take(self, character: str) -> None:
         if self.next_character() != character:
             self._refuse(f"{character} is missing")
         self._at += 1
 
-    def _value(self, most: int) -> Any:
+    def _value(self, limit: int) -> Any:
         self.next_character()
         while True:
             try:
-                value, end = self._decoder.raw_decode(self._held, self._at)
+                value, end = self._decoder.raw_decode(self._buffer, self._at)
             except RecursionError:
                 self._refuse("it is nested too deeply")
             except json.JSONDecodeError as error:
                 if self._ended or not self._may_go_on(error):
-                    self._line += self._held.count("\n", self._at, error.pos)
+                    self._line += self._buffer.count("\n", self._at, error.pos)
                     self._refuse(error.msg)
             except ValueError:
                 # Python's limit on digits; the error does not tell where the number stands.
                 self._refuse("a number is too long")
             else:
                 # A value at the end of the buffer may continue behind it.
-                if end < len(self._held) or self._ended:
-                    self._line += self._held.count("\n", self._at, end)
+                if end < len(self._buffer) or self._ended:
+                    self._line += self._buffer.count("\n", self._at, end)
                     self._at = end
                     return value
-            if len(self._held) - self._at > most:
+            if len(self._buffer) - self._at > limit:
                 self._refuse(
-                    f"a value has more than {most:,} characters; JSON lines (.jsonl) may have any number of rows"
+                    f"a value has more than {limit:,} characters; JSON lines (.jsonl) may have any number of rows"
                 )
-            self._more()
+            self._read_more()
 
     def _may_go_on(self, error: json.JSONDecodeError) -> bool:
         """True if the error may come from the end of the buffer: an open string, or an error near the end."""
-        return error.msg.startswith("Unterminated string") or error.pos > len(self._held) - _LONGEST_WORD
+        return error.msg.startswith("Unterminated string") or error.pos > len(self._buffer) - _LONGEST_WORD
 
-    def _more(self) -> None:
+    def _read_more(self) -> None:
         """Doubles the buffer, so that a long value is not parsed again and again."""
-        more = self._stream.read(max(_CHUNK, len(self._held) - self._at))
-        self._ended = not more
-        self._held, self._at = self._held[self._at :] + more, 0
+        chunk = self._stream.read(max(_CHUNK, len(self._buffer) - self._at))
+        self._ended = not chunk
+        self._buffer, self._at = self._buffer[self._at :] + chunk, 0
 
     def _refuse(self, why: str) -> None:
         raise InvalidData(f"{self._name} line {self._line} is not JSON: {why[:100]}")
@@ -169,7 +169,7 @@ def _rows_of(value: Mapping[str, Any], name: str) -> tuple[str, list[Any]]:
     if value and len(lists) == len(value):
         return "", _of_columns(value, name)
     keys = [list(cells) for cells in value.values() if isinstance(cells, dict)]
-    if value and len(keys) == len(value) and all(set(one) == set(keys[0]) for one in keys):
+    if value and len(keys) == len(value) and all(set(row_keys) == set(keys[0]) for row_keys in keys):
         return "", [{column: cells[key] for column, cells in value.items()} for key in keys[0]]
     return "", [value]
 

@@ -19,7 +19,7 @@ def escaped(text: str) -> str:
 
 def is_blank(text: str) -> bool:
     """True if the text has no token: only white space, control and format characters, and loose marks."""
-    return text.isspace() or all(unicodedata.category(one)[0] in "ZCM" and is_unicode(one) for one in text)
+    return text.isspace() or all(unicodedata.category(char)[0] in "ZCM" and is_unicode(char) for char in text)
 
 
 def text_fault(*cells: Any) -> str:

@@ -12,7 +12,7 @@ from onebert_store.file.strict_json import shown
 from onebert_store.tables.cells import BadRow, plain
 from onebert_store.tables.columns import Columns, named, require_label, require_texts, texts_of_rows
 from onebert_store.tables.labels import LabelNames, find_names, has_labels, is_unlabeled, join_label_columns
-from onebert_store.tables.table import Table, said_of_rows
+from onebert_store.tables.table import Table, describe_bad_rows
 from onebert_store.tables.tables import Source, choose_split
 
 
@@ -98,7 +98,7 @@ def _right(
         except BadRow as problem:
             bad.setdefault(str(problem), []).append(row)
     if bad:
-        raise InvalidData(said_of_rows(bad, table.where))
+        raise InvalidData(describe_bad_rows(bad, table.where))
     return found
 
 
