@@ -56,12 +56,12 @@ class OfStore:
         self._keys.revoke(key_id)
 
     def audit(
-        self, after: int, most: int, task: str | None, principal: str | None, since: datetime | None
+        self, after: int, limit: int, task: str | None, principal: str | None, since: datetime | None
     ) -> list[Change]:
         from onebert_store.registry.feed import Feed  # noqa: PLC0415
 
-        found = Feed(self._database).audit(after, most, task, principal, since)
-        return [Change(**{field: getattr(one, field) for field in Change.__struct_fields__}) for one in found]
+        records = Feed(self._database).audit(after, limit, task, principal, since)
+        return [Change(**{field: getattr(record, field) for field in Change.__struct_fields__}) for record in records]
 
 
 @contextmanager

@@ -44,7 +44,10 @@ def audit(
                 fields = as_dict(change)
                 typer.echo(json.dumps(fields | {"name": fields.pop("name")}, ensure_ascii=False))
             return
-        rows = ((time_of(one.at), one.principal, action_of(one), _what(one), one.request) for one in changes)
+        rows = (
+            (time_of(entry.at), entry.principal, action_of(entry), _change_of(entry), entry.request)
+            for entry in changes
+        )
         console.show((TIME, "principal", "action", "what", "request"), rows)
 
 
@@ -65,10 +68,10 @@ def _time(text: str) -> datetime:
     if _AGO.fullmatch(text):
         return datetime.now(UTC) - duration(text)
     try:
-        found = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
         raise InvalidInput("--since is an ISO time as 2026-01-31T12:00, or as 24h or 7d") from None
-    return found if found.tzinfo else found.astimezone()
+    return time if time.tzinfo else time.astimezone()
 
 
 def action_of(change: Change) -> str:
@@ -81,9 +84,9 @@ def meaning(target: TargetFacts | None, version: int | None) -> str:
     if target is None:
         return str(version or "new")
     shares = ", ".join(f"{share} % {number}" for number, share in target.split.items())
-    said = shares if len(target.split) > 1 else next(iter(target.split))
-    said += f" by {target.sticky}" if target.sticky else ""
-    return said + "".join(f", shadow {one.version} ({one.percent} %)" for one in target.shadow or ())
+    text = shares if len(target.split) > 1 else next(iter(target.split))
+    text += f" by {target.sticky}" if target.sticky else ""
+    return text + "".join(f", shadow {shadow.version} ({shadow.percent} %)" for shadow in target.shadow or ())
 
 
 def forced_of(change: Change) -> str:
@@ -91,7 +94,7 @@ def forced_of(change: Change) -> str:
     return f", forced: {shown(change.forced, 256)}" if change.forced else ""
 
 
-def _what(change: Change) -> str:
+def _change_of(change: Change) -> str:
     """The target of a change: `acme-tone@live 1 → 2`, `acme-tone@2`, `ci/3f2a…`."""
     if change.key:
         return change.key
@@ -111,20 +114,20 @@ def history(client: Client, task: str) -> list[Change]:
     Raises:
         TaskNotFound: no task has the name; the message gives the new name of a renamed task.
     """
-    found: list[Change] = []
+    changes: list[Change] = []
     name: str | None = task
     until = None
     while name is not None:
-        own = [one for one in pages(client, {"task": name}) if until is None or one.seq < until]
+        newer = [change for change in pages(client, {"task": name}) if until is None or change.seq < until]
         # A rename moves a name between tasks: earlier changes under the name belong to another task.
-        renames = [place for place, one in enumerate(own) if one.name is not None]
-        last = own[renames[-1]] if renames else None
+        renames = [place for place, change in enumerate(newer) if change.name is not None]
+        last = newer[renames[-1]] if renames else None
         came = last is not None and last.name == name
-        own = own[renames[-1] + (not came) :] if renames else own
-        if last is not None and not own:
+        newer = newer[renames[-1] + (not came) :] if renames else newer
+        if last is not None and not newer:
             raise TaskNotFound(f"there is no task {task} any more: it was renamed to {last.name}")
-        found = own + found
+        changes = newer + changes
         name, until = (last.task, last.seq) if last is not None and came else (None, None)
-    if not found:
+    if not changes:
         raise no_such_task(task)
-    return found
+    return changes

@@ -24,9 +24,9 @@ def references(context: typer.Context, incomplete: str) -> list[str]:
     if not at:
         return task_names(context, incomplete)
     listed = _ask(context, "/v1/tasks", prefix=task).get("tasks", ())
-    found: dict[str, Any] = next((one for one in listed if one["name"] == task), {})
-    pointers = [*found.get("aliases", ()), *map(str, found.get("versions", ()))]
-    return [f"{task}@{one}" for one in pointers if one.startswith(pointer)]
+    facts: dict[str, Any] = next((facts_ for facts_ in listed if facts_["name"] == task), {})
+    pointers = [*facts.get("aliases", ()), *map(str, facts.get("versions", ()))]
+    return [f"{task}@{pointer_}" for pointer_ in pointers if pointer_.startswith(pointer)]
 
 
 def _ask(context: typer.Context, path: str, **query: Any) -> dict[str, Any]:
@@ -37,8 +37,8 @@ def _ask(context: typer.Context, path: str, **query: Any) -> dict[str, Any]:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
         answer = httpx.get(f"{url}{path}", params=query, headers=headers, timeout=PATIENCE)
-        found = answer.json() if answer.is_success else {}
+        body = answer.json() if answer.is_success else {}
     # An error message would garble the half-typed command line.
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return body if isinstance(body, dict) else {}

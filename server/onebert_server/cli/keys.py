@@ -53,13 +53,13 @@ def create(
     quotas = KeyQuotas(tasks=max_tasks, bytes=max_bytes, requests=requests, tokens=tokens)
     expires_at = datetime.now(UTC) + duration(expires) if expires else None
     with place as opened:
-        made = opened.create_key(name, scope, tasks, default_task, quotas, expires_at)
+        created = opened.create_key(name, scope, tasks, default_task, quotas, expires_at)
     if as_json:
-        console.print_json(_record(made))
+        console.print_json(_record(created))
         return
-    console.tell(f"key {made.id} of {name}: {' '.join(made.scopes)} on {' '.join(made.tasks)}")
+    console.tell(f"key {created.id} of {name}: {' '.join(created.scopes)} on {' '.join(created.tasks)}")
     # Alone on standard output and never wrapped, so that scripts can capture it.
-    typer.echo(made.key)
+    typer.echo(created.key)
 
 
 @keys.command("list")
@@ -70,8 +70,8 @@ def list_(
 ) -> None:
     """List the keys: whose each is, what for, and until when."""
     with place as opened:
-        found = opened.keys()
-    console.show(_COLUMNS, map(_row, found), record=[_record(one) for one in found] if as_json else None)
+        keys = opened.keys()
+    console.show(_COLUMNS, map(_row, keys), record=[_record(key) for key in keys] if as_json else None)
 
 
 @keys.command()
@@ -87,14 +87,14 @@ def revoke(
     console.say(f"key {key_id} is revoked")
 
 
-def _row(one: KeyFacts) -> tuple[str, ...]:
-    whose = one.id, one.name, " ".join(one.scopes), " ".join(one.tasks), one.default_task or "–"
-    return *whose, _quotas(one.quotas), _time(one.created_at), _time(one.expires_at), one.state
+def _row(key: KeyFacts) -> tuple[str, ...]:
+    whose = key.id, key.name, " ".join(key.scopes), " ".join(key.tasks), key.default_task or "–"
+    return *whose, _quotas(key.quotas), _time(key.created_at), _time(key.expires_at), key.state
 
 
-def _record(one: KeyFacts) -> dict[str, Any]:
+def _record(key: KeyFacts) -> dict[str, Any]:
     # The id comes first.
-    return {"id": one.id} | as_dict(one)
+    return {"id": key.id} | as_dict(key)
 
 
 def _time(at: datetime | None) -> str:
@@ -104,4 +104,4 @@ def _time(at: datetime | None) -> str:
 def _quotas(quotas: KeyQuotas) -> str:
     units = {"tasks": " tasks", "bytes": " bytes", "requests": " requests/s", "tokens": " tokens/s"}
     allowed = ((getattr(quotas, name), unit) for name, unit in units.items())
-    return ", ".join(f"{most:,}{unit}".replace(".0 ", " ") for most, unit in allowed if most is not None) or "–"
+    return ", ".join(f"{limit:,}{unit}".replace(".0 ", " ") for limit, unit in allowed if limit is not None) or "–"

@@ -52,17 +52,17 @@ def alias(
         if name is not None and version is not None:
             print_move(move(client, task, name, number_of(version)), as_json)
             return
-        found = client.task(task)
-        wanted = found.aliases if name is None else {name: at_alias(found, name)}
+        facts = client.task(task)
+        wanted = facts.aliases if name is None else {name: at_alias(facts, name)}
         if remove and name is not None:
-            client.delete_alias(task, name, tag_of(found, name))
+            client.delete_alias(task, name, tag_of(facts, name))
     if remove:
         console.say(f"{task}@{name}: deleted; it was at version {wanted[str(name)]}")
         return
-    places = [(one, at, found.previous.get(one)) for one, at in wanted.items()]
+    places = [(alias_, at, facts.previous.get(alias_)) for alias_, at in wanted.items()]
     heads = ("alias", "version", "before")
     record = [dict(zip(heads, place, strict=True)) for place in places] if as_json else None
-    cells = ((one, meaning(found.targets.get(one), at), str(before or "–")) for one, at, before in places)
+    cells = ((alias_, meaning(facts.targets.get(alias_), at), str(before or "–")) for alias_, at, before in places)
     console.show(heads, cells, heads[1:], record)
 
 
@@ -121,14 +121,14 @@ def delete(
     if "@" in ref and everything:
         raise typer.BadParameter(f"{ref} is deleted without --all, which deletes the whole of {parsed.task}")
     with Client(url, api_key) as client:
-        found = client.task(parsed.task)
+        facts = client.task(parsed.task)
         if everything:
             client.delete_task(parsed.task)
         elif parsed.version is not None:
             client.delete_version(parsed.task, parsed.version)
         elif parsed.alias is not None:
-            client.delete_alias(parsed.task, parsed.alias, tag_of(found, parsed.alias))
-    versions = len(found.versions)
+            client.delete_alias(parsed.task, parsed.alias, tag_of(facts, parsed.alias))
+    versions = len(facts.versions)
     gone = f"with {versions} version{'' if versions == 1 else 's'}" if everything else ""
     console.say(f"{ref}: deleted {gone}".rstrip())
 
@@ -144,8 +144,8 @@ def log(task: TaskName, url: Url = URL, api_key: ApiKey = None, as_json: AsJson 
             rows = [_row(change) for change in history(client, task)]
         except Forbidden:
             console.tell("note: this key may not read the audit trail; these are the versions that are there")
-            found = client.task(task).versions
-            rows = [_line(one.created_at, "", "upload", f"version {one.version}") for one in found]
+            versions = client.task(task).versions
+            rows = [_line(version.created_at, "", "upload", f"version {version.version}") for version in versions]
     cells = ((time_of(row["time"]), row["principal"], row["action"], row["what"]) for row in rows)
     console.show((TIME, "principal", "action", "what"), cells, record=rows if as_json else None)
 
@@ -153,17 +153,17 @@ def log(task: TaskName, url: Url = URL, api_key: ApiKey = None, as_json: AsJson 
 def _row(change: Change) -> dict[str, Any]:
     version = f"version {change.version}" if change.version else ""
     after = meaning(change.target, change.version) if change.version else "nothing"
-    what = f"{change.alias} {change.before or 'new'} → {after}" if change.alias else version
-    what += forced_of(change)
+    detail = f"{change.alias} {change.before or 'new'} → {after}" if change.alias else version
+    detail += forced_of(change)
     if change.action == "upload":
-        what = f"{version}, {change.alias}" if change.alias else version
+        detail = f"{version}, {change.alias}" if change.alias else version
     if change.name:
-        what = f"{change.task} → {change.name}"
-    return _line(change.at, change.principal, action_of(change), what)
+        detail = f"{change.task} → {change.name}"
+    return _line(change.at, change.principal, action_of(change), detail)
 
 
-def _line(time: datetime, principal: str, action: str, what: str) -> dict[str, Any]:
-    return {"time": time, "principal": principal, "action": action, "what": what}
+def _line(time: datetime, principal: str, action: str, detail: str) -> dict[str, Any]:
+    return {"time": time, "principal": principal, "action": action, "what": detail}
 
 
 def _every_version(client: Client, names: Sequence[str] | None) -> list[tuple[str, int]]:

@@ -26,8 +26,8 @@ def move(
     message: str | None = None,
 ) -> dict[str, Any]:
     """Moves the alias and compares the main versions before and after; `message` moves past the task's gate."""
-    found = client.task(task)
-    current, target = found.aliases.get(alias), found.targets.get(alias)
+    facts = client.task(task)
+    current, target = facts.aliases.get(alias), facts.targets.get(alias)
     version = current or 0  # a new alias always moves
     if to != (target or current):
         expected = target.tag if target else current
@@ -43,13 +43,15 @@ def move(
 
 def before(client: Client, task: str, alias: str, yes: bool) -> int | TargetFacts:
     """The alias's previous meaning; asks for confirmation (unless `yes`) if its version was rolled back."""
-    found, ref = client.task(task), f"{task}@{alias}"
-    at, before = at_alias(found, alias), found.previous.get(alias)
+    facts, ref = client.task(task), f"{task}@{alias}"
+    at, before = at_alias(facts, alias), facts.previous.get(alias)
     if before is None:
         raise InvalidInput(f"{ref} was never at another version")
     target = client.alias(task, alias).previous_target
-    needed = {before} if target is None else {*map(int, target.split), *(one.version for one in target.shadow or ())}
-    if gone := sorted(needed - {version.version for version in found.versions}):
+    needed = (
+        {before} if target is None else {*map(int, target.split), *(share.version for share in target.shadow or ())}
+    )
+    if gone := sorted(needed - {version.version for version in facts.versions}):
         raise InvalidInput(f"{ref} was at version {gone[0]} before, which is deleted; name a version")
     if before > at and not yes:
         when = _rolled_back_at(client, task, alias, before)
@@ -64,8 +66,10 @@ def _rolled_back_at(client: Client, task: str, alias: str, version: int) -> str:
     """When a version lost the alias by a rollback; empty if the key may not read the audit trail."""
     of_alias = list[Change]()
     with suppress(Forbidden):
-        of_alias += [one for one in pages(client, {"task": task}) if (one.alias, one.before) == (alias, version)]
-    return next((f" at {time_of(one.at)} UTC" for one in reversed(of_alias) if one.rolled_back), "")
+        of_alias += [
+            change for change in pages(client, {"task": task}) if (change.alias, change.before) == (alias, version)
+        ]
+    return next((f" at {time_of(change.at)} UTC" for change in reversed(of_alias) if change.rolled_back), "")
 
 
 def json_of(moved: Mapping[str, Any]) -> dict[str, Any]:

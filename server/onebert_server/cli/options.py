@@ -89,19 +89,19 @@ def asked_of_answers(
     explain: bool = False,
 ) -> dict[str, Any]:
     """The given options as keyword arguments of the client; raises BadParameter for a malformed window."""
-    said = {"top_k": top_k, "activation": activation, "threshold": threshold, "window": _window(window)}
-    said |= {"energy": energy or None, "explain": explain or None}
-    return {name: value for name, value in said.items() if value is not None}
+    options = {"top_k": top_k, "activation": activation, "threshold": threshold, "window": _window(window)}
+    options |= {"energy": energy or None, "explain": explain or None}
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _window(text: str | None) -> dict[str, Any] | None:
     if text is None:
         return None
-    found = _WINDOW.fullmatch(text)
-    if not found:
+    match_ = _WINDOW.fullmatch(text)
+    if not match_:
         raise typer.BadParameter(f"--window {shown(text, 40)}: write 256, or 256,64, or 256,64,max")
-    numbers = {name: int(found[name]) for name in ("tokens", "overlap") if found[name]}
-    return numbers | ({"reduction": found["reduction"]} if found["reduction"] else {})
+    numbers = {name: int(match_[name]) for name in ("tokens", "overlap") if match_[name]}
+    return numbers | ({"reduction": match_["reduction"]} if match_["reduction"] else {})
 
 
 def number_of(version: str) -> int:

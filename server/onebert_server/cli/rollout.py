@@ -73,7 +73,9 @@ def rollout(
         agreements, verdicts = client.shadows(task, alias), client.verdicts(task, alias)
     if as_json:
         judged = as_dict(verdicts)["verdicts"]
-        console.print_json(as_dict(place) | {"shadows": [as_dict(one) for one in agreements], "verdicts": judged})
+        console.print_json(
+            as_dict(place) | {"shadows": [as_dict(agreement) for agreement in agreements], "verdicts": judged}
+        )
         return
     console.say(f"{task}@{alias}: {meaning(place.target, place.version)}")
     _show(agreements)
@@ -89,41 +91,45 @@ def _changed(place: AliasPlace, split: str | None, sticky: str | None, shadow: S
     if sticky:
         key = None if sticky == NONE else sticky
     if shadow:
-        shadows = [ShadowShare(*one) for one in _numbers("--shadow", shadow, 100)] if [*shadow] != [NONE] else None
+        shadows = [ShadowShare(*share) for share in _numbers("--shadow", shadow, 100)] if [*shadow] != [NONE] else None
     return TargetFacts(shares, key, shadows)
 
 
-def _numbers(option: str, given: Sequence[str], default: int | None) -> list[tuple[int, int]]:
+def _numbers(option: str, values: Sequence[str], default: int | None) -> list[tuple[int, int]]:
     """Reads `N=PERCENT`, or `N` with a default."""
-    found = []
-    for one in given:
-        read = re.fullmatch(r"\s*([1-9]\d{0,8})(?:=(\d{1,3}))?\s*", one)
+    pairs = []
+    for value in values:
+        read = re.fullmatch(r"\s*([1-9]\d{0,8})(?:=(\d{1,3}))?\s*", value)
         if read is None or (read[2] is None and default is None):
             form = "VERSION=PERCENT" if default is None else "VERSION or VERSION=PERCENT"
-            raise typer.BadParameter(f"{option}: {shown(one, 40)!r} is not {form}")
-        found.append((int(read[1]), int(read[2] or default or 0)))
-    return found
+            raise typer.BadParameter(f"{option}: {shown(value, 40)!r} is not {form}")
+        pairs.append((int(read[1]), int(read[2] or default or 0)))
+    return pairs
 
 
 def _show(agreements: Sequence[ShadowAgreement]) -> None:
-    for one in agreements:
-        share = f"{one.same / one.answers:.1%} of {one.answers:,} answers alike" if one.answers else "no answers yet"
-        left_out = f", {one.left_out:,} left out" if one.left_out else ""
-        console.say(f"\nversion {one.version} and shadow {one.shadow}: {share}{left_out}")
-        apart = [pair for pair in one.labels if pair.label != pair.shadow][:PAIRS_SHOWN]
+    for agreement in agreements:
+        share = (
+            f"{agreement.same / agreement.answers:.1%} of {agreement.answers:,} answers alike"
+            if agreement.answers
+            else "no answers yet"
+        )
+        left_out = f", {agreement.left_out:,} left out" if agreement.left_out else ""
+        console.say(f"\nversion {agreement.version} and shadow {agreement.shadow}: {share}{left_out}")
+        apart = [pair for pair in agreement.labels if pair.label != pair.shadow][:PAIRS_SHOWN]
         if apart:
-            heads = (f"version {one.version}", f"shadow {one.shadow}", "answers")
+            heads = (f"version {agreement.version}", f"shadow {agreement.shadow}", "answers")
             cells = ((shown(pair.label), shown(pair.shadow), f"{pair.answers:,}") for pair in apart)
             console.show(heads, cells, heads[2:])
 
 
-def _show_verdicts(found: VerdictsResponse) -> None:
+def _show_verdicts(response: VerdictsResponse) -> None:
     """Prints a line for each candidate that feedback is known of."""
-    for one in found.verdicts:
-        if one.wins + one.losses + one.alike == 0:
+    for verdict in response.verdicts:
+        if verdict.wins + verdict.losses + verdict.alike == 0:
             continue
-        evidence = max(one.better, one.worse)
-        beside = f"version {one.version} beside {found.version}, by feedback"
-        proven = f"e-value {evidence:,.1f} of {len(found.verdicts) / found.level:,.0f}"
-        counts = f"{one.wins:,} wins, {one.losses:,} losses, {one.alike:,} alike"
-        console.say(f"\n{beside}: {one.verdict.replace('_', ' ')} ({counts}; {proven})")
+        evidence = max(verdict.better, verdict.worse)
+        beside = f"version {verdict.version} beside {response.version}, by feedback"
+        proven = f"e-value {evidence:,.1f} of {len(response.verdicts) / response.level:,.0f}"
+        counts = f"{verdict.wins:,} wins, {verdict.losses:,} losses, {verdict.alike:,} alike"
+        console.say(f"\n{beside}: {verdict.verdict.replace('_', ' ')} ({counts}; {proven})")

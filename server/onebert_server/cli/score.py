@@ -67,13 +67,13 @@ def score(
     where it was interrupted; one file is there when all of it is. A row without a text has no answer and says why in
     the column error.
     """
-    asked = (task, data, out, text, text_pair, keep or [], encoding, scores, part_rows, sheet)
+    options = (task, data, out, text, text_pair, keep or [], encoding, scores, part_rows, sheet)
     if url is not None:
         from onebert_server.score.command import ScoreOptions, run_score_by_server  # noqa: PLC0415
 
         if any(value is not None for value in (ray, base, dtype, device, data_dir)):
             raise typer.BadParameter("--ray, --base, --dtype, --device and --data-dir are for scoring without --url")
-        run_score_by_server(ScoreOptions(*asked), url, api_key)
+        run_score_by_server(ScoreOptions(*options), url, api_key)
         return
     from onebert_server.engine.memory import keep_freed_memory  # noqa: PLC0415 - see `serve`
     from onebert_server.garbage import importing  # noqa: PLC0415
@@ -85,4 +85,4 @@ def score(
         from onebert_server.settings import load_settings  # noqa: PLC0415
 
     settings = load_settings(base=base, data_dir=data_dir, dtype=dtype, device=device)
-    run_score(ScoreOptions(*asked), settings, ray)
+    run_score(ScoreOptions(*options), settings, ray)

@@ -69,12 +69,12 @@ def serve(
         trainer=trainer,
     )
     layout = {"replicas": replicas, "cpus": cpus, "gpus": gpus}
-    asked = {name: value for name, value in layout.items() if value is not None}
+    layout_options = {name: value for name, value in layout.items() if value is not None}
     if ray is not None:
-        _on_ray(settings, ray, asked)
+        _on_ray(settings, ray, layout_options)
         return
-    if asked:
-        raise InvalidSettings(f"--{next(iter(asked))} is for a cluster: --ray ADDRESS")
+    if layout_options:
+        raise InvalidSettings(f"--{next(iter(layout_options))} is for a cluster: --ray ADDRESS")
     with importing():
         from onebert_server.run import serve as server  # noqa: PLC0415
     server.serve(settings)

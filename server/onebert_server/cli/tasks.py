@@ -83,13 +83,13 @@ def tasks(
     with Client(url, api_key) as client:
         if task is None:
             listed, heads = client.tasks(), ("task", "live", "versions", "aliases")
-            record = [as_dict(one) for one in listed] if as_json else None
+            record = [as_dict(summary) for summary in listed] if as_json else None
             console.show(heads, map(_task_row, listed), ("live", "versions"), record)
             return
-        found = client.task(task)
-        training = {v.version: training_of(client, task, v.version) for v in found.versions}
-    versions = [as_dict(v) | {"training": training[v.version]} for v in found.versions]
-    _show_versions(found, training, as_dict(found) | {"versions": versions} if as_json else None)
+        facts = client.task(task)
+        training = {v.version: training_of(client, task, v.version) for v in facts.versions}
+    versions = [as_dict(v) | {"training": training[v.version]} for v in facts.versions]
+    _show_versions(facts, training, as_dict(facts) | {"versions": versions} if as_json else None)
 
 
 def promote(
@@ -128,8 +128,8 @@ def promote(
     require_reason(force, message)
     if "@" in task:
         name, _, other = task.partition("@")
-        what = "--rollback" if rollback else version or other
-        raise typer.BadParameter(f"{task} is not the name of a task: write `onebert promote {name} {what}`")
+        argument = "--rollback" if rollback else version or other
+        raise typer.BadParameter(f"{task} is not the name of a task: write `onebert promote {name} {argument}`")
     if (version is None) != rollback:
         raise typer.BadParameter("give a VERSION, or --rollback")
     # The task's gate may have two thousand rows.
@@ -140,34 +140,34 @@ def promote(
     print_move(moved, as_json)
 
 
-def _answering(found: TaskFacts, alias: str) -> Iterable[str]:
+def _answering(facts: TaskFacts, alias: str) -> Iterable[str]:
     """The numbers of the versions that answer an alias."""
-    target = found.targets.get(alias)
-    return target.split if target else [str(found.aliases[alias])]
+    target = facts.targets.get(alias)
+    return target.split if target else [str(facts.aliases[alias])]
 
 
 def _task_row(task: TaskSummary) -> tuple[str, ...]:
-    others = [
+    aliases = [
         f"{name} → {meaning(task.targets.get(name), at)}" + (f" (before: {before})" if before else "")
         for name, at in task.aliases.items()
         if (before := task.previous.get(name)) or name != LIVE
     ]
     live = meaning(task.targets.get(LIVE), task.aliases[LIVE]) if LIVE in task.aliases else "–"
-    return task.name, live, str(len(task.versions)), ", ".join(others)
+    return task.name, live, str(len(task.versions)), ", ".join(aliases)
 
 
-def _show_versions(found: TaskFacts, training: Mapping[int, Mapping[str, Any]], record: Any) -> None:
+def _show_versions(facts: TaskFacts, training: Mapping[int, Mapping[str, Any]], record: Any) -> None:
     measured = {measure(known) for known in training.values() if "score" in known}
     # If all versions have the same measure, its name is the column's head; otherwise it precedes each score.
     head = shown(measured.pop()) if len(measured) == 1 else "score"
-    answering = all(v.status != "unavailable" for v in found.versions)
+    answering = all(v.status != "unavailable" for v in facts.versions)
 
     def row(v: VersionSummary) -> tuple[str, ...]:
         known = training[v.version]
         name = shown(f"{measure(known)} ") if head == "score" and "score" in known else ""
         return (
             str(v.version),
-            ", ".join(alias for alias in found.aliases if str(v.version) in _answering(found, alias)),
+            ", ".join(alias for alias in facts.aliases if str(v.version) in _answering(facts, alias)),
             f"{name}{known['score']:.4f}" if "score" in known else "–",
             shown(str(known.get("data", "–"))),
             shown(v.method or "–"),
@@ -177,4 +177,4 @@ def _show_versions(found: TaskFacts, training: Mapping[int, Mapping[str, Any]], 
         )
 
     columns = ("version", "aliases", head, "data", "method", "labels", "created", *(() if answering else ("status",)))
-    console.show(columns, map(row, found.versions), ("version", head, "labels"), record)
+    console.show(columns, map(row, facts.versions), ("version", head, "labels"), record)

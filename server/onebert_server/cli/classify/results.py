@@ -29,48 +29,48 @@ def json_line(row: Row, result: TaskResult) -> str:
 class ResultTable:
     """A table printed piecewise as results arrive; the terminal and the first piece determine its widths."""
 
-    def __init__(self, asked: Sequence[Row], first: Sequence[TaskResult], top_k: int | None) -> None:
+    def __init__(self, inputs: Sequence[Row], first: Sequence[TaskResult], top_k: int | None) -> None:
         self._top_k = top_k
-        found = ("answers", "entities", "words")
-        self._kind = next((kind for kind in found if getattr(first[0], kind) is not None), None)
-        self._more = [name for name in MORE if any(getattr(one, name) is not None for one in first)]
+        kinds = ("answers", "entities", "words")
+        self._kind = next((kind for kind in kinds if getattr(first[0], kind) is not None), None)
+        self._more = [name for name in MORE if any(getattr(result, name) is not None for result in first)]
         scores = "score" if top_k is None else "scores"
-        self._explained = any(one.explanation is not None for one in first)
+        self._explained = any(result.explanation is not None for result in first)
         owed = ["owed to"] if self._explained else []
         self._heads = (*HEADS.get(self._kind or "", ("label",)), scores, *self._more, *owed)
-        rows = [row for one, result in zip(asked, first, strict=True) for row in self._rows(result, one)]
+        rows = [row for row_input, result in zip(inputs, first, strict=True) for row in self._rows(result, row_input)]
         # Output to a pipe or a file is never truncated.
         self._cut = console.out.width < console.UNLIMITED
         room = max(console.out.width, 40)
         self._widths = [min(max(map(len, column)), room // 3) for column in zip(self._heads, *rows, strict=True)]
-        left = room - sum(self._widths) - GAP * len(self._widths)
-        self._text_width = max(left, 10) if self._cut else max(len(_text(one, None)) for one in asked)
+        rest = room - sum(self._widths) - GAP * len(self._widths)
+        self._text_width = max(rest, 10) if self._cut else max(len(_text(row, None)) for row in inputs)
         self._began = False
 
-    def print(self, asked: Sequence[Row], results: Sequence[TaskResult]) -> None:
+    def print(self, inputs: Sequence[Row], results: Sequence[TaskResult]) -> None:
         """Prints one row per input; for token and span tasks, one row per finding below the input's text."""
         table = Table(box=None, show_header=not self._began, pad_edge=False, padding=(0, GAP, 0, 0))
         for name, width in (("text", self._text_width), *zip(self._heads, self._widths, strict=True)):
-            most = width if self._cut else None
-            table.add_column(name, min_width=width, max_width=most, no_wrap=name == "text", overflow="fold")
-        for one, result in zip(asked, results, strict=True):
-            text = _text(one, self._text_width if self._cut else None)
-            for place, row in enumerate(self._rows(result, one)):
+            max_width = width if self._cut else None
+            table.add_column(name, min_width=width, max_width=max_width, no_wrap=name == "text", overflow="fold")
+        for row_input, result in zip(inputs, results, strict=True):
+            text = _text(row_input, self._text_width if self._cut else None)
+            for place, row in enumerate(self._rows(result, row_input)):
                 table.add_row("" if place else text, *row)
         console.out.print(table)
         self._began = True
 
-    def _rows(self, result: TaskResult, asked: Row) -> list[tuple[str, ...]]:
+    def _rows(self, result: TaskResult, row_input: Row) -> list[tuple[str, ...]]:
         """At least one row; the first one has the fields of the whole answer."""
-        more = tuple(_said(getattr(result, name)) for name in self._more)
+        extras = tuple(_cell(getattr(result, name)) for name in self._more)
         if self._kind is None:
-            owed = (_owed(result, asked),) if self._explained else ()
-            return [(shown(str(result.label)), self._scores(result), *more, *owed)]
+            owed = (_owed(result, row_input),) if self._explained else ()
+            return [(shown(str(result.label)), self._scores(result), *extras, *owed)]
         # Offsets refer to a pair's second text.
-        source = [*asked.texts.values()][-1]
-        found = [_finding(each, source) for each in getattr(result, self._kind)]
-        found = found or [("",) * (len(self._heads) - len(more))]
-        return [(*row, *(("",) * len(more) if place else more)) for place, row in enumerate(found)]
+        source = [*row_input.texts.values()][-1]
+        spans = [_finding(each, source) for each in getattr(result, self._kind)]
+        spans = spans or [("",) * (len(self._heads) - len(extras))]
+        return [(*row, *(("",) * len(extras) if place else extras)) for place, row in enumerate(spans)]
 
     def _scores(self, result: TaskResult) -> str:
         if self._top_k is None:
@@ -78,15 +78,15 @@ class ResultTable:
         return ", ".join(f"{shown(name)} {score:.3f}" for name, score in (result.scores or {}).items())
 
 
-def _owed(result: TaskResult, asked: Row) -> str:
+def _owed(result: TaskResult, row: Row) -> str:
     """The words with the largest effects; words of a pair's second text are marked."""
-    words = sorted(result.explanation.words if result.explanation else (), key=lambda one: -abs(one.effect))
-    said = ((asked.texts[one.field][one.start : one.end], one) for one in words[:OWED])
+    words = sorted(result.explanation.words if result.explanation else (), key=lambda word: -abs(word.effect))
+    texts = ((row.texts[word.field][word.start : word.end], word) for word in words[:OWED])
     of = {"text_pair": " (second text)"}
-    return ", ".join(f"{shown(word)}{of.get(one.field, '')} {one.effect:+z.3f}" for word, one in said)
+    return ", ".join(f"{shown(word)}{of.get(effect.field, '')} {effect.effect:+z.3f}" for word, effect in texts)
 
 
-def _said(value: Any) -> str:
+def _cell(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(shown, value)) or "none"
     if isinstance(value, float):
@@ -94,12 +94,12 @@ def _said(value: Any) -> str:
     return "" if value is None else ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 
-def _text(one: Row, most: int | None) -> str:
-    text = " | ".join(one.texts.values())
-    return shown(text, len(text) if most is None else most)
+def _text(row: Row, limit: int | None) -> str:
+    text = " | ".join(row.texts.values())
+    return shown(text, len(text) if limit is None else limit)
 
 
-def _finding(found: LabeledSpan | AnswerSpan, source: str) -> tuple[str, ...]:
-    label: Any = getattr(found, "label", None)
+def _finding(span: LabeledSpan | AnswerSpan, source: str) -> tuple[str, ...]:
+    label: Any = getattr(span, "label", None)
     labels = () if label is None else (shown(label),)
-    return shown(source[found.start : found.end]), *labels, f"{found.score:.3f}"
+    return shown(source[span.start : span.end]), *labels, f"{span.score:.3f}"

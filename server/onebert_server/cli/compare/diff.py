@@ -81,18 +81,18 @@ def diff(
     if every:
         if first is not None or data is None:
             raise typer.BadParameter("--all takes no version, and rows: onebert diff --all --data FOLDER")
-        found = compare_all(url, api_key, Path(data), how)
+        record = compare_all(url, api_key, Path(data), how)
         shown_of = print_all
         if only_worse:
-            found["tasks"] = [one for one in found["tasks"] if one["verdict"] == "worse"]
+            record["tasks"] = [task for task in record["tasks"] if task["verdict"] == "worse"]
     elif first is None or second is None or only_worse:
         raise typer.BadParameter("give two versions; or --all, which --only-worse goes with")
     else:
-        found, shown_of = _compare(url, api_key, (first, second), data, how), _print
+        record, shown_of = _compare(url, api_key, (first, second), data, how), _print
     if as_json:
-        console.print_json(found)
+        console.print_json(record)
         return
-    shown_of(found)
+    shown_of(record)
 
 
 def _compare(
@@ -102,18 +102,18 @@ def _compare(
     from onebert_server.cli.compare.differences import answered, compared  # noqa: PLC0415
 
     with Client(url, api_key) as client:
-        found = [version_of(client, ref) for ref in named]
-        record, deltas = _compare_files(client, found)
-        record["measured"] = [training_of(client, *one) for one in found]
+        versions = [version_of(client, ref) for ref in named]
+        record, deltas = _compare_files(client, versions)
+        record["measured"] = [training_of(client, *version) for version in versions]
     if data is not None:
         manifests = [delta.manifest for delta in deltas]
         rows = how.rows(data, manifests)
         results = ask(url, api_key, [(ref, row.input) for row in rows for ref in (record["a"], record["b"])])
-        both = answered(rows, results, [one.task_type for one in manifests])
-        apart = [one for one in both if one.flipped]
+        both = answered(rows, results, [manifest.task_type for manifest in manifests])
+        apart = [row for row in both if row.flipped]
         record["answers"] = compared(both)
         record["flips"] = [
-            {**one.row.place, "text": one.row.text, "a": one.a, "b": one.b, "right": one.row.right} for one in apart
+            {**row.row.place, "text": row.row.text, "a": row.a, "b": row.b, "right": row.row.right} for row in apart
         ]
     return record
 
@@ -126,12 +126,15 @@ def _compare_files(client: Client, versions: Sequence[tuple[str, int]]) -> "tupl
     from onebert_server.cli.compare.differences import manifest_differences, norms, sizes  # noqa: PLC0415
     from onebert_store.file.format import loads  # noqa: PLC0415
 
-    files = [client.download(*one) for one in versions]
+    files = [client.download(*version) for version in versions]
     a, b = map(loads, files)
     if a.manifest.base.digest != b.manifest.base.digest:
         raise InvalidInput("the two versions are of different bases")
     base = client.base()
-    symbols = next((one.symbols for one in base.bases or [] if one.digest == a.manifest.base.digest), base.symbols)
+    symbols = next(
+        (base_facts.symbols for base_facts in base.bases or [] if base_facts.digest == a.manifest.base.digest),
+        base.symbols,
+    )
     refs = [f"{task}@{version}" for task, version in versions]
     record = {
         "a": refs[0],
@@ -159,45 +162,47 @@ def _print_norms(record: Mapping[str, Any]) -> None:
     """Prints the `norms` of a record of `_compare_files`, over the layers."""
     from onebert_server.cli.compare.differences import by_symbol  # noqa: PLC0415
 
-    found = by_symbol(record["norms"])
-    if not found:
+    rows = by_symbol(record["norms"])
+    if not rows:
         return
-    most = max((apart for one in found for apart in one["layers"].values() if apart is not None), default=0.0)
+    maximum = max((apart for row_ in rows for apart in row_["layers"].values() if apart is not None), default=0.0)
 
-    def row(one: Mapping[str, Any]) -> tuple[str, ...]:
-        numbers = ("–" if one[side] is None else f"{one[side]:.3g}" for side in ("a", "b", "apart"))
-        return shown(one["symbol"]), one["kind"], *numbers, _bars(one["layers"].values(), most)
+    def row(change: Mapping[str, Any]) -> tuple[str, ...]:
+        numbers = ("–" if change[side] is None else f"{change[side]:.3g}" for side in ("a", "b", "apart"))
+        return shown(change["symbol"]), change["kind"], *numbers, _bars(change["layers"].values(), maximum)
 
     console.say("")
     console.out.print(console.title("What each changes in the base (root mean square)"))
-    console.show(("changes", "kind", record["a"], record["b"], "apart", "by layer"), map(row, found))
+    console.show(("changes", "kind", record["a"], record["b"], "apart", "by layer"), map(row, rows))
 
 
 def _print_answers(record: Mapping[str, Any]) -> None:
-    a, b, found, flips = record["a"], record["b"], record["answers"], record["flips"]
-    console.say(f"\n{found['flips']} of {found['rows']} rows are answered differently")
-    if "p" in found:
-        right = found["right"]
+    a, b, answers, flips = record["a"], record["b"], record["answers"], record["flips"]
+    console.say(f"\n{answers['flips']} of {answers['rows']} rows are answered differently")
+    if "p" in answers:
+        right = answers["right"]
         console.say(
-            f"right: {a} {right['a']}, {b} {right['b']}; {a} alone {found['only_a']}, {b} alone {found['only_b']}; "
-            f"p = {found['p']:.3g} by McNemar's exact test"
+            f"right: {a} {right['a']}, {b} {right['b']}; {a} alone {answers['only_a']}, {b} alone {answers['only_b']}; "
+            f"p = {answers['p']:.3g} by McNemar's exact test"
         )
-    columns = ("label", a, b) + (("rows", f"right by {a}", f"right by {b}") if "p" in found else ())
+    columns = ("label", a, b) + (("rows", f"right by {a}", f"right by {b}") if "p" in answers else ())
     keys = ("a", "b", "rows", "right_a", "right_b")
-    labels = found["labels"].items()
-    rows = ((_said(name), *(str(counts[key]) for key in keys if key in counts)) for name, counts in labels)
+    labels = answers["labels"].items()
+    rows = ((_text(name), *(str(counts[key]) for key in keys if key in counts)) for name, counts in labels)
     console.show(columns, rows, numbers=columns[1:])
-    for column, values in found["slices"].items():
+    for column, values in answers["slices"].items():
         console.say("")
         console.show((column, "rows", "flips", *columns[4:]), _values(values), numbers=("rows", "flips", *columns[4:]))
     if not flips:
         return
     unit = "line" if "line" in flips[0] else "row"
-    sides = ("a", "b", "right") if "p" in found else ("a", "b")
+    sides = ("a", "b", "right") if "p" in answers else ("a", "b")
     heads = ("where" if "file" in flips[0] else unit, "text", a, b, "right")[: 2 + len(sides)]
     console.say("")
     some = flips[:MOST_FLIPS]
-    console.show(heads, ((_where(one), shown(one["text"], 200), *(_said(one[side]) for side in sides)) for one in some))
+    console.show(
+        heads, ((_where(flip), shown(flip["text"], 200), *(_text(flip[side]) for side in sides)) for flip in some)
+    )
     if len(flips) > MOST_FLIPS:
         console.say(f"and {len(flips) - MOST_FLIPS} more; --json has them all")
 
@@ -211,14 +216,16 @@ def _where(flip: Mapping[str, Any]) -> str:
     return f"{shown(flip['file'])} {unit} {flip[unit]}" if "file" in flip else str(flip[unit])
 
 
-def _said(answer: str) -> str:
+def _text(answer: str) -> str:
     """An answer for a table; a multi_label answer may be empty."""
     return shown(answer) or "none"
 
 
-def _bars(numbers: Any, most: float) -> str:
+def _bars(numbers: Any, maximum: float) -> str:
     """A bar per layer, relative to the largest."""
-    return "".join("·" if one is None else _BARS[round(8 * one / most) if most else 0] for one in numbers)
+    return "".join(
+        "·" if number is None else _BARS[round(8 * number / maximum) if maximum else 0] for number in numbers
+    )
 
 
 def _score(measured: Mapping[str, Any]) -> str:

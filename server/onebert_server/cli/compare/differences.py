@@ -37,7 +37,7 @@ class Answered:
 
 def manifest_differences(a: Delta, b: Delta) -> dict[str, tuple[Any, Any]]:
     """Manifest fields that differ, by dotted name, with both values; None for an absent field."""
-    both = [dict(_flat(one.manifest.model_dump(exclude=set(_LEFT_OUT)))) for one in (a, b)]
+    both = [dict(_flat(delta.manifest.model_dump(exclude=set(_LEFT_OUT)))) for delta in (a, b)]
     names = dict.fromkeys([*both[0], *both[1]])
     return {name: (both[0].get(name), both[1].get(name)) for name in names if both[0].get(name) != both[1].get(name)}
 
@@ -54,8 +54,12 @@ def norms(a: Delta, b: Delta, symbols: Mapping[str, str]) -> list[dict[str, Any]
     One object per layer, symbol (from `symbols`) and kind of change, with `a`, `b` (None: no change) and `apart`; the
     same numbers as on the page and from `changes?against=`.
     """
-    sides = [{(one.layer, one.name, one.kind): one.rms for one in changes(delta.tensors)} for delta in (a, b)]
-    apart = {(one.layer, one.name, one.kind): one.rms for one in changes(difference(a.tensors, b.tensors))}
+    sides = [
+        {(change.layer, change.name, change.kind): change.rms for change in changes(delta.tensors)} for delta in (a, b)
+    ]
+    apart = {
+        (change.layer, change.name, change.kind): change.rms for change in changes(difference(a.tensors, b.tensors))
+    }
     places = sorted({*sides[0], *sides[1]}, key=lambda place: (-1 if place[0] is None else place[0], place[1:]))
     return [
         {
@@ -70,17 +74,17 @@ def norms(a: Delta, b: Delta, symbols: Mapping[str, str]) -> list[dict[str, Any]
     ]
 
 
-def by_symbol(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def by_symbol(changes_of_layers: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Aggregates `norms` over the layers; `layers` maps each layer's number to `apart`."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for one in found:
-        groups.setdefault((one["symbol"], one["kind"]), []).append(one)
+    for change in changes_of_layers:
+        groups.setdefault((change["symbol"], change["kind"]), []).append(change)
     return [
         {
             "symbol": symbol,
             "kind": kind,
-            **{side: _together([one[side] for one in group]) for side in ("a", "b", "apart")},
-            "layers": {one["layer"]: one["apart"] for one in group},
+            **{side: _together([change[side] for change in group]) for side in ("a", "b", "apart")},
+            "layers": {change["layer"]: change["apart"] for change in group},
         }
         for (symbol, kind), group in groups.items()
     ]
@@ -108,13 +112,13 @@ def answered(rows: Sequence[LabeledRow], results: Sequence[TaskResult], task_typ
 
     Raises the error of the first result without an answer, with the row's place.
     """
-    found = []
+    answers = []
     for row, *both in zip(rows, results[::2], results[1::2], strict=True):
-        found.append(Answered(row, *(_said(row, *one) for one in zip(both, task_types, strict=True))))
-    return found
+        answers.append(Answered(row, *(_answer(row, *answer) for answer in zip(both, task_types, strict=True))))
+    return answers
 
 
-def _said(row: LabeledRow, result: TaskResult, task_type: str) -> str:
+def _answer(row: LabeledRow, result: TaskResult, task_type: str) -> str:
     """The answer to a row as `_words_of` has it; raises the result's error with the row's place."""
     if result.error is not None:
         error = error_of(result.error)
@@ -133,34 +137,34 @@ def compared(rows: Sequence[Answered]) -> dict[str, Any]:
         `only_b` count rows that one version alone answers rightly, and `p` is the probability of a split at least as
         uneven between equally good versions.
     """
-    labeled = bool(rows) and all(one.row.right is not None for one in rows)
-    counts = {side: Counter(getattr(one, side) for one in rows) for side in ("a", "b")}
-    names = sorted({*counts["a"], *counts["b"], *(one.row.right for one in rows if one.row.right is not None)})
-    found: dict[str, Any] = {
+    labeled = bool(rows) and all(row.row.right is not None for row in rows)
+    counts = {side: Counter(getattr(row, side) for row in rows) for side in ("a", "b")}
+    names = sorted({*counts["a"], *counts["b"], *(row.row.right for row in rows if row.row.right is not None)})
+    counted: dict[str, Any] = {
         "rows": len(rows),
-        "flips": sum(one.flipped for one in rows),
+        "flips": sum(row.flipped for row in rows),
         "labels": {name: {side: counts[side][name] for side in ("a", "b")} for name in names},
         "slices": {column: _slices(rows, column, labeled) for column in (rows[0].row.cells if rows else ())},
     }
     if not labeled:
-        return found
+        return counted
     for name in names:
-        found["labels"][name] |= _part([one for one in rows if one.row.right == name], labeled)
-    only_a = sum(one.right("a") and not one.right("b") for one in rows)
-    only_b = sum(one.right("b") and not one.right("a") for one in rows)
-    right = {side: sum(one.right(side) for one in rows) for side in ("a", "b")}
-    return found | {"right": right, "only_a": only_a, "only_b": only_b, "p": mcnemar(only_a, only_b)}
+        counted["labels"][name] |= _part([row for row in rows if row.row.right == name], labeled)
+    only_a = sum(row.right("a") and not row.right("b") for row in rows)
+    only_b = sum(row.right("b") and not row.right("a") for row in rows)
+    right = {side: sum(row.right(side) for row in rows) for side in ("a", "b")}
+    return counted | {"right": right, "only_a": only_a, "only_b": only_b, "p": mcnemar(only_a, only_b)}
 
 
 def _slices(rows: Sequence[Answered], column: str, labeled: bool) -> dict[str, dict[str, int]]:
     """The counts by the values of a column, which are grouped as by `onebert evaluate --slice`."""
-    groups = group([one.row.cells[column] for one in rows])
+    groups = group([row.row.cells[column] for row in rows])
     return {value: _part([rows[at] for at in places], labeled) for value, places in groups.items()}
 
 
 def _part(rows: Sequence[Answered], labeled: bool) -> dict[str, int]:
-    right = {f"right_{side}": sum(one.right(side) for one in rows) for side in ("a", "b")} if labeled else {}
-    return {"rows": len(rows), "flips": sum(one.flipped for one in rows)} | right
+    right = {f"right_{side}": sum(row.right(side) for row in rows) for side in ("a", "b")} if labeled else {}
+    return {"rows": len(rows), "flips": sum(row.flipped for row in rows)} | right
 
 
 def mcnemar(only_a: int, only_b: int) -> float:

@@ -23,37 +23,37 @@ def compare_all(url: str, api_key: str | None, folder: Path, how: HowToRead) -> 
     """Compares the live and the newest version of each task that has rows, the worst first, as a JSON value."""
     with Client(url, api_key) as client:
         read, left_out = read_tasks(client, folder, how)
-    results = iter(ask(url, api_key, [item for one in read for item in one.items]))
-    found = list[dict[str, Any]]()
-    for one in read:
-        own = [next(results) for _ in one.items]
+    results = iter(ask(url, api_key, [item for task in read for item in task.items]))
+    tasks = list[dict[str, Any]]()
+    for task in read:
+        task_results = [next(results) for _ in task.items]
         try:
-            both = answered(one.rows, own, one.task_types)
+            both = answered(task.rows, task_results, task.task_types)
         except OneBertError as error:
-            left_out[one.task] = error.detail
+            left_out[task.task] = error.detail
         else:
-            live, newest = (facts.version for facts in one.versions)
-            found.append({"task": one.task, "live": live, "newest": newest, **compared(both)})
-    tested = [each for each in found if "p" in each]
+            live, newest = (facts.version for facts in task.versions)
+            tasks.append({"task": task.task, "live": live, "newest": newest, **compared(both)})
+    tested = [each for each in tasks if "p" in each]
     for each, p in zip(tested, corrected([each["p"] for each in tested]), strict=True):
         each["corrected_p"] = p
-    found = [each | {"verdict": verdict(each)} for each in found]
-    found.sort(key=lambda each: (_VERDICTS.index(each["verdict"]), _gain(each), each["task"]))
-    return {"tasks": found, "false_discovery_rate": FALSE_DISCOVERY_RATE, "left_out": left_out}
+    tasks = [each | {"verdict": verdict(each)} for each in tasks]
+    tasks.sort(key=lambda each: (_VERDICTS.index(each["verdict"]), _gain(each), each["task"]))
+    return {"tasks": tasks, "false_discovery_rate": FALSE_DISCOVERY_RATE, "left_out": left_out}
 
 
-def verdict(found: Mapping[str, Any]) -> str:
+def verdict(task: Mapping[str, Any]) -> str:
     """One of `_VERDICTS`, from what `compared` returns and the `corrected_p`."""
-    if not found["flips"]:
+    if not task["flips"]:
         return "level"
-    if found.get("corrected_p", 1.0) > FALSE_DISCOVERY_RATE:
+    if task.get("corrected_p", 1.0) > FALSE_DISCOVERY_RATE:
         return "changed"
-    return "worse" if _gain(found) < 0 else "better"
+    return "worse" if _gain(task) < 0 else "better"
 
 
-def _gain(found: Mapping[str, Any]) -> float:
+def _gain(task: Mapping[str, Any]) -> float:
     """How much larger the newest version's share of right answers is than the live one's."""
-    return (found["only_b"] - found["only_a"]) / found["rows"] if "p" in found else 0.0
+    return (task["only_b"] - task["only_a"]) / task["rows"] if "p" in task else 0.0
 
 
 def print_all(record: Mapping[str, Any]) -> None:
@@ -61,26 +61,26 @@ def print_all(record: Mapping[str, Any]) -> None:
     numbers = ("live", "newest", "rows", "flips", "p")
     columns = ("task", *numbers[:4], "right", "p", "newest is", "loses most at")
     console.show(columns, map(_row, record["tasks"]), numbers)
-    counts = Counter(one["verdict"] for one in record["tasks"])
-    said = ", ".join(f"{counts[one]} {one}" for one in _VERDICTS if counts[one]) or "no task"
-    console.say(f"{said}; p by McNemar's exact test, with a false discovery rate of {FALSE_DISCOVERY_RATE:.0%}")
+    counts = Counter(task["verdict"] for task in record["tasks"])
+    counted = ", ".join(f"{counts[name]} {name}" for name in _VERDICTS if counts[name]) or "no task"
+    console.say(f"{counted}; p by McNemar's exact test, with a false discovery rate of {FALSE_DISCOVERY_RATE:.0%}")
     print_left_out(record["left_out"])
 
 
-def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
-    counts = (str(one[name]) for name in ("live", "newest", "rows", "flips"))
-    right = f"{one['right']['a']} → {one['right']['b']}" if "p" in one else "–"
-    p = f"{one['corrected_p']:.3g}" if "p" in one else "–"
-    return one["task"], *counts, right, p, one["verdict"], _greatest_loss(one)
+def _row(task: Mapping[str, Any]) -> tuple[str, ...]:
+    counts = (str(task[name]) for name in ("live", "newest", "rows", "flips"))
+    right = f"{task['right']['a']} → {task['right']['b']}" if "p" in task else "–"
+    p = f"{task['corrected_p']:.3g}" if "p" in task else "–"
+    return task["task"], *counts, right, p, task["verdict"], _greatest_loss(task)
 
 
-def _greatest_loss(one: Mapping[str, Any]) -> str:
+def _greatest_loss(task: Mapping[str, Any]) -> str:
     """The label or the value of a slice that loses the most right answers; empty if none does."""
-    if "p" not in one:
+    if "p" not in task:
         return ""
-    parts = {("label", name): part for name, part in one["labels"].items()}
-    parts |= {(column, value): part for column, values in one["slices"].items() for value, part in values.items()}
-    (column, value), part = min(parts.items(), key=lambda found: found[1]["right_b"] - found[1]["right_a"])
+    parts = {("label", name): part for name, part in task["labels"].items()}
+    parts |= {(column, value): part for column, values in task["slices"].items() for value, part in values.items()}
+    (column, value), part = min(parts.items(), key=lambda item: item[1]["right_b"] - item[1]["right_a"])
     if part["right_b"] >= part["right_a"]:
         return ""
     return f"{shown(column)}={shown(value)}: {part['right_a']} → {part['right_b']} of {part['rows']}"

@@ -63,10 +63,10 @@ def labeled_rows(
     if columns.label is not None:
         require_label(table, columns)
     if task_type is not None and has_labels(table, columns):
-        known = {one for manifest in manifests for one in manifest.labels}
+        known = {label for manifest in manifests for label in manifest.labels}
         names = find_names(read, columns, task_type, known)[name]
         right = _right(table, require_label(table, columns), names, task_type, known)
-    cells = {name: table[_kept(table, name)] for name in keep}
+    cells = {name: table[_column(table, name)] for name in keep}
     return [
         LabeledRow(text, table.place(row), right[row], {name: plain(cells[name][row]) for name in keep})
         for row, text in enumerate(texts)
@@ -87,19 +87,19 @@ def _right(
     table: Table, label: str, names: LabelNames, task_type: TaskType, known: Collection[str]
 ) -> list[tuple[str, ...] | float | None]:
     """The labels of each row, sorted, or its number."""
-    found, bad = list[tuple[str, ...] | float | None](), dict[str, list[int]]()
+    labels_of_rows, bad = list[tuple[str, ...] | float | None](), dict[str, list[int]]()
     for row, cell in enumerate(table[label]):
         if task_type != "multi_label" and is_unlabeled(cell):
-            found.append(None)
+            labels_of_rows.append(None)
             continue
         try:
             labels = () if task_type == "regression" else tuple(sorted(names.known(cell, task_type, known)))
-            found.append(_number(names, cell) if task_type == "regression" else labels)
+            labels_of_rows.append(_number(names, cell) if task_type == "regression" else labels)
         except BadRow as problem:
             bad.setdefault(str(problem), []).append(row)
     if bad:
         raise InvalidData(describe_bad_rows(bad, table.where))
-    return found
+    return labels_of_rows
 
 
 def _number(names: LabelNames, cell: Any) -> float:
@@ -112,7 +112,7 @@ def _number(names: LabelNames, cell: Any) -> float:
     return number
 
 
-def _kept(table: Table, name: str) -> str:
-    if (found := named(table, name)) is None:
+def _column(table: Table, name: str) -> str:
+    if (column := named(table, name)) is None:
         raise InvalidData(f"the data have no column {shown(name)}")
-    return found
+    return column

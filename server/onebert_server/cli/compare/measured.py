@@ -29,8 +29,8 @@ def training_in(manifest: Mapping[str, Any]) -> dict[str, Any]:
     from onebert_store.command.inspection import measured_on  # noqa: PLC0415
 
     # A file may be written by hand: check the type of everything that it records about training.
-    said = manifest.get("training")
-    facts: dict[str, Any] = dict(said) if isinstance(said, Mapping) else {}
+    training = manifest.get("training")
+    facts: dict[str, Any] = dict(training) if isinstance(training, Mapping) else {}
     data, metric = facts.get("data"), facts.get("metric")
     known: dict[str, Any] = {}
     if isinstance(data, Mapping):
@@ -46,27 +46,27 @@ def breaking_changes(version: int, before: Mapping[str, Any], after: Mapping[str
     """Changes that break clients: different labels, different positive labels."""
     if not (before and after):
         return []
-    found = []
+    messages = []
     gone, new = _without(before["labels"], after["labels"]), _without(after["labels"], before["labels"])
     if gone and new:
-        found.append(f"its labels differ: {_listed(new)} instead of {_listed(gone)}")
+        messages.append(f"its labels differ: {_listed(new)} instead of {_listed(gone)}")
     elif gone or new:
-        found.append(f"its labels differ: {f'also {_listed(new)}' if new else f'no longer {_listed(gone)}'}")
+        messages.append(f"its labels differ: {f'also {_listed(new)}' if new else f'no longer {_listed(gone)}'}")
     flagged, flags = ((each.get("decision") or {}).get("positives") or [] for each in (before, after))
     if flagged and set(flagged) != set(flags):
-        own = f"its positive labels are {_listed(flags)}" if flags else "it names no positive label"
-        found.append(f"{own}; version {version} flags {_listed(flagged)}")
-    return found
+        flagged_here = f"its positive labels are {_listed(flags)}" if flags else "it names no positive label"
+        messages.append(f"{flagged_here}; version {version} flags {_listed(flagged)}")
+    return messages
 
 
-def _without(labels: Sequence[str], others: Sequence[str]) -> list[str]:
-    known = set(others)
+def _without(labels: Sequence[str], excluded: Sequence[str]) -> list[str]:
+    known = set(excluded)
     return [label for label in labels if label not in known]
 
 
 def _listed(labels: Sequence[str]) -> str:
-    more = len(labels) - LABELS_SHOWN
-    return ", ".join(map(shown, labels[:LABELS_SHOWN])) + (f" and {more} more" if more > 0 else "")
+    rest = len(labels) - LABELS_SHOWN
+    return ", ".join(map(shown, labels[:LABELS_SHOWN])) + (f" and {rest} more" if rest > 0 else "")
 
 
 def not_alike(measured: Sequence[Mapping[str, Any]]) -> str | None:

@@ -53,15 +53,15 @@ def files_of_tasks(folder: Path) -> dict[str, Path]:
     """
     if not folder.is_dir():
         raise InvalidData(f"there is no folder {folder}; it has a folder or a file of rows for each task")
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
         ending = "" if path.is_dir() else extension_of(path.name)
         if path.name.startswith(".") or not (ending or path.is_dir()):
             continue
         name = path.name[: len(path.name) - len(ending)]
-        if (other := found.setdefault(name, path)) != path:
+        if (other := paths.setdefault(name, path)) != path:
             raise InvalidData(f"two have the rows of {name}: {other.name} and {path.name}")
-    return found
+    return paths
 
 
 class TaskRows(NamedTuple):
@@ -74,11 +74,11 @@ class TaskRows(NamedTuple):
     @property
     def items(self) -> list[tuple[str, Input]]:
         """Each row for each version."""
-        return [(f"{self.task}@{one.version}", row.input) for row in self.rows for one in self.versions]
+        return [(f"{self.task}@{version.version}", row.input) for row in self.rows for version in self.versions]
 
     @property
     def task_types(self) -> list[str]:
-        return [str(one.task_type) for one in self.versions]
+        return [str(version.task_type) for version in self.versions]
 
 
 def read_tasks(client: Client, folder: Path, how: HowToRead) -> tuple[list[TaskRows], dict[str, str]]:
