@@ -7,7 +7,7 @@ import numpy as np
 from onebert_encoder.answering.scores import thresholds_of
 from onebert_semantic_router.heads import MAX_TASKS, NAME, Kind, kind_of
 from onebert_server.facades.clients.health import API_VERSION
-from onebert_server.facades.facade import Look
+from onebert_server.facades.facade import ReadRequest
 from onebert_server.limits import MAX_ITEMS
 from onebert_server.versions.facts import Facts
 from onebert_store.file.decision import Reduction
@@ -23,9 +23,9 @@ FAMILY = "task_heads"
 _REDUCTIONS: dict[Reduction, str] = {"max": "max", "union": "span_union"}
 
 
-def of_list(look: Look) -> dict[str, Any]:
+def of_list(request: ReadRequest) -> dict[str, Any]:
     """The fields of the list itself."""
-    limits = {"max_bundle_tasks": MAX_TASKS, "max_request_bytes": look.runtime.settings.max_body_bytes}
+    limits = {"max_bundle_tasks": MAX_TASKS, "max_request_bytes": request.runtime.settings.max_body_bytes}
     return {"api_version": API_VERSION, "limits": limits}
 
 

@@ -27,32 +27,32 @@ def task_of(
 
     Two different references are InvalidInput. Header names are in lower case.
     """
-    given = {
+    by_place = {
         field: named,
         "the task in the path": parameters.get("task"),
         "the model in the path": parameters.get("model"),
         f"the header {HEADER}": _detector(headers),
     }
-    places = {where: one for where, one in given.items() if one is not None}
+    places = {where: ref for where, ref in by_place.items() if ref is not None}
     if len(set(places.values())) > 1:
         raise InvalidInput("the request names different tasks in its path, its header and its body")
-    where, found = next(iter(places.items()), ("the default task of the key", principal.default_task))
-    if not found:
+    where, ref = next(iter(places.items()), ("the default task of the key", principal.default_task))
+    if not ref:
         raise InvalidInput(
             f"name the task: in the body where it has a place for it, in the header {HEADER}, with {PREFIX} in front"
             " of the path, or as the default task of the key"
         )
-    if len(found) > MAX_REF:
+    if len(ref) > MAX_REF:
         raise InvalidInput(f"{where}: the name of a task has at most {MAX_REF} characters")
     try:
-        parse_ref(found)
+        parse_ref(ref)
     except InvalidInput as error:
         raise InvalidInput(f"{where}: {error.detail}") from None
-    return found
+    return ref
 
 
 def _detector(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    given = [value for name, value in headers if name == _HEADER]
-    if len(given) > 1:
+    values = [value for name, value in headers if name == _HEADER]
+    if len(values) > 1:
         raise InvalidInput(f"a request has one {HEADER}")
-    return given[0].decode(errors="replace") if given else None
+    return values[0].decode(errors="replace") if values else None

@@ -92,7 +92,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ReadRequest:
     """One read-only request; the engine process answers it. Header names are in lower case."""
 
     parameters: Mapping[str, str]
@@ -130,7 +130,7 @@ class Listing:
     """
 
     path: str
-    answer: Callable[[Look], Awaitable[Reply]]
+    answer: Callable[[ReadRequest], Awaitable[Reply]]
     prefixed_alone: bool = False
 
 
@@ -138,7 +138,7 @@ class Listing:
 class ModelFields:
     """Fields that a façade adds to the list of models, which all kinds of clients share."""
 
-    of_list: Callable[[Look], Mapping[str, Any]]
+    of_list: Callable[[ReadRequest], Mapping[str, Any]]
     of_model: Callable[["Version"], Mapping[str, Any]]
 
 
@@ -171,15 +171,15 @@ async def read_whole(
     refs: Sequence[str],
     texts: Sequence[Text],
     show: Callable[[int, Answered], T],
-    asked: Asked = PLAIN,
+    options: Asked = PLAIN,
     blank: Callable[[], T] | None = None,
 ) -> list[T]:
     """Classifies each text with its reference, and reads texts over the task's length in windows; see `ask_many`."""
-    asked = replace(asked, whole=True)
-    return await ask_many(call.edge.answerer, call.context, refs, texts, show, asked=asked, blank=blank)
+    options = replace(options, whole=True)
+    return await ask_many(call.edge.answerer, call.context, refs, texts, show, asked=options, blank=blank)
 
 
-def found(answered: Answered, kind: type[Kind], does: str) -> Kind:
+def answer_as(answered: Answered, kind: type[Kind], does: str) -> Kind:
     """Returns the answer if it is of this kind, else raises InvalidInput; `does` describes the required task."""
     answer = answered.read().answer
     if isinstance(answer, kind):
@@ -189,7 +189,7 @@ def found(answered: Answered, kind: type[Kind], does: str) -> Kind:
 
 def predicted(answered: Answered) -> Prediction:
     """The answer of a task on whole texts; raises like `found`."""
-    return found(answered, Prediction, "labels whole texts")
+    return answer_as(answered, Prediction, "labels whole texts")
 
 
 def ranked(prediction: Prediction, top_k: int | None = None) -> list[dict[str, Any]]:

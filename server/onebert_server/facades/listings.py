@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 
-from onebert_server.facades.facade import Facade, Listing, Look
+from onebert_server.facades.facade import Facade, Listing, ReadRequest
 from onebert_server.facades.routes import errors_of, paths_of
 from onebert_server.facades.table import facades, routes_of, shape_of
 from onebert_server.http.formats import DataRoute
@@ -24,12 +24,12 @@ def showing(control: Sequence[APIRouter]) -> APIRouter:
 
     Raises InvalidSettings if a façade claims a route of the server's own.
     """
-    own = _own_routes(control)
+    native = _own_routes(control)
     router = APIRouter()
     for facade in facades():
         for route, told_apart in routes_of(facade):
             shape = shape_of(route)
-            if shape in own and not (told_apart and own[shape]):
+            if shape in native and not (told_apart and native[shape]):
                 raise InvalidSettings(f"the façade '{facade.name}' has {route}, which is a route of the server's own")
         for listing in facade.listings:
             for path in paths_of(listing.path, alone=not listing.prefixed_alone):
@@ -63,11 +63,11 @@ def _add(router: APIRouter, path: str, facade: Facade, listing: Listing) -> None
 
 def _endpoint(listing: Listing) -> Callable[..., Awaitable[Response]]:
     async def show(request: Request, runtime: RuntimeOf, view: ViewOf, context: ContextOf) -> Response:
-        look = Look(request.path_params, request.scope["headers"], context, runtime, view)
+        read_request = ReadRequest(request.path_params, request.scope["headers"], context, runtime, view)
         # After the body, `receive` yields nothing but the disconnect that Patience waits for.
         await request.body()
         async with Patience(context, request.receive):
-            content, headers, _ = await listing.answer(look)
+            content, headers, _ = await listing.answer(read_request)
         return Answer(request, content, headers.get("Content-Type", "application/json"), headers)
 
     return show

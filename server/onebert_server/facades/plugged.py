@@ -10,8 +10,8 @@ from onebert_store.plugins import FACADES, installed
 @cache
 def plugged_in() -> tuple[Facade, ...]:
     """Loads them once per process; raises InvalidSettings, one line, if one cannot be loaded."""
-    found = {name: plugin.load("the façade ") for name, plugin in sorted(installed(FACADES).items())}
-    for name, facade in found.items():
+    plugins = {name: plugin.load("the façade ") for name, plugin in sorted(installed(FACADES).items())}
+    for name, facade in plugins.items():
         if not isinstance(facade, Facade):
             raise InvalidSettings(f"the façade '{name}' is unavailable: it is a {type(facade).__name__}, not a Facade")
-    return tuple(found.values())
+    return tuple(plugins.values())

@@ -42,17 +42,17 @@ class _Read(NamedTuple):
 class FacadeFormat:
     """The format of a path that façades answer; the body selects the claimant.
 
-    `own` is the server's own format of the path, for a body that no claimant claims.
+    `native` is the server's own format of the path, for a body that no claimant claims.
     """
 
     path: str
     pattern: re.Pattern[str]
     claimants: Sequence[Claimant]
-    own: OwnFormat | None = None
+    native: OwnFormat | None = None
 
     @cached_property
     def accepts(self) -> frozenset[str]:
-        return frozenset[str]().union(*(one.question.media_types for one in self.claimants))
+        return frozenset[str]().union(*(claimant.question.media_types for claimant in self.claimants))
 
     def read(self, body: bytes, scope: Scope) -> Any:
         """Also chooses the error form of the façade that the body is for."""
@@ -60,23 +60,23 @@ class FacadeFormat:
         if read is not None:
             # Only this façade has the path, so decoding errors use its form.
             scope["state"][FORM] = self.claimants[0].facade.form
-        given = parsed(body) if read is None else read(body, scope["headers"])
-        found = next((one for one in self.claimants if one.question.claims(given)), None)
-        if found is None and self.own is not None:
-            return self.own.validate(given)
-        facade, question = found or self.claimants[0]
+        document = parsed(body) if read is None else read(body, scope["headers"])
+        claimant = next((candidate for candidate in self.claimants if candidate.question.claims(document)), None)
+        if claimant is None and self.native is not None:
+            return self.native.validate(document)
+        facade, question = claimant or self.claimants[0]
         scope["state"][FORM] = facade.form
-        if question.harmless and isinstance(given, dict):
-            given = {name: value for name, value in given.items() if name not in question.harmless}
-        return _Read(question, validated(question.body, given), scope["headers"])
+        if question.harmless and isinstance(document, dict):
+            document = {name: value for name, value in document.items() if name not in question.harmless}
+        return _Read(question, validated(question.body, document), scope["headers"])
 
     async def reply(self, parameters: Mapping[str, str], body: Any, context: Context, edge: Edge) -> Reply:
         if isinstance(body, _Read):
             call = Call(body.body, parameters, body.headers, context, edge)
             return await body.question.answer(call)
-        if self.own is None:
+        if self.native is None:
             raise TypeError("only the own format reads anything else")
-        return await self.own.reply(parameters, body, context, edge)
+        return await self.native.reply(parameters, body, context, edge)
 
 
 PAGE = "docs/reference/clients.md"
@@ -103,24 +103,24 @@ class FacadeRoute(DataRoute):
     @cached_property
     def format(self) -> Format:
         endpoint = cast(_Documented, self.endpoint)
-        return FacadeFormat(self.path, self.path_regex, endpoint.claimants, endpoint.own)
+        return FacadeFormat(self.path, self.path_regex, endpoint.claimants, endpoint.native)
 
 
 class _Documented:
     """An endpoint whose signature makes FastAPI document a path's bodies, if the path is `shown`."""
 
-    def __init__(self, path: str, claimants: Sequence[Claimant], own: DataRoute | None, shown: bool) -> None:
+    def __init__(self, path: str, claimants: Sequence[Claimant], native: DataRoute | None, shown: bool) -> None:
         self.claimants = claimants
-        self.own = own.own_format if own is not None else None
+        self.native = native.own_format if native is not None else None
         if not shown:
             # FastAPI's models of the bodies would take a part of each start.
             self.__signature__ = inspect.Signature()
             return
-        bodies: list[Any] = [own.body_type] if own is not None else []
-        bodies += [one.question.body for one in claimants]
+        bodies: list[Any] = [native.body_type] if native is not None else []
+        bodies += [claimant.question.body for claimant in claimants]
         parameters: dict[str, Any] = dict.fromkeys(re.findall(r"{(\w+)}", path), _REF)
         parameters |= {"body": reduce(or_, bodies), "context": ContextOf, "edge": EdgeOf, "detector_id": _DETECTOR}
-        self.__signature__ = inspect.Signature([_parameter(*one) for one in parameters.items()])
+        self.__signature__ = inspect.Signature([_parameter(*parameter) for parameter in parameters.items()])
 
     async def __call__(self) -> None:
         """Never called; see DataRoute."""
@@ -136,13 +136,13 @@ def answering() -> APIRouter:
     """The routes that classify, for every app that a process serves: the server's own and the façades'."""
     router = APIRouter()
     at = _claimants()
-    own = {route.path: route for route in classify.router.routes if isinstance(route, DataRoute)}
+    native = {route.path: route for route in classify.router.routes if isinstance(route, DataRoute)}
     for route in classify.router.routes:
         if not isinstance(route, DataRoute) or route.path not in at:
             router.routes.append(route)
     # `Formats` tries path templates in this order: the server's own first.
-    for path, claimants in sorted(at.items(), key=lambda one: one[0] not in own):
-        _add(router, path, claimants, own.get(path), shown=True)
+    for path, claimants in sorted(at.items(), key=lambda item: item[0] not in native):
+        _add(router, path, claimants, native.get(path), shown=True)
         for prefixed in _prefixed(path):
             _add(router, prefixed, claimants, None, shown=False)
     return router
@@ -174,30 +174,30 @@ def _prefixed(path: str) -> list[str]:
 
 @cache
 def _claimants() -> Mapping[str, Sequence[Claimant]]:
-    found: dict[str, list[Claimant]] = {}
+    claimants: dict[str, list[Claimant]] = {}
     for facade in facades():
         for question in facade.questions:
-            found.setdefault(question.path, []).append(Claimant(facade, question))
-    return found
+            claimants.setdefault(question.path, []).append(Claimant(facade, question))
+    return claimants
 
 
-def _add(router: APIRouter, path: str, claimants: Sequence[Claimant], own: DataRoute | None, *, shown: bool) -> None:
-    answers = [one.question.response for one in claimants]
-    names = list(dict.fromkeys(one.facade.name for one in claimants))
+def _add(router: APIRouter, path: str, claimants: Sequence[Claimant], native: DataRoute | None, *, shown: bool) -> None:
+    answers = [claimant.question.response for claimant in claimants]
+    names = list(dict.fromkeys(claimant.facade.name for claimant in claimants))
     asks = f"As clients of {' and '.join(names)} ask"
     entry: dict[str, Any] = {"summary": asks, "description": f"Also with `{PREFIX}` in front of the path; see {PAGE}."}
-    if own is not None:
+    if native is not None:
         # The server's own route shares the path with the façades.
-        answers.insert(0, own.response_model)
-        entry = {"description": f"{own.description}\n\n{asks}, by a body of theirs: see {PAGE}."}
+        answers.insert(0, native.response_model)
+        entry = {"description": f"{native.description}\n\n{asks}, by a body of theirs: see {PAGE}."}
     router.add_api_route(
         path,
-        cast(Callable[..., Any], _Documented(path, claimants, own, shown)),
+        cast(Callable[..., Any], _Documented(path, claimants, native, shown)),
         methods=["POST"],
-        name=own.name if own is not None else f"{'_'.join(names)} {path}",
+        name=native.name if native is not None else f"{'_'.join(names)} {path}",
         response_model=None if not shown else reduce(or_, answers) if Any not in answers else Any,
         responses=errors_of(path),
-        tags=list(own.tags if own is not None else names),
+        tags=list(native.tags if native is not None else names),
         include_in_schema=shown,
         route_class_override=FacadeRoute,
         **entry,
@@ -207,21 +207,21 @@ def _add(router: APIRouter, path: str, claimants: Sequence[Claimant], own: DataR
 def facade_paths() -> frozenset[str]:
     """The paths of all façades, with and without the task prefix."""
     return frozenset(
-        one for facade in facades() for path, alone in _paths(facade) for one in paths_of(path, alone=alone)
+        full_path for facade in facades() for path, alone in _paths(facade) for full_path in paths_of(path, alone=alone)
     )
 
 
 @cache
 def _forms() -> list[tuple[re.Pattern[str], ErrorForm]]:
     # The page is at "/".
-    own = {"/"} | {route.path for route in classify.router.routes if isinstance(route, DataRoute)}
-    found: dict[str, ErrorForm] = {}
+    native = {"/"} | {route.path for route in classify.router.routes if isinstance(route, DataRoute)}
+    forms: dict[str, ErrorForm] = {}
     for facade in facades():
         for path, alone in _paths(facade):
-            for one in paths_of(path, alone=alone and path not in own):
-                found.setdefault(one, facade.form)
+            for full_path in paths_of(path, alone=alone and path not in native):
+                forms.setdefault(full_path, facade.form)
     # Longest first: `/v1/models/{model}` also matches `/v1/models/{model}:predict`.
-    longest = sorted(found.items(), key=lambda one: len(one[0]), reverse=True)
+    longest = sorted(forms.items(), key=lambda item: len(item[0]), reverse=True)
     return [(compile_path(path)[0], form) for path, form in longest]
 
 

@@ -27,7 +27,7 @@ def facades() -> tuple[Facade, ...]:
 
     Raises InvalidSettings if a plug-in cannot be loaded, or if two façades claim one path.
     """
-    found = (
+    table = (
         hugging_face.FACADE,
         tei.FACADE,
         fms.FACADE,
@@ -40,12 +40,12 @@ def facades() -> tuple[Facade, ...]:
         litellm.FACADE,
     )
     owners: dict[str, tuple[Facade, bool]] = {}
-    for facade in found:
+    for facade in table:
         for route, told_apart in routes_of(facade):
             other, also = owners.setdefault(shape_of(route), (facade, told_apart))
             if other is not facade and not (told_apart and also):
                 raise InvalidSettings(f"the façades '{other.name}' and '{facade.name}' both have {route}")
-    return found
+    return table
 
 
 def shape_of(route: str) -> str:

@@ -45,14 +45,14 @@ class Read:
     """One task's reading of a window's texts.
 
     Attributes:
-        kept: the sequences of each text: one, or one per window.
+        cuts: the sequences of each text: one, or one per window.
         refused: the texts that cannot be read in windows, with the reason.
         logits: [sequences, labels] float32; a per-token task has a list of [tokens, labels].
         alignments: token offsets of each sequence, in a per-token task only.
     """
 
     texts: Sequence[Text]
-    kept: Sequence[Sequence[Cut]]
+    cuts: Sequence[Sequence[Cut]]
     truncated: Sequence[bool]
     refused: Mapping[int, str]
     logits: Any
@@ -61,7 +61,7 @@ class Read:
     @cached_property
     def starts(self) -> list[int]:
         """The index of each text's first sequence."""
-        return [0, *accumulate(map(len, self.kept))][:-1]
+        return [0, *accumulate(map(len, self.cuts))][:-1]
 
     @cached_property
     def finite(self) -> Array:
@@ -70,7 +70,7 @@ class Read:
             finite = np.asarray(np.isfinite(self.logits).all(axis=1))
         else:
             finite = np.array([bool(np.isfinite(row).all()) for row in self.logits], dtype=bool)
-        if len(finite) > len(self.kept):
+        if len(finite) > len(self.cuts):
             finite = np.logical_and.reduceat(finite, self.starts)
         finite[list(self.refused)] = False
         return np.asarray(finite)
@@ -97,68 +97,68 @@ def columns_of_results(
 
 def columns(task: ScoredTask, read: Read, all_scores: bool) -> dict[str, pyarrow.Array]:
     """The columns of a task, once its logits are there; answers with non-finite logits are null in every column."""
-    manifest, count = task.manifest, len(read.kept)
-    made = _per_token(manifest, read) if manifest.per_token else _whole(manifest, read, all_scores)
-    made |= {
+    manifest, count = task.manifest, len(read.cuts)
+    arrays = _per_token(manifest, read) if manifest.per_token else _per_text(manifest, read, all_scores)
+    arrays |= {
         "truncated": pyarrow.array(read.truncated, pyarrow.bool_()),
-        "windows": pyarrow.array([len(one) for one in read.kept], pyarrow.int32()),
+        "windows": pyarrow.array([len(windows) for windows in read.cuts], pyarrow.int32()),
         "version": pyarrow.repeat(pyarrow.scalar(task.version, pyarrow.int32()), count),
         "digest": pyarrow.repeat(pyarrow.scalar(task.digest), count),
     }
-    kept = pyarrow.array(np.arange(count), mask=~read.finite)
-    return {f"{task.name}_{name}": made[name].take(kept) for name in _names(manifest, all_scores)}
+    indices = pyarrow.array(np.arange(count), mask=~read.finite)
+    return {f"{task.name}_{name}": arrays[name].take(indices) for name in _names(manifest, all_scores)}
 
 
 def _names(manifest: Manifest, all_scores: bool) -> list[str]:
     if manifest.task_type == "span":
-        found = ["answers"]
+        names = ["answers"]
     elif manifest.task_type == "token":
-        found = ["words", "entities"] if is_bio(manifest.labels) else ["words"]
+        names = ["words", "entities"] if is_bio(manifest.labels) else ["words"]
     else:
-        found = ["score"] if manifest.task_type == "regression" else ["label", "score"]
-        found += ["labels"] * (thresholds_of(manifest) is not None) + ["scores"] * all_scores
+        names = ["score"] if manifest.task_type == "regression" else ["label", "score"]
+        names += ["labels"] * (thresholds_of(manifest) is not None) + ["scores"] * all_scores
     if manifest.decision is not None and manifest.decision.abstain is not None:
-        found.append("abstained")
-    found += ["windows"] * (window_of(manifest, manifest.max_length) is not None)
-    return [*found, "truncated", "version", "digest"]
+        names.append("abstained")
+    names += ["windows"] * (window_of(manifest, manifest.max_length) is not None)
+    return [*names, "truncated", "version", "digest"]
 
 
-def _whole(manifest: Manifest, read: Read, all_scores: bool) -> dict[str, pyarrow.Array]:
+def _per_text(manifest: Manifest, read: Read, all_scores: bool) -> dict[str, pyarrow.Array]:
     """Vectorized `answer` for tasks about whole texts."""
     window = window_of(manifest, manifest.max_length)
-    reduce = partial(_reduced, window.reduction, read) if window and read.kept else None
+    reduce = partial(_reduced, window.reduction, read) if window and read.cuts else None
     scores, selected, abstained, _ = score(read.logits.astype(np.float64), manifest, reduce=reduce)
     names = pyarrow.array(manifest.labels, pyarrow.string())
-    made = {}
+    arrays = {}
     if manifest.task_type == "regression":
-        made["score"] = pyarrow.array(scores[:, 0].astype(np.float32))
+        arrays["score"] = pyarrow.array(scores[:, 0].astype(np.float32))
     else:
         best = scores.argmax(axis=1)
-        made["label"] = names.take(pyarrow.array(best))
-        made["score"] = pyarrow.array(scores[np.arange(len(best)), best].astype(np.float32))
+        arrays["label"] = names.take(pyarrow.array(best))
+        arrays["score"] = pyarrow.array(scores[np.arange(len(best)), best].astype(np.float32))
     if selected is not None:
         ranked = manifest.task_type != "regression"
         order = np.argsort(-scores if ranked else np.zeros_like(scores), axis=1, kind="stable")
         over = np.take_along_axis(selected, order, axis=1)
         offsets = pyarrow.array(np.cumsum([0, *over.sum(axis=1)]), pyarrow.int32())
-        made["labels"] = pyarrow.ListArray.from_arrays(offsets, names.take(pyarrow.array(order[over])))
+        arrays["labels"] = pyarrow.ListArray.from_arrays(offsets, names.take(pyarrow.array(order[over])))
     if abstained is not None:
-        made["abstained"] = pyarrow.array(abstained)
+        arrays["abstained"] = pyarrow.array(abstained)
     if all_scores:
         by_label = [pyarrow.array(column) for column in scores.astype(np.float32).T]
-        made["scores"] = pyarrow.StructArray.from_arrays(by_label, names=manifest.labels)
-    return made
+        arrays["scores"] = pyarrow.StructArray.from_arrays(by_label, names=manifest.labels)
+    return arrays
 
 
 def _per_token(manifest: Manifest, read: Read) -> dict[str, pyarrow.Array]:
     words, entities, answers, abstained = [], [], [], []
     for i, text in enumerate(read.texts):
-        found = _one_per_token(manifest, read, i) if read.finite[i] else None
-        labeling = found if isinstance(found, Labeling) else None
+        answer = _one_per_token(manifest, read, i) if read.finite[i] else None
+        labeling = answer if isinstance(answer, Labeling) else None
         words.append(None if labeling is None else _stretches(labeling.words, text))
         entities.append(None if labeling is None else _stretches(labeling.entities or (), text))
-        extraction = found if isinstance(found, Extraction) else None
-        answers.append(None if extraction is None else [vars(one) for one in extraction.answers])
+        extraction = answer if isinstance(answer, Extraction) else None
+        answers.append(None if extraction is None else [vars(span) for span in extraction.answers])
         abstained.append(None if extraction is None else extraction.abstained)
     return {
         name: pyarrow.array(cells, _TYPES[name])
@@ -171,8 +171,8 @@ def _one_per_token(manifest: Manifest, read: Read, i: int) -> Answer:
     if window is None:
         return answer(read.logits[start], manifest, text, read.alignments[start])
     windows = [
-        WindowLogits(read.logits[start + n], one[-1][0], read.alignments[start + n])
-        for n, one in enumerate(read.kept[i])
+        WindowLogits(read.logits[start + n], window[-1][0], read.alignments[start + n])
+        for n, window in enumerate(read.cuts[i])
     ]
     return answer_windows(windows, manifest, text, window.reduction)
 
@@ -181,10 +181,10 @@ def _reduced(reduction: Reduction, read: Read, numbers: Array) -> Array:
     """[texts, …] from [sequences, …]: reduces the windows of each text."""
     if reduction == "max":
         return np.asarray(np.maximum.reduceat(numbers, read.starts, axis=0))
-    counts = np.array([len(one) for one in read.kept])[:, None]
+    counts = np.array([len(windows) for windows in read.cuts])[:, None]
     return np.asarray(np.add.reduceat(numbers, read.starts, axis=0) / counts)
 
 
-def _stretches(found: Sequence[Labeled], text: Text) -> list[dict[str, Any]]:
+def _stretches(spans: Sequence[Labeled], text: Text) -> list[dict[str, Any]]:
     """Adds the text of each span: offsets count code points, which some readers do not."""
-    return [{**vars(one), "text": cast(str, text)[one.start : one.end]} for one in found]
+    return [{**vars(span), "text": cast(str, text)[span.start : span.end]} for span in spans]

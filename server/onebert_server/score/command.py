@@ -28,7 +28,7 @@ class ScoreOptions:
     out: str
     text: str | None
     text_pair: str | None
-    kept: Sequence[str]
+    keep: Sequence[str]
     encoding: str | None
     all_scores: bool
     part_rows: int
@@ -91,7 +91,7 @@ def _choose(options: ScoreOptions, sources: Sequence[Source]) -> Chosen:
     # JSON and compressed files have to be read to their end for this.
     with console.busy(f"reading {sources[0].name}"), open_stream(sources[0], options.encoding) as stream:
         columns = Columns(options.text, options.text_pair)
-        return choose_columns(stream.sample(), columns, options.kept, sources[0].name)
+        return choose_columns(stream.sample(), columns, options.keep, sources[0].name)
 
 
 @contextmanager

@@ -60,13 +60,11 @@ class Job:
         """Rows that are tokenized, sorted and computed together."""
         manifests = [task.manifest for task in self.tasks]
         # A row has one sequence per window; their number is unknown until the row is read.
-        sequences = [_ROW_WINDOWS if window_of(one, one.max_length) else 1 for one in manifests]
-        tokens = [
-            count * (one.max_length if one.per_token else 1) for one, count in zip(manifests, sequences, strict=True)
-        ]
-        logits = sum(len(one.labels) * count for one, count in zip(manifests, tokens, strict=True))
-        most = min(_WINDOW_ROWS, _WINDOW_SEQUENCES // sum(sequences), _WINDOW_LOGITS // logits)
-        return max(most, _LEAST_ROWS)
+        sequences = [_ROW_WINDOWS if window_of(manifest, manifest.max_length) else 1 for manifest in manifests]
+        tokens = [count * (m.max_length if m.per_token else 1) for m, count in zip(manifests, sequences, strict=True)]
+        logits = sum(len(manifest.labels) * count for manifest, count in zip(manifests, tokens, strict=True))
+        rows = min(_WINDOW_ROWS, _WINDOW_SEQUENCES // sum(sequences), _WINDOW_LOGITS // logits)
+        return max(rows, _LEAST_ROWS)
 
     def facts(self) -> dict[str, Any]:
         """The job as JSON; equal jobs write equal files."""
@@ -74,21 +72,21 @@ class Job:
             "format": _FORMAT,
             # Names, not paths: the same files may be named from another folder, or be copied with their times.
             "inputs": [
-                {"file": one.name, "size": one.size, "modified": one.modified}
-                | ({} if one.sheet is None else {"sheet": one.sheet})
-                for one in self.sources
+                {"file": source.name, "size": source.size, "modified": source.modified}
+                | ({} if source.sheet is None else {"sheet": source.sheet})
+                for source in self.sources
             ],
             "encoding": self.encoding,
             "texts": [*self.chosen.texts],
             "ids": [*self.chosen.ids],
             "tasks": [
                 {
-                    "name": one.name,
-                    "version": one.version,
-                    "digest": one.digest,
-                    "labels": one.manifest.labels,
+                    "name": task.name,
+                    "version": task.version,
+                    "digest": task.digest,
+                    "labels": task.manifest.labels,
                 }
-                for one in self.tasks
+                for task in self.tasks
             ],
             "scores": self.all_scores,
             "part_rows": self.part_rows,

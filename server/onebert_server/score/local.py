@@ -50,8 +50,8 @@ def score_here(job: Job, scored: Container[str], scorer: Scorer, threads: int) -
         windows = opened.enter_context(ahead(read_windows(job, scored), _WAITING, "onebert-reader"))
         prepared = opened.enter_context(ahead(map(scorer.prepare, windows), _WAITING, "onebert-tokenizer"))
         computed = opened.enter_context(ahead(_compute(scorer, prepared, threads), _WAITING, "onebert-engine"))
-        for name, of_part in groupby(computed, lambda one: one.window.part):
-            yield name, ((one.window, scorer.answers(one)) for one in of_part)
+        for name, of_part in groupby(computed, lambda window: window.window.part):
+            yield name, ((window.window, scorer.answers(window)) for window in of_part)
 
 
 def _compute(scorer: Scorer, prepared: Iterator[Prepared], threads: int) -> Iterator[Prepared]:
@@ -60,22 +60,22 @@ def _compute(scorer: Scorer, prepared: Iterator[Prepared], threads: int) -> Iter
 
 
 @contextmanager
-def ahead(items: Iterable[T], most: int, name: str) -> Iterator[Iterator[T]]:
+def ahead(items: Iterable[T], limit: int, name: str) -> Iterator[Iterator[T]]:
     """Items from a thread that ends with the block, at most `most` ahead; the consumer gets their exceptions."""
     making = map(_just, items)
     with ThreadPoolExecutor(1, name) as thread:
-        coming = deque(thread.submit(next, making, None) for _ in range(most))
+        coming = deque(thread.submit(next, making, None) for _ in range(limit))
 
         def taken() -> Iterator[T]:
-            while (made := coming.popleft().result()) is not None:
+            while (item := coming.popleft().result()) is not None:
                 coming.append(thread.submit(next, making, None))
-                yield made[0]
+                yield item[0]
 
         try:
             yield taken()
         finally:
-            for one in coming:
-                one.cancel()
+            for future in coming:
+                future.cancel()
 
 
 def _just(item: T) -> tuple[T]:

@@ -111,16 +111,16 @@ def _groups(
     windows: Iterable[tuple[Window, pyarrow.Table]], report: Callable[[Window], None]
 ) -> Iterator[pyarrow.Table]:
     """The rows of a part's row groups."""
-    held, size = [], 0
+    tables, size = [], 0
     for window, rows in windows:
-        held.append(rows)
+        tables.append(rows)
         size += rows.nbytes
         if size >= _GROUP_BYTES:
-            yield pyarrow.concat_tables(held)
-            held, size = [], 0
+            yield pyarrow.concat_tables(tables)
+            tables, size = [], 0
         report(window)
-    if held:
-        yield pyarrow.concat_tables(held)
+    if tables:
+        yield pyarrow.concat_tables(tables)
 
 
 @contextmanager
@@ -137,11 +137,11 @@ def open_output(where: str, job: Job) -> Iterator[Output]:
         yield FileOutput(path, job)
         return
     place = place_at(where)
-    with place.held():
+    with place.locked():
         facts = _json(job.facts())
         if place.read(JOB) is None:
-            if others := [name for name in place.names() if not name.startswith(".")]:
-                raise InvalidSettings(f"--out: {place.name} has {others[0]} in it, and no {JOB}; take an empty folder")
+            if names := [name for name in place.names() if not name.startswith(".")]:
+                raise InvalidSettings(f"--out: {place.name} has {names[0]} in it, and no {JOB}; take an empty folder")
             place.keep(JOB, facts)
         # In a bucket, another process may have created the file first.
         _require_same(place.read(JOB) or facts, facts, place.name)
@@ -150,12 +150,12 @@ def open_output(where: str, job: Job) -> Iterator[Output]:
 
 def _require_same(before: bytes, facts: bytes, folder: str) -> None:
     try:
-        told, now = json.loads(before), json.loads(facts)
+        written, now = json.loads(before), json.loads(facts)
     except ValueError:
         raise InvalidSettings(f"--out: the {JOB} of {folder} is damaged; take another folder") from None
-    if others := [name for name in now if not isinstance(told, dict) or told.get(name) != now[name]]:
+    if differing := [name for name in now if not isinstance(written, dict) or written.get(name) != now[name]]:
         raise InvalidSettings(
-            f"--out: {folder} holds another job: {', '.join(others)} differ; see its {JOB} or take another folder"
+            f"--out: {folder} holds another job: {', '.join(differing)} differ; see its {JOB} or take another folder"
         )
 
 

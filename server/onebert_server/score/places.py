@@ -28,7 +28,7 @@ class FolderPlace:
         self._folder, self.name = folder, folder.name
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Creates and locks the folder for the block."""
         self._folder.mkdir(parents=True, exist_ok=True)
         sync(self._folder.parent)
@@ -83,7 +83,7 @@ class BucketPlace:
 
         self._objects, self.name = Objects(bucket, prefix, "the bucket of the answers"), url
 
-    def held(self) -> AbstractContextManager[None]:
+    def locked(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     def names(self) -> Iterable[str]:

@@ -85,7 +85,7 @@ def score_part(windows: Sequence[Window], setup: WorkerSetup) -> Iterator[list[p
         torch.set_num_threads(1)
     scorer = _scorer(setup)
     with ahead(map(scorer.prepare, windows), 1, "onebert-tokenizer") as prepared:
-        yield [scorer.answers(one) for one in scorer.compute(prepared)]
+        yield [scorer.answers(window) for window in scorer.compute(prepared)]
 
 
 @lru_cache(maxsize=1)

@@ -77,12 +77,12 @@ def choose_columns(sample: Table, columns: Columns, ids: Sequence[str], origin: 
     texts = require_texts(sample, columns)
     if EVERY in ids:
         return Chosen(texts, tuple(sample))
-    kept = {name: named(sample, name) for name in ids or ("id",)}
-    if lacking := [name for name, found in kept.items() if ids and found is None]:
-        there = ", ".join(shown(name, 40) for name in list(sample)[:10])
-        said = f"{shown(lacking[0])}{suggestion(lacking[0], sample)}"
-        raise InvalidData(f"{origin} has no column {said} (the columns are {there})")
-    return Chosen(texts, tuple(dict.fromkeys(found for found in kept.values() if found is not None)))
+    columns_by_id = {name: named(sample, name) for name in ids or ("id",)}
+    if lacking := [name for name, column in columns_by_id.items() if ids and column is None]:
+        present = ", ".join(shown(name, 40) for name in list(sample)[:10])
+        lacked = f"{shown(lacking[0])}{suggestion(lacking[0], sample)}"
+        raise InvalidData(f"{origin} has no column {lacked} (the columns are {present})")
+    return Chosen(texts, tuple(dict.fromkeys(column for column in columns_by_id.values() if column is not None)))
 
 
 class RecordRows:
@@ -121,11 +121,11 @@ class RecordRows:
         while rows and self._next() is not None:
             rows -= 1
 
-    def take(self, most: int) -> Rows:
+    def take(self, limit: int) -> Rows:
         first, characters = self.row, 0
         read: list[tuple[Text | None, str | None]] = []
         ids: list[list[str | None]] = []
-        while len(read) < most and characters < WINDOW_BYTES and (record := self._next()) is not None:
+        while len(read) < limit and characters < WINDOW_BYTES and (record := self._next()) is not None:
             cells = [cell_of(record.cells, name) for name in self._chosen.texts]
             why = f"{self._records.unit} {record.number}: {record.fault}"
             read.append((None, why) if record.fault else _checked(cells))
@@ -138,9 +138,9 @@ class RecordRows:
         return Rows(pyarrow.table(columns, names=list(self._chosen.ids)), texts, errors)
 
     def _next(self) -> Record | None:
-        found = next(self._records, None)
-        self.row += found is not None
-        return found
+        record = next(self._records, None)
+        self.row += record is not None
+        return record
 
 
 class ParquetRows:
@@ -178,17 +178,17 @@ class ParquetRows:
         self.row = min(self.row + rows, self._file.rows)
         self._held = None
 
-    def take(self, most: int) -> Rows:
-        held = self._hold(most)
-        columns = [_column(held, name).slice(0, most).cast(pyarrow.large_string()) for name in self._chosen.texts]
-        sizes = sum(map(_bytes, [*columns, *held.slice(0, most).select(self._chosen.ids).columns]))
+    def take(self, limit: int) -> Rows:
+        table = self._hold(limit)
+        columns = [_column(table, name).slice(0, limit).cast(pyarrow.large_string()) for name in self._chosen.texts]
+        sizes = sum(map(_bytes, [*columns, *table.slice(0, limit).select(self._chosen.ids).columns]))
         # Includes the row that reaches the limit.
-        rows = min(most, held.num_rows, 1 + int(np.searchsorted(np.cumsum(sizes), WINDOW_BYTES)))
-        self._held = held.slice(rows)
+        rows = min(limit, table.num_rows, 1 + int(np.searchsorted(np.cumsum(sizes), WINDOW_BYTES)))
+        self._held = table.slice(rows)
         first, self.row = self.row, self.row + rows
         read = [_checked(cells) for cells in zip(*(_cells(column.slice(0, rows)) for column in columns), strict=True)]
-        kept = held.slice(0, rows).select(self._chosen.ids).combine_chunks()
-        ids = kept if self._chosen.ids else _numbered(first, rows)
+        ids_table = table.slice(0, rows).select(self._chosen.ids).combine_chunks()
+        ids = ids_table if self._chosen.ids else _numbered(first, rows)
         return Rows(ids, [text for text, _ in read], [error for _, error in read])
 
     def _hold(self, rows: int) -> pyarrow.Table:

@@ -28,7 +28,7 @@ from onebert_store.file.manifest import Manifest, Pooling
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class Entry:
     """One text (or window of it) for one task: its sequence, and the place of its logits."""
 
     item: Item
@@ -51,7 +51,7 @@ class Prepared:
     of_row: Sequence[int | None]
     pieces: Sequence[Pieces]
     read: Sequence[Read]
-    batches: Sequence[Sequence[Asked]]
+    batches: Sequence[Sequence[Entry]]
     launched: list[Launched] = field(default_factory=list)
 
 
@@ -78,9 +78,9 @@ class Scorer:
         texts, of_row = window.rows.distinct()
         pieces = self.base.tokenizer.split(texts, self._longest, placed=self._placed)
         manifests = [task.manifest for task in self._tasks]
-        keys = [(one.pooling, one.max_length, window_of(one, one.max_length)) for one in manifests]
+        keys = [(m.pooling, m.max_length, window_of(m, m.max_length)) for m in manifests]
         cut = {key: self._cut(pieces, *key) for key in set(keys)}
-        read = [Read(texts, *cut[key], _room(one, cut[key][0])) for one, key in zip(manifests, keys, strict=True)]
+        read = [Read(texts, *cut[key], _room(m, cut[key][0])) for m, key in zip(manifests, keys, strict=True)]
         return Prepared(
             window=window,
             of_row=of_row,
@@ -94,20 +94,20 @@ class Scorer:
     ) -> tuple[list[Sequence[Cut]], list[bool], dict[int, str]]:
         """By text: the cuts, whether it was truncated, and why it cannot be read in windows."""
         tokenizer, refused = self.base.tokenizer.reading(pooling), dict[int, str]()
-        fitted = [tokenizer.fit(one, max_length) for one in pieces]
+        fitted = [tokenizer.fit(text, max_length) for text in pieces]
         if window is None:
-            short = [tokenizer.measure(*one)[1] for one in zip(pieces, fitted, strict=True)]
-            return [(one,) for one in fitted], short, refused
-        kept: list[Sequence[Cut]] = []
-        for number, one in enumerate(pieces):
+            short = [tokenizer.measure(*pair)[1] for pair in zip(pieces, fitted, strict=True)]
+            return [(cut,) for cut in fitted], short, refused
+        cuts: list[Sequence[Cut]] = []
+        for number, text in enumerate(pieces):
             try:
-                kept.append(window_cuts(tokenizer, one, window.tokens, window.overlap))
+                cuts.append(window_cuts(tokenizer, text, window.tokens, window.overlap))
             except OneBertError as error:
                 # Compute the fitted text anyway and discard its answer: every task's logits need a place for every
                 # text.
-                kept.append((fitted[number],))
+                cuts.append((fitted[number],))
                 refused[number] = error.detail
-        return kept, [False] * len(kept), refused
+        return cuts, [False] * len(cuts), refused
 
     def compute(self, windows: Iterable[Prepared]) -> Iterator[Prepared]:
         """Launches windows in order, and yields each one after the next is launched: a GPU may still compute it."""
@@ -115,7 +115,7 @@ class Scorer:
         for window in windows:
             with torch.inference_mode():
                 for batch in window.batches:
-                    window.launched.append(self._passes.launch([asked.item for asked in batch]))
+                    window.launched.append(self._passes.launch([entry.item for entry in batch]))
             if before is not None:
                 yield before
             before = window
@@ -128,13 +128,13 @@ class Scorer:
         Waits for a GPU's logits; another thread may launch the next windows meanwhile.
         """
         for batch, launched in zip(computed.batches, computed.launched, strict=True):
-            for asked, logits in zip(batch, launched.read(), strict=True):
-                computed.read[asked.task].logits[asked.place] = logits
+            for entry, logits in zip(batch, launched.read(), strict=True):
+                computed.read[entry.task].logits[entry.place] = logits
         rows, errors = computed.window.rows, list(computed.window.rows.errors)
         answers: dict[str, pyarrow.Array] = {}
         for task, read in zip(self._tasks, computed.read, strict=True):
             if task.manifest.per_token:
-                read.alignments = self._aligned(computed.pieces, read.kept)
+                read.alignments = self._aligned(computed.pieces, read.cuts)
             answers |= columns(task, read, self._all_scores)
             if not read.finite.all():
                 for row, text in enumerate(computed.of_row):
@@ -150,35 +150,35 @@ class Scorer:
         proof.check(list(self._passes.launch([Item(tokens, slot) for tokens in proof.tokens]).read()))
         return slot
 
-    def _batches(self, pieces: Sequence[Pieces], read: Sequence[Read]) -> list[list[Asked]]:
+    def _batches(self, pieces: Sequence[Pieces], read: Sequence[Read]) -> list[list[Entry]]:
         """Batches in order of text length; a text's tasks stay together, so that they share equal computation."""
         cuts = CutOnce()
         tokenizers = [self.base.tokenizer.reading(task.manifest.pooling) for task in self._tasks]
-        batches: list[list[Asked]] = [[]]
+        batches: list[list[Entry]] = [[]]
         room = self._batch_tokens
         for text in sorted(range(len(pieces)), key=lambda text: sum(map(len, pieces[text].ids))):
-            asked = [
-                Asked(Item(cuts.of(tokenizers[task], pieces[text], one), slot), task, place)
+            entries = [
+                Entry(Item(cuts.of(tokenizers[task], pieces[text], cut), slot), task, place)
                 for task, slot in enumerate(self._slots)
-                for place, one in enumerate(read[task].kept[text], read[task].starts[text])
+                for place, cut in enumerate(read[task].cuts[text], read[task].starts[text])
             ]
-            costs = self._passes.costs([one.item for one in asked])
+            costs = self._passes.costs([entry.item for entry in entries])
             # A text's tasks are split over batches only if they exceed a whole batch.
             needed = [sum(costs), *costs[1:]] if sum(costs) <= self._batch_tokens else costs
-            for one, cost, need in zip(asked, costs, needed, strict=True):
+            for entry, cost, need in zip(entries, costs, needed, strict=True):
                 if need > room and batches[-1]:
                     batches.append([])
                     room = self._batch_tokens
-                batches[-1].append(one)
+                batches[-1].append(entry)
                 room -= cost
         return [batch for batch in batches if batch]
 
-    def _aligned(self, pieces: Sequence[Pieces], kept: Sequence[Sequence[Cut]]) -> list[Alignment]:
-        texts = zip(pieces, kept, strict=True)
-        cuts = [self.base.tokenizer.cut(one, cut, align=True) for one, windows in texts for cut in windows]
-        return [one.alignment for one in cuts if one.alignment is not None]
+    def _aligned(self, pieces: Sequence[Pieces], windows: Sequence[Sequence[Cut]]) -> list[Alignment]:
+        texts = zip(pieces, windows, strict=True)
+        tokens = [self.base.tokenizer.cut(text, cut, align=True) for text, cuts in texts for cut in cuts]
+        return [each.alignment for each in tokens if each.alignment is not None]
 
 
-def _room(manifest: Manifest, kept: Sequence[Sequence[Cut]]) -> Any:
-    count = sum(map(len, kept))
+def _room(manifest: Manifest, cuts: Sequence[Sequence[Cut]]) -> Any:
+    count = sum(map(len, cuts))
     return [None] * count if manifest.per_token else np.empty((count, len(manifest.labels)), np.float32)

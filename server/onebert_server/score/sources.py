@@ -47,10 +47,11 @@ class Source:
 
 def find_sources(addresses: Sequence[str], sheet: str | None = None) -> list[Source]:
     """Every named file, and the data files of every named folder, sorted by name; InvalidData for other endings."""
-    found = [replace(source, sheet=sheet) for address in addresses for source in _sources_at(address)]
-    if twice := [one.address for i, one in enumerate(found) if one.address in {other.address for other in found[:i]}]:
+    sources = [replace(source, sheet=sheet) for address in addresses for source in _sources_at(address)]
+    addresses = [source.address for source in sources]
+    if twice := [address for i, address in enumerate(addresses) if address in addresses[:i]]:
         raise InvalidData(f"{_bare(twice[0])} is given twice")
-    return found
+    return sources
 
 
 def _sources_at(address: str) -> list[Source]:
@@ -58,17 +59,17 @@ def _sources_at(address: str) -> list[Source]:
     try:
         [info] = system.get_file_info([path])
         if info.type == fs.FileType.Directory:
-            inside = sorted(system.get_file_info(fs.FileSelector(path)), key=lambda one: one.base_name)
-            named = [one for one in inside if one.type == fs.FileType.File and extension_of(one.base_name)]
-            files = [one for one in named if one.base_name not in _DESCRIPTIONS and one.base_name[0] not in "_."]
+            inside = sorted(system.get_file_info(fs.FileSelector(path)), key=lambda info: info.base_name)
+            named = [info for info in inside if info.type == fs.FileType.File and extension_of(info.base_name)]
+            files = [info for info in named if info.base_name not in _DESCRIPTIONS and info.base_name[0] not in "_."]
             folder, _, query = address.partition("?")
             tail = f"?{query}" if query else ""
             # The Hub's layout.
-            if not files and any(one.base_name == "data" and one.type == fs.FileType.Directory for one in inside):
+            if not files and any(info.base_name == "data" and info.type == fs.FileType.Directory for info in inside):
                 return _sources_at(f"{folder.rstrip('/')}/data{tail}")
             if not files:
                 raise InvalidData(f"the folder {address} has no file ending in {', '.join(READERS)}")
-            return [_source(f"{folder.rstrip('/')}/{one.base_name}{tail}", one) for one in files]
+            return [_source(f"{folder.rstrip('/')}/{info.base_name}{tail}", info) for info in files]
     except OSError as error:
         raise InvalidData(f"{address} is not readable ({type(error).__name__})") from None
     if info.type != fs.FileType.File:

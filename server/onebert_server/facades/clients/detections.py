@@ -8,7 +8,7 @@ from onebert_encoder.answering.asked import FINDINGS, Asked
 from onebert_encoder.answering.results import Labeled, Labeling, Prediction
 from onebert_encoder.answering.scores import DEFAULT_THRESHOLD, own_activation
 from onebert_server.answering.answers import Answered
-from onebert_server.facades.facade import found, predicted
+from onebert_server.facades.facade import answer_as, predicted
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput
 
@@ -17,7 +17,7 @@ FOUND = Asked(wording=FINDINGS)
 
 
 def detections(
-    answered: Answered, length: int, threshold: float | None = None, most: int | None = None
+    answered: Answered, length: int, threshold: float | None = None, limit: int | None = None
 ) -> list[Labeled]:
     """The labels over the threshold, only positive ones if the task defines them; for whole texts best first.
 
@@ -31,7 +31,7 @@ def detections(
     prediction = predicted(answered)
     names, scores = prediction.names, prediction.scores
     best = sorted(_over(prediction, answered.facts, threshold), key=lambda index: -scores[index])
-    return [Labeled(0, length, names[index], float(scores[index])) for index in best[:most]]
+    return [Labeled(0, length, names[index], float(scores[index])) for index in best[:limit]]
 
 
 def parts_of(labeling: Labeling) -> Sequence[Labeled]:
@@ -42,14 +42,14 @@ def parts_of(labeling: Labeling) -> Sequence[Labeled]:
 
 
 def _of_parts(answered: Answered, threshold: float | None) -> list[Labeled]:
-    labeling, decision = found(answered, Labeling, "labels texts"), answered.facts.decision
+    labeling, decision = answer_as(answered, Labeling, "labels texts"), answered.facts.decision
     parts = parts_of(labeling)
     if decision is not None and decision.positives is not None:
         # Entities have label names without their BIO prefix.
         bare = labeling.entities is not None
         positive = {label[2:] if bare else label for label in decision.positives}
-        parts = [one for one in parts if one.label in positive]
-    return [one for one in parts if threshold is None or one.score > threshold]
+        parts = [part for part in parts if part.label in positive]
+    return [part for part in parts if threshold is None or part.score > threshold]
 
 
 def _over(prediction: Prediction, facts: Facts, threshold: float | None) -> list[int]:

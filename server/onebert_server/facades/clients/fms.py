@@ -95,11 +95,11 @@ async def contents(call: Call[Contents]) -> Reply:
 
     def show(index: int, answered: Answered) -> Any:
         text = texts[index]
-        found = detections(answered, len(text), threshold)
+        spans = detections(answered, len(text), threshold)
         # With a threshold below all scores every label is found, and each repeats its part of the text.
-        repeated = sum(one.end - one.start for one in found) * len(msgspec.json.encode(text))
-        parts.require(repeated // len(text) + len(found) * _DETECTION)
-        return parts.encoded([_in_text(text, one, answered) for one in found])
+        repeated = sum(span.end - span.start for span in spans) * len(msgspec.json.encode(text))
+        parts.require(repeated // len(text) + len(spans) * _DETECTION)
+        return parts.encoded([_in_text(text, span, answered) for span in spans])
 
     return json_reply(await read_whole(call, [call.task()] * len(texts), texts, show, FOUND, blank=list))
 
@@ -112,7 +112,7 @@ async def generation(call: Call[Generation]) -> Reply:
 
 async def chat(call: Call[Chat]) -> Reply:
     """Returns the detections in the last two messages that are not instructions, or in the only one."""
-    heard = [one.text for one in call.body.messages if one.role not in ("developer", "system")]
+    heard = [texts.text for texts in call.body.messages if texts.role not in ("developer", "system")]
     spoken = [text for text in heard if not is_blank(text)]
     if not spoken:
         raise InvalidInput("messages: one of a user, an assistant or a tool must have a text")
@@ -122,25 +122,25 @@ async def chat(call: Call[Chat]) -> Reply:
 
 async def _of_whole(call: Call[Any], text: OneText, threshold: float | None) -> Reply:
     def show(_: int, answered: Answered) -> Reply:
-        return json_reply([_detected(one, answered) for one in detections(answered, 0, threshold)])
+        return json_reply([_detected(label, answered) for label in detections(answered, 0, threshold)])
 
     [reply] = await read_whole(call, [call.task()], [text], show, FOUND)
     return reply
 
 
-def _in_text(text: str, one: Labeled, answered: Answered) -> dict[str, Any]:
-    return {"start": one.start, "end": one.end, "text": text[one.start : one.end], **_detected(one, answered)}
+def _in_text(text: str, span: Labeled, answered: Answered) -> dict[str, Any]:
+    return {"start": span.start, "end": span.end, "text": text[span.start : span.end], **_detected(span, answered)}
 
 
-def _detected(one: Labeled, answered: Answered) -> dict[str, Any]:
+def _detected(label: Labeled, answered: Answered) -> dict[str, Any]:
     facts, answer = answered.facts, answered.read().answer
     metadata: dict[str, Any] = {"version": facts.version, "digest": facts.digest}
     if isinstance(answer, Prediction) and answer.abstained is not None:
         metadata["abstained"] = answer.abstained
     return {
         "detection": facts.task,
-        "detection_type": one.label,
-        "score": one.score,
+        "detection_type": label.label,
+        "score": label.score,
         "evidence": [],
         "metadata": metadata,
     }

@@ -6,7 +6,7 @@ Replies and errors have the form of the Semantic Router's runtime, which clients
 from collections.abc import Mapping
 from typing import Any
 
-from onebert_server.facades.facade import Facade, Listing, Look, json_reply
+from onebert_server.facades.facade import Facade, Listing, ReadRequest, json_reply
 from onebert_server.http.formats import Reply
 from onebert_server.http.problems import Fault
 from onebert_store.errors import ShuttingDown, VersionUnavailable
@@ -27,24 +27,24 @@ _CODES: Mapping[str, tuple[int, str]] = {
 }
 
 
-async def health(look: Look) -> Reply:
+async def health(request: ReadRequest) -> Reply:
     """Ready; where the path names a task, that task, too."""
-    look.runtime.check_health()
-    if look.runtime.draining or not look.runtime.engine.alive:
+    request.runtime.check_health()
+    if request.runtime.draining or not request.runtime.engine.alive:
         raise ShuttingDown("the server is stopping")
     model = None
     # From the path only: without a task prefix the path needs no key.
-    if "task" in look.parameters:
-        version, model = await look.version(), look.task()
+    if "task" in request.parameters:
+        version, model = await request.version(), request.task()
         if version.state.value == "unavailable":
             raise VersionUnavailable(f"{model} is registered, and could not be loaded: {version.reason}")
     return json_reply({"api_version": API_VERSION, "status": "ready", "reason": None, "model": model})
 
 
-async def live(look: Look) -> Reply:
+async def live(request: ReadRequest) -> Reply:
     """The process is alive; a task that the path names is one that there is."""
-    if "task" in look.parameters:
-        await look.version()
+    if "task" in request.parameters:
+        await request.version()
     return json_reply({"status": "alive", "api_version": API_VERSION})
 
 

@@ -45,7 +45,7 @@ class Parameters(RequestBody):
     hypothesis_template: Annotated[str, Field(max_length=1024)] | None = None
 
     @property
-    def given(self) -> set[str]:
+    def names_set(self) -> set[str]:
         return {name for name in self.model_fields_set if getattr(self, name) is not None}
 
 
@@ -74,8 +74,8 @@ async def answer(call: Call[Body]) -> Reply:
     if isinstance(body.inputs, AskedOf):
         _only(parameters, _OF_SPANS, "a question with its context")
         pair, several = (body.inputs.question, body.inputs.context), (parameters.top_k or 1) > 1
-        asked = Asked(parameters.top_k)
-        [reply] = await read_whole(call, [task], [pair], lambda _, one: _spans(several, one), asked)
+        options = Asked(parameters.top_k)
+        [reply] = await read_whole(call, [task], [pair], lambda _, answered: _spans(several, answered), options)
         return reply
     if parameters.candidate_labels is not None:
         _only(parameters, _OF_CANDIDATES, "candidate labels")
@@ -87,16 +87,16 @@ async def answer(call: Call[Body]) -> Reply:
 
 async def _by_type(call: Call[Body], task: str, inputs: Any, parameters: Parameters) -> Reply:
     several, parts = isinstance(inputs, list), JsonParts()
-    texts = [input_of(one) for one in (inputs if several else [inputs])]
+    texts = [input_of(item) for item in (inputs if several else [inputs])]
 
     def show(index: int, answered: Answered) -> tuple[str, Any]:
-        return answered.facts.task_type, parts.encoded(_found(texts[index], parameters, answered))
+        return answered.facts.task_type, parts.encoded(_answer_of(texts[index], parameters, answered))
 
-    asked = Asked(parameters.top_k, parameters.function_to_apply, wording=OBJECTS)
-    shown = await read_whole(call, [task] * len(texts), texts, show, asked)
+    options = Asked(parameters.top_k, parameters.function_to_apply, wording=OBJECTS)
+    shown = await read_whole(call, [task] * len(texts), texts, show, options)
     [(task_type, first), *_] = shown
     # Scores of a single text stay in an outer list; words do not.
-    return json_reply(first if task_type == "token" and not several else [found for _, found in shown])
+    return json_reply(first if task_type == "token" and not several else [value for _, value in shown])
 
 
 async def _by_candidates(call: Call[Body], task: str, text: str, parameters: Parameters) -> Reply:
@@ -104,13 +104,13 @@ async def _by_candidates(call: Call[Body], task: str, text: str, parameters: Par
     pairs = zero_shot.pairs(text, labels, parameters.hypothesis_template)
     # zero_shot combines the raw logits.
     wanted = Wanted([task] * len(pairs), asked=Asked(activation="none"))
-    found = await call.ask(wanted, pairs, lambda _, one: zero_shot.whole(one))
-    scores = zero_shot.scores(found, several=bool(parameters.multi_label))
-    best = sorted(zip(labels, scores, strict=True), key=lambda one: -one[1])
+    predictions = await call.ask(wanted, pairs, lambda _, answered: zero_shot.prediction_of(answered))
+    scores = zero_shot.scores(predictions, several=bool(parameters.multi_label))
+    best = sorted(zip(labels, scores, strict=True), key=lambda pair: -pair[1])
     return json_reply([{"label": label, "score": score} for label, score in best])
 
 
-def _found(text: OneText, parameters: Parameters, answered: Answered) -> list[dict[str, Any]]:
+def _answer_of(text: OneText, parameters: Parameters, answered: Answered) -> list[dict[str, Any]]:
     answer = answered.read().answer
     if isinstance(answer, Labeling) and isinstance(text, str):
         _only(parameters, _OF_WORDS, "a token task")
@@ -127,9 +127,15 @@ def _entities(text: str, labeling: Labeling, parameters: Parameters) -> list[dic
     name = "entity" if words else "entity_group"
     parts = labeling.words if words else _grouped(labeling.words)
     return [
-        {name: one.label, "score": one.score, "word": text[one.start : one.end], "start": one.start, "end": one.end}
-        for one in parts
-        if one.label not in ignored
+        {
+            name: part.label,
+            "score": part.score,
+            "word": text[part.start : part.end],
+            "start": part.start,
+            "end": part.end,
+        }
+        for part in parts
+        if part.label not in ignored
     ]
 
 
@@ -145,8 +151,8 @@ def _grouped(words: list[Labeled]) -> list[Labeled]:
             groups.append([word])
         before = label
     return [
-        Labeled(one[0].start, one[-1].end, _bare(one[0].label), sum(word.score for word in one) / len(one))
-        for one in groups
+        Labeled(words[0].start, words[-1].end, _bare(words[0].label), sum(word.score for word in words) / len(words))
+        for words in groups
     ]
 
 
@@ -158,16 +164,18 @@ def _spans(several: bool, answered: Answered) -> Reply:
     answer, facts = answered.read().answer, answered.facts
     if not isinstance(answer, Extraction):
         raise InvalidInput(f"{facts.ref} is a {facts.task_type} task and takes no question with a context")
-    spans = [{"score": one.score, "start": one.start, "end": one.end, "answer": one.text} for one in answer.answers]
+    spans = [
+        {"score": span.score, "start": span.start, "end": span.end, "answer": span.text} for span in answer.answers
+    ]
     if several:
         return json_reply(spans)
     # A context without words has no spans, but clients expect an object.
     return json_reply(spans[0] if spans else {"score": 0.0, "start": 0, "end": 0, "answer": ""})
 
 
-def _only(parameters: Parameters, allowed: set[str], what: str) -> None:
-    if unfit := sorted(parameters.given - allowed):
-        raise InvalidInput(f"the parameter {unfit[0]} is not for {what}")
+def _only(parameters: Parameters, allowed: set[str], subject: str) -> None:
+    if unfit := sorted(parameters.names_set - allowed):
+        raise InvalidInput(f"the parameter {unfit[0]} is not for {subject}")
 
 
 def worded(fault: Fault) -> tuple[int, Any]:

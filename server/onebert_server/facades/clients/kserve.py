@@ -6,7 +6,16 @@ from pydantic import Field
 
 from onebert_encoder.answering.results import Labeling, Prediction
 from onebert_server.answering.answers import Answered
-from onebert_server.facades.facade import Call, Facade, JsonParts, Listing, Look, Question, json_reply, read_whole
+from onebert_server.facades.facade import (
+    Call,
+    Facade,
+    JsonParts,
+    Listing,
+    Question,
+    ReadRequest,
+    json_reply,
+    read_whole,
+)
 from onebert_server.http.formats import Reply
 from onebert_server.http.problems import Fault
 from onebert_server.http.schemas.common import RequestBody
@@ -22,7 +31,7 @@ class Predict(RequestBody):
 
 async def predict(call: Call[Predict]) -> Reply:
     """Returns one prediction per instance, by the type of the task."""
-    texts, parts = [input_of(one) for one in call.body.instances], JsonParts()
+    texts, parts = [input_of(instance) for instance in call.body.instances], JsonParts()
 
     def show(_: int, answered: Answered) -> Any:
         return parts.encoded(prediction(answered))
@@ -32,15 +41,15 @@ async def predict(call: Call[Predict]) -> Reply:
 
 def prediction(answered: Answered) -> Any:
     """An answer as JSON values: label -> score, or the spans of a text with their scores."""
-    found = answered.read().answer
-    if isinstance(found, Prediction):
-        return found.top()
-    if isinstance(found, Labeling):
-        return [vars(one) for one in (found.words if found.entities is None else found.entities)]
-    return [vars(one) for one in found.answers]
+    answer = answered.read().answer
+    if isinstance(answer, Prediction):
+        return answer.top()
+    if isinstance(answer, Labeling):
+        return [vars(span) for span in (answer.words if answer.entities is None else answer.entities)]
+    return [vars(span) for span in answer.answers]
 
 
-async def live(look: Look) -> Reply:
+async def live(request: ReadRequest) -> Reply:
     """What stands at the address itself, for clients that ask there whether the server lives."""
     return json_reply({"status": "alive"})
 

@@ -82,11 +82,11 @@ async def check(call: Call[Check]) -> Reply:
 
     def show(number: int, answered: Answered) -> None:
         index = number % len(texts)
-        facts, found = answered.facts, _found(answered, texts[index], parameters.threshold)
+        facts, spans = answered.facts, _detections(answered, texts[index], parameters.threshold)
         if facts.task_type == "token":
-            stretches.setdefault(index, []).extend(found)
+            stretches.setdefault(index, []).extend(spans)
         elif len(reasons) < MAX_REASONS:
-            reasons.update({f"{facts.ref}: {one.label} {one.score:.2f}": None for one in found})
+            reasons.update({f"{facts.ref}: {span.label} {span.score:.2f}": None for span in spans})
 
     # A message may be blank and then has no detections.
     judged = [ref for ref in refs for _ in texts]
@@ -94,26 +94,26 @@ async def check(call: Call[Check]) -> Reply:
     if reasons:
         return json_reply({"action": "BLOCKED", "blocked_reason": "; ".join(list(reasons)[:MAX_REASONS])})
     if any(stretches.values()):
-        JsonParts().require(sum(len(one.label) for found in stretches.values() for one in found))
+        JsonParts().require(sum(len(span.label) for spans in stretches.values() for span in spans))
         masked = [_masked(text, stretches.get(index, [])) for index, text in enumerate(texts)]
         return json_reply({"action": "GUARDRAIL_INTERVENED", "texts": masked})
     return json_reply({"action": "NONE"})
 
 
-def _found(answered: Answered, text: str, threshold: float | None) -> list[Labeled]:
-    found, answer = detections(answered, len(text), threshold, MAX_REASONS), answered.read().answer
+def _detections(answered: Answered, text: str, threshold: float | None) -> list[Labeled]:
+    spans, answer = detections(answered, len(text), threshold, MAX_REASONS), answered.read().answer
     if not (isinstance(answer, Labeling) and answer.entities is not None):
         positives_of(answered.facts)
-    return found
+    return spans
 
 
-def _masked(text: str, found: Sequence[Labeled]) -> str:
+def _masked(text: str, spans: Sequence[Labeled]) -> str:
     """Replaces each span by its label in angle brackets; of overlapping spans the first one's label counts."""
     parts, done = [], 0
-    for one in sorted(found, key=lambda one: (one.start, -one.end)):
-        if one.start >= done:
-            parts += [text[done : one.start], f"<{one.label}>"]
-        done = max(done, one.end)
+    for span in sorted(spans, key=lambda at: (at.start, -at.end)):
+        if span.start >= done:
+            parts += [text[done : span.start], f"<{span.label}>"]
+        done = max(done, span.end)
     return "".join([*parts, text[done:]])
 
 

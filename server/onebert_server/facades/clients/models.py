@@ -5,7 +5,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from onebert_server.facades.facade import JsonParts, Look, ModelFields, json_reply
+from onebert_server.facades.facade import JsonParts, ModelFields, ReadRequest, json_reply
 from onebert_server.facades.plugged import plugged_in
 from onebert_server.http.formats import Reply
 from onebert_store.errors import TooLarge, VersionUnavailable
@@ -23,55 +23,55 @@ _CARD_BYTES = 64
 PREFIXED = "task"
 
 
-async def models(look: Look) -> Reply:
+async def models(request: ReadRequest) -> Reply:
     """Every task that has a live version, as several kinds of clients list models; where the path names one, it."""
-    more = [facade.model_fields for facade in plugged_in() if facade.model_fields is not None]
+    fields = [facade.model_fields for facade in plugged_in() if facade.model_fields is not None]
     try:
-        versions = {look.task(): look.resolved()} if PREFIXED in look.parameters else await _live(look)
+        versions = {request.task(): request.resolved()} if PREFIXED in request.parameters else await _live(request)
         # Check the size before any manifest is read, since clients cannot page this list.
-        plain = await look.read(lambda: _listed(look, versions, more, _card))
+        plain = await request.read(lambda: _listed(request, versions, fields, _card))
     except TooLarge:
         raise TooLarge(
             "there are more tasks than one answer has room for; GET /v1/tasks gives them page by page"
         ) from None
     unknown = [version for version in versions.values() if version.known_facts is None]
     # With thousands of unknown tasks, or labels over the size limit, return only the fields that all clients read.
-    if not more or len(unknown) > _PAGE:
+    if not fields or len(unknown) > _PAGE:
         return plain
     for start in range(0, len(unknown), _TOGETHER):
         # In batches, so that changes can interleave and the request can be cancelled.
-        await look.read(partial(look.runtime.catalog.learn_all, unknown[start : start + _TOGETHER]))
+        await request.read(partial(request.runtime.catalog.learn_all, unknown[start : start + _TOGETHER]))
 
     def full_card(ref: str, version: "Version") -> Mapping[str, Any]:
         card = _card(ref, version)
-        for one in more:
-            card |= one.of_model(version)
+        for extension in fields:
+            card |= extension.of_model(version)
         return card
 
     with suppress(TooLarge):
-        return await look.read(lambda: _listed(look, versions, more, full_card))
+        return await request.read(lambda: _listed(request, versions, fields, full_card))
     return plain
 
 
-async def model(look: Look) -> Reply:
+async def model(request: ReadRequest) -> Reply:
     """One task or version: what OpenAI's clients retrieve, and whether it is ready, as KServe's ask."""
-    ref, found = look.task(), look.resolved()
-    if found.state.value == "unavailable":
-        raise VersionUnavailable(f"{ref} is registered, and could not be loaded: {found.reason}")
-    return json_reply({**_card(ref, found), "name": ref, "ready": True})
+    ref, version = request.task(), request.resolved()
+    if version.state.value == "unavailable":
+        raise VersionUnavailable(f"{ref} is registered, and could not be loaded: {version.reason}")
+    return json_reply({**_card(ref, version), "name": ref, "ready": True})
 
 
 def _listed(
-    look: Look,
+    request: ReadRequest,
     versions: Mapping[str, "Version"],
-    more: Sequence[ModelFields],
+    fields: Sequence[ModelFields],
     card: Callable[[str, "Version"], Mapping[str, Any]],
 ) -> Reply:
     parts = JsonParts()
     shown: dict[str, Any] = {"object": "list"}
-    for one in more:
-        shown |= one.of_list(look)
-    shown["data"] = [parts.encoded(card(*one)) for one in versions.items()]
+    for addition in fields:
+        shown |= addition.of_list(request)
+    shown["data"] = [parts.encoded(card(*pair)) for pair in versions.items()]
     return json_reply(shown)
 
 
@@ -86,11 +86,11 @@ def _card(ref: str, version: "Version") -> dict[str, Any]:
     }
 
 
-async def _live(look: Look) -> dict[str, "Version"]:
-    found: dict[str, Version] = {}
+async def _live(request: ReadRequest) -> dict[str, "Version"]:
+    live: dict[str, Version] = {}
     after = ""
-    while page := await look.read(partial(look.view.tasks, after, _PAGE, "")):
-        found |= {one.name: one.version(one.aliases[LIVE].version) for one in page if LIVE in one.aliases}
-        JsonParts().require(len(found) * _CARD_BYTES)
+    while page := await request.read(partial(request.view.tasks, after, _PAGE, "")):
+        live |= {entry.name: entry.version(entry.aliases[LIVE].version) for entry in page if LIVE in entry.aliases}
+        JsonParts().require(len(live) * _CARD_BYTES)
         after = page[-1].name
-    return found
+    return live

@@ -15,7 +15,7 @@ from onebert_server.answering.backend import Wanted
 from onebert_server.facades.clients import models
 from onebert_server.facades.clients.kserve import prediction, worded
 from onebert_server.facades.clients.tensors import Tensor, flat, read_body, reply
-from onebert_server.facades.facade import Call, Facade, Listing, Look, Question, json_reply
+from onebert_server.facades.facade import Call, Facade, Listing, Question, ReadRequest, json_reply
 from onebert_server.http.formats import Reply
 from onebert_server.http.schemas.common import RequestBody
 from onebert_server.http.strict import validated
@@ -77,10 +77,10 @@ class Infer(RequestBody):
     parameters: Parameters = Field(default_factory=Parameters)
 
     def questions(self) -> list[Input]:
-        columns = [_texts_of(one, index) for index, one in enumerate(self.inputs)]
+        columns = [_texts_of(tensor, index) for index, tensor in enumerate(self.inputs)]
         if len(columns) == 1:
             return list(columns[0])
-        named = dict(zip((one.name for one in self.inputs), columns, strict=True))
+        named = dict(zip((tensor.name for tensor in self.inputs), columns, strict=True))
         if named.keys() != {"text", "text_pair"} or len(columns[0]) != len(columns[1]):
             raise InvalidInput("two inputs are text and text_pair, of the same size")
         return list(zip(named["text"], named["text_pair"], strict=True))
@@ -99,45 +99,46 @@ async def infer(call: Call[Infer]) -> Reply:
     context = call.context.within(call.body.parameters.timeout / 1000 or None)
     call = replace(call, parameters=versioned(call.parameters), context=context)
     ref = call.task()
-    found = await call.ask(Wanted([ref] * len(questions)), questions, lambda _, one: one)
-    facts = found[0].facts
+    results = await call.ask(Wanted([ref] * len(questions)), questions, lambda _, answered: answered)
+    facts = results[0].facts
 
-    def made(_: slice) -> list[Reply]:
-        all_of_it = {tensor.name: tensor for tensor in _tensors(found)}
+    def build(_: slice) -> list[Reply]:
+        all_of_it = {tensor.name: tensor for tensor in _tensors(results)}
         outputs = call.body.outputs or [Output(name=name) for name in all_of_it]
-        tensors = [_as_wanted(all_of_it, one, facts) for one in outputs]
+        tensors = [_as_wanted(all_of_it, output, facts) for output in outputs]
         default = call.body.parameters.binary_data_output
-        binary = [default if one.parameters.binary_data is None else one.parameters.binary_data for one in outputs]
+        choices = (output.parameters.binary_data for output in outputs)
+        binary = [default if choice is None else choice for choice in choices]
         head = {"model_name": facts.task, "model_version": str(facts.version)}
         return [reply(head if call.body.id is None else {**head, "id": call.body.id}, tensors, binary)]
 
     # One reply for all answers, so one unit of work. Spans are JSON of unbounded size: count them as large.
-    numbers = TINY_NUMBERS + 1 if facts.per_token else len(found) * len(facts.labels)
-    [made_of_all] = await call.edge.answerer.here_or_beside(context.principal.name, [numbers], made)
+    numbers = TINY_NUMBERS + 1 if facts.per_token else len(results) * len(facts.labels)
+    [made_of_all] = await call.edge.answerer.here_or_beside(context.principal.name, [numbers], build)
     return made_of_all
 
 
 def versioned(parameters: Mapping[str, str]) -> dict[str, str]:
     """Folds a path's version into its model: `…/models/name/versions/3` means `name@3`."""
-    given = dict(parameters)
-    if version := given.pop("version", None):
-        if "@" in given["model"]:
+    fields = dict(parameters)
+    if version := fields.pop("version", None):
+        if "@" in fields["model"]:
             raise InvalidInput("the path names a version twice")
-        given["model"] += f"@{version}"
-    return given
+        fields["model"] += f"@{version}"
+    return fields
 
 
 def _tensors(answered: Sequence[Answered]) -> list[Tensor]:
     count = [len(answered)]
-    readings = [one.read() for one in answered]
-    truncated = Tensor("truncated", "BOOL", count, [one.truncated for one in readings])
-    predictions = [one.answer for one in readings if isinstance(one.answer, Prediction)]
+    readings = [result.read() for result in answered]
+    truncated = Tensor("truncated", "BOOL", count, [reading.truncated for reading in readings])
+    predictions = [reading.answer for reading in readings if isinstance(reading.answer, Prediction)]
     if not predictions:
         # Spans are ragged, so each text's spans are one JSON string.
-        said = [json.dumps(prediction(one), ensure_ascii=False) for one in answered]
-        return [Tensor(_said_by(answered[0].facts), "BYTES", count, said), truncated]
-    scores = np.stack([one.scores for one in predictions]).astype(np.float32)
-    labels = [one.label for one in predictions]
+        texts = [json.dumps(prediction(result), ensure_ascii=False) for result in answered]
+        return [Tensor(_said_by(answered[0].facts), "BYTES", count, texts), truncated]
+    scores = np.stack([prediction.scores for prediction in predictions]).astype(np.float32)
+    labels = [prediction.label for prediction in predictions]
     shape = list(scores.shape)
     return [
         Tensor("scores", "FP32", shape, scores.ravel().tolist()),
@@ -150,11 +151,11 @@ def _said_by(facts: Facts) -> str:
     return "answers" if facts.task_type == "span" else "entities"
 
 
-def _as_wanted(made: Mapping[str, Tensor], output: Output, facts: Facts) -> Tensor:
+def _as_wanted(tensors: Mapping[str, Tensor], output: Output, facts: Facts) -> Tensor:
     """An output, or its best classes as strings `score:index:label`."""
-    if output.name not in made:
-        raise InvalidInput(f"the outputs of {facts.ref} are {', '.join(made)}")
-    tensor, best = made[output.name], output.parameters.classification
+    if output.name not in tensors:
+        raise InvalidInput(f"the outputs of {facts.ref} are {', '.join(tensors)}")
+    tensor, best = tensors[output.name], output.parameters.classification
     if best is None:
         return tensor
     if tensor.name != "scores":
@@ -169,30 +170,30 @@ def _as_wanted(made: Mapping[str, Tensor], output: Output, facts: Facts) -> Tens
     return Tensor(tensor.name, "BYTES", [len(rows), best], data)
 
 
-async def server(look: Look) -> Reply:
+async def server(request: ReadRequest) -> Reply:
     """The name, version and extensions of the server."""
     return json_reply({"name": "onebert", "version": "2", "extensions": EXTENSIONS})
 
 
-async def live(look: Look) -> Reply:
+async def live(request: ReadRequest) -> Reply:
     """The process lives."""
-    look.runtime.check_health()
+    request.runtime.check_health()
     return json_reply({"live": True})
 
 
-async def ready(look: Look) -> Reply:
+async def ready(request: ReadRequest) -> Reply:
     """The server answers."""
-    look.runtime.check_health()
-    if look.runtime.draining:
+    request.runtime.check_health()
+    if request.runtime.draining:
         raise ShuttingDown("the server is stopping")
     return json_reply({"ready": True})
 
 
-async def model(look: Look) -> Reply:
+async def model(request: ReadRequest) -> Reply:
     """What a task takes and gives."""
-    facts = (await replace(look, parameters=versioned(look.parameters)).version()).facts
+    facts = (await replace(request, parameters=versioned(request.parameters)).version()).facts
     pair = [{"name": "text_pair", "datatype": "BYTES", "shape": [-1]}]
-    whole = [
+    per_text = [
         {"name": "scores", "datatype": "FP32", "shape": [-1, len(facts.labels)]},
         {"name": "label", "datatype": "BYTES", "shape": [-1]},
     ]
@@ -207,16 +208,16 @@ async def model(look: Look) -> Reply:
                 *(pair if facts.task_type == "span" else []),
             ],
             "outputs": [
-                *(stretches if facts.per_token else whole),
+                *(stretches if facts.per_token else per_text),
                 {"name": "truncated", "datatype": "BOOL", "shape": [-1]},
             ],
         }
     )
 
 
-async def model_ready(look: Look) -> Reply:
+async def model_ready(request: ReadRequest) -> Reply:
     """Whether a task answers."""
-    return await models.model(replace(look, parameters=versioned(look.parameters)))
+    return await models.model(replace(request, parameters=versioned(request.parameters)))
 
 
 _MODEL, _VERSION = "/v2/models/{model}", "/v2/models/{model}/versions/{version}"

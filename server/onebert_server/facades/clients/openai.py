@@ -58,19 +58,19 @@ class Moderate(RequestBody):
 
     @property
     def texts(self) -> list[str]:
-        given = [self.input] if isinstance(self.input, str) else self.input
-        return [one.text if isinstance(one, Part) else one for one in given]
+        parts = [self.input] if isinstance(self.input, str) else self.input
+        return [part.text if isinstance(part, Part) else part for part in parts]
 
 
 async def moderate(call: Call[Moderate]) -> Reply:
     """Returns the positive labels as categories, flagged over their thresholds."""
     texts, parts = call.body.texts, JsonParts()
-    asked = Asked(wording=Wording(names=3, beside=48))
+    options = Asked(wording=Wording(names=3, beside=48))
 
     def show(_: int, answered: Answered) -> tuple[str, Any]:
         return answered.facts.ref, parts.encoded(_moderated(answered))
 
-    shown = await read_whole(call, [call.task(call.body.model)] * len(texts), texts, show, asked)
+    shown = await read_whole(call, [call.task(call.body.model)] * len(texts), texts, show, options)
     [(model, _), *_] = shown
     return json_reply(
         {"id": f"modr-{call.context.request_id}", "model": model, "results": [result for _, result in shown]}
@@ -78,9 +78,9 @@ async def moderate(call: Call[Moderate]) -> Reply:
 
 
 def _moderated(answered: Answered) -> dict[str, Any]:
-    found = predicted(answered)
-    over, positives = set(flagged(found, answered.facts)), set(positives_of(answered.facts))
-    scores = dict(zip(found.names, found.scores.tolist(), strict=True))
+    prediction = predicted(answered)
+    over, positives = set(flagged(prediction, answered.facts)), set(positives_of(answered.facts))
+    scores = dict(zip(prediction.names, prediction.scores.tolist(), strict=True))
     names = dict.fromkeys((*CATEGORIES, *positives_of(answered.facts)))
     return {
         "flagged": bool(over),

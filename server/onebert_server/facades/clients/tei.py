@@ -20,8 +20,8 @@ from onebert_server.facades.facade import (
     Facade,
     JsonParts,
     Listing,
-    Look,
     Question,
+    ReadRequest,
     json_reply,
     predicted,
     ranked,
@@ -64,21 +64,21 @@ class Predict(RequestBody):
 async def predict(call: Call[Predict]) -> Reply:
     """Classifies with the task's own activation, whatever its number of labels."""
     inputs = call.body.inputs
-    batch = isinstance(inputs, list) and not all(isinstance(one, str) for one in inputs)
+    batch = isinstance(inputs, list) and not all(isinstance(text, str) for text in inputs)
     if inputs == []:
         raise InvalidInput(EMPTY)
-    given: list[Any] = inputs if batch and isinstance(inputs, list) else [inputs]
-    texts = [one if isinstance(one, str) else text_of(*one) for one in given]
-    asked, parts = Asked(activation="none" if call.body.raw_scores else None, wording=OBJECTS), JsonParts()
+    items: list[Any] = inputs if batch and isinstance(inputs, list) else [inputs]
+    texts = [item if isinstance(item, str) else text_of(*item) for item in items]
+    options, parts = Asked(activation="none" if call.body.raw_scores else None, wording=OBJECTS), JsonParts()
 
-    def show(_: int, one: Answered) -> tuple[Any, int, bool]:
-        reading = one.read()
+    def show(_: int, answered: Answered) -> tuple[Any, int, bool]:
+        reading = answered.read()
         if reading.truncated and call.body.truncate is False:
-            raise InvalidInput(f"inputs must have at most {one.facts.max_length} tokens")
-        return parts.encoded(ranked(predicted(one))), reading.tokens, reading.truncated
+            raise InvalidInput(f"inputs must have at most {answered.facts.max_length} tokens")
+        return parts.encoded(ranked(predicted(answered))), reading.tokens, reading.truncated
 
-    found = await call.ask(Wanted([call.task()] * len(texts), asked=asked), texts, show)
-    scores, tokens, truncated = zip(*found, strict=True)
+    rows = await call.ask(Wanted([call.task()] * len(texts), asked=options), texts, show)
+    scores, tokens, truncated = zip(*rows, strict=True)
     return json_reply(scores if batch else scores[0], _headers(call, texts, sum(tokens), sum(truncated)))
 
 
@@ -103,10 +103,10 @@ def _milliseconds(seconds: float) -> str:
     return str(int(1000 * seconds))
 
 
-async def info(look: Look) -> Reply:
+async def info(request: ReadRequest) -> Reply:
     """What the task is, and how much may be asked of it."""
-    facts, settings = (await look.version()).facts, look.runtime.settings
-    base = look.runtime.host_of(facts.base).base
+    facts, settings = (await request.version()).facts, request.runtime.settings
+    base = request.runtime.host_of(facts.base).base
     labels = dict(enumerate(facts.labels))
     return json_reply(
         {
@@ -134,11 +134,11 @@ async def info(look: Look) -> Reply:
     )
 
 
-async def metrics(look: Look) -> Reply:
+async def metrics(request: ReadRequest) -> Reply:
     """The metrics of the whole server; see its own route."""
-    look.context.principal.require_all(Action.MEASURE)
-    accept = Headers(raw=list(look.headers)).get("accept", "")
-    text, media_type = await look.runtime.metrics.exposition_for(accept)
+    request.context.principal.require_all(Action.MEASURE)
+    accept = Headers(raw=list(request.headers)).get("accept", "")
+    text, media_type = await request.runtime.metrics.exposition_for(accept)
     return Reply(text, {"Content-Type": media_type})
 
 

@@ -36,18 +36,18 @@ def read_body(body: bytes, headers: Sequence[tuple[bytes, bytes]]) -> Any:
         return parsed(body)
     if len(lengths) > 1 or not lengths[0].isdigit() or len(lengths[0]) > 9 or int(lengths[0]) > len(body):
         raise InvalidInput("Inference-Header-Content-Length does not say where the JSON ends")
-    given, rest = parsed(body[: int(lengths[0])]), body[int(lengths[0]) :]
-    inputs = given.get("inputs") if isinstance(given, dict) else None
-    for index, one in enumerate(inputs if isinstance(inputs, list) else []):
-        size = _taken_size(one, f"inputs.{index}")
+    document, rest = parsed(body[: int(lengths[0])]), body[int(lengths[0]) :]
+    inputs = document.get("inputs") if isinstance(document, dict) else None
+    for index, tensor in enumerate(inputs if isinstance(inputs, list) else []):
+        size = _taken_size(tensor, f"inputs.{index}")
         if size is None:
             continue
-        if size > len(rest) or "data" in one:
+        if size > len(rest) or "data" in tensor:
             raise InvalidInput(f"inputs.{index}: the bytes behind the JSON are not those of its tensors")
-        one["data"], rest = list(_texts(rest[:size], f"inputs.{index}.data")), rest[size:]
+        tensor["data"], rest = list(_texts(rest[:size], f"inputs.{index}.data")), rest[size:]
     if rest:
         raise InvalidInput("behind the JSON are bytes of no tensor")
-    return given
+    return document
 
 
 def _taken_size(tensor: Any, where: str) -> int | None:
@@ -82,9 +82,9 @@ def _texts(content: bytes, where: str) -> Iterator[str]:
 def flat(data: Any, shape: Sequence[int]) -> list[Any]:
     """Flattens a tensor's nested lists; raises InvalidInput if the size differs from the shape's."""
     while isinstance(data, list) and data and isinstance(data[0], list):
-        if not all(isinstance(one, list) for one in data):
+        if not all(isinstance(part, list) for part in data):
             raise InvalidInput("the data of a tensor is neither flat nor nested")
-        data = [value for one in data for value in one]
+        data = [value for part in data for value in part]
     if len(data) != math.prod(shape):
         raise InvalidInput("the data of a tensor has not the size that its shape says")
     values: list[Any] = data
@@ -95,13 +95,13 @@ def reply(head: Mapping[str, Any], tensors: Sequence[Tensor], binary: Sequence[b
     """Encodes a reply; tensors with `binary` set follow the JSON as bytes."""
     outputs, tail = [], []
     for tensor, as_bytes in zip(tensors, binary, strict=True):
-        said: dict[str, Any] = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
+        entry: dict[str, Any] = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
         if as_bytes:
             tail.append(_bytes_of(tensor))
-            said["parameters"] = {"binary_data_size": len(tail[-1])}
+            entry["parameters"] = {"binary_data_size": len(tail[-1])}
         else:
-            said["data"] = list(tensor.data)
-        outputs.append(said)
+            entry["data"] = list(tensor.data)
+        outputs.append(entry)
     content = msgspec.json.encode({**head, "outputs": outputs})
     if not tail:
         return Reply(content)

@@ -39,7 +39,7 @@ async def classify(call: Call[Classify]) -> Reply:
     body = call.body
     texts = [body.input] if isinstance(body.input, str) else body.input
     refs = [call.task(body.model)] * len(texts)
-    asked = Asked(activation="none" if body.use_activation is False else None, wording=NUMBERS)
+    options = Asked(activation="none" if body.use_activation is False else None, wording=NUMBERS)
     parts = JsonParts()
 
     def show(index: int, answered: Answered) -> tuple[str, int, Any]:
@@ -47,9 +47,9 @@ async def classify(call: Call[Classify]) -> Reply:
         return answered.facts.ref, answered.read().tokens, shown
 
     if body.truncate_prompt_tokens is None:
-        shown = await read_whole(call, refs, texts, show, asked)
+        shown = await read_whole(call, refs, texts, show, options)
     else:
-        shown = await call.ask(Wanted(refs, asked=asked), texts, show)
+        shown = await call.ask(Wanted(refs, asked=options), texts, show)
     [(model, _, _), *_] = shown
     tokens = sum(count for _, count, _ in shown)
     return json_reply(
@@ -70,8 +70,8 @@ async def classify(call: Call[Classify]) -> Reply:
 
 
 def _shown(answered: Answered) -> dict[str, Any]:
-    found: Prediction = predicted(answered)
-    return {"label": found.label, "probs": found.scores.tolist(), "num_classes": len(found.names)}
+    prediction: Prediction = predicted(answered)
+    return {"label": prediction.label, "probs": prediction.scores.tolist(), "num_classes": len(prediction.names)}
 
 
 FACADE = Facade(
@@ -83,7 +83,7 @@ FACADE = Facade(
             Classify,
             classify,
             dict[str, Any],
-            claims=lambda given: isinstance(given, dict) and "input" in given,
+            claims=lambda body: isinstance(body, dict) and "input" in body,
             harmless=frozenset({"user", "priority", "cache_salt"}),
         )
     ],

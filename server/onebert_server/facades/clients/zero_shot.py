@@ -27,7 +27,7 @@ def pairs(text: str, labels: Sequence[str], template: str | None) -> list[tuple[
     return [(text, template.replace(HOLE, label)) for label in labels]
 
 
-def whole(answered: Answered) -> Prediction:
+def prediction_of(answered: Answered) -> Prediction:
     """The prediction of a pair that fits one sequence, since a part of a hypothesis is another hypothesis."""
     reading = answered.read()
     if reading.truncated or (reading.windows or 1) > 1:
@@ -52,9 +52,9 @@ def scores(answers: Sequence[Prediction], several: bool) -> list[float]:
 
 
 def _index(names: Sequence[str], *beginnings: str) -> int:
-    found = [index for index, name in enumerate(names) if name.startswith(beginnings)]
-    if len(found) != 1:
+    matches = [index for index, name in enumerate(names) if name.startswith(beginnings)]
+    if len(matches) != 1:
         raise InvalidInput(
             "candidate labels take a task on pairs with the labels entailment and contradiction (or not_entailment)"
         )
-    return found[0]
+    return matches[0]
