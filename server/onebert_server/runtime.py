@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from onebert_server.access.context import Context
-from onebert_server.access.key_keeper import KeyKeeper
+from onebert_server.access.key_poller import KeyPoller
 from onebert_server.access.keys import KeyRing
 from onebert_server.answering.admission import Admission
 from onebert_server.answering.edge import Edge
@@ -77,7 +77,7 @@ class Runtime(Edge):
     hooks: Hooks
     metrics: Metrics
     keys: KeyRing
-    keeper: KeyKeeper
+    key_poller: KeyPoller
     settings: Settings
     engine: Engine
     catalog: Catalog

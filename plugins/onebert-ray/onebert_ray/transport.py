@@ -92,7 +92,7 @@ class RayTransport:
         """Relays bodies as a whole; a replica that answers for longer than the patience counts as silent."""
         asked_at, name = time.monotonic(), request.principal.name
         # An open path needs no body, and nobody's may not keep others out.
-        content = await body.whole(self._held) if request.principal.scopes else b""
+        content = await body.read(self._held) if request.principal.scopes else b""
 
         async def ask() -> tuple[bytes, bytes]:
             remaining = request.remaining - (time.monotonic() - asked_at)

@@ -55,7 +55,7 @@ class KeyRing:
         now = self._clock()
         if not principal.name.startswith("key:"):
             return principal.expires > now
-        valid = (one.principal for one in self._holders.values() if one.expires is None or one.expires > now)
+        valid = (h.principal for h in self._holders.values() if h.expires is None or h.expires > now)
         return principal in valid
 
     def find(self, digest: bytes) -> Principal | None:

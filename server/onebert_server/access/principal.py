@@ -97,11 +97,11 @@ class Principal:
     @cached_property
     def beginnings(self) -> tuple[str, ...]:
         """Sorted prefixes of the names that it sees: none begins with another one, and every visible name has one."""
-        found: list[str] = []
+        beginnings: list[str] = []
         for beginning in sorted(glob.partition("*")[0] for glob in self.tasks):
-            if not (found and beginning.startswith(found[-1])):
-                found.append(beginning)
-        return tuple(found)
+            if not (beginnings and beginning.startswith(beginnings[-1])):
+                beginnings.append(beginning)
+        return tuple(beginnings)
 
     @cached_property
     def _sees_all(self) -> bool:

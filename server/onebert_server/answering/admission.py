@@ -129,7 +129,7 @@ class Admission:
         if self._tracing is not None and observed.carried is not None:
             observed.span = self._tracing.taken_up(observed.carried)
         if context.min_seq > self._directory.position.seq:
-            await self._directory.position.seen(context)
+            await self._directory.position.reached(context)
 
     async def _compute_one(
         self, versions: Held, ref: str, number: int, inputs: Split, shared: "_OneByOne"

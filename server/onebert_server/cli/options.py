@@ -97,11 +97,11 @@ def asked_of_answers(
 def _window(text: str | None) -> dict[str, Any] | None:
     if text is None:
         return None
-    match_ = _WINDOW.fullmatch(text)
-    if not match_:
+    match = _WINDOW.fullmatch(text)
+    if not match:
         raise typer.BadParameter(f"--window {shown(text, 40)}: write 256, or 256,64, or 256,64,max")
-    numbers = {name: int(match_[name]) for name in ("tokens", "overlap") if match_[name]}
-    return numbers | ({"reduction": match_["reduction"]} if match_["reduction"] else {})
+    numbers = {name: int(match[name]) for name in ("tokens", "overlap") if match[name]}
+    return numbers | ({"reduction": match["reduction"]} if match["reduction"] else {})
 
 
 def number_of(version: str) -> int:

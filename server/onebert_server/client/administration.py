@@ -80,7 +80,7 @@ class AdminCalls(Asking):
             principal: for example `key:ci`.
             since: with a time zone.
         """
-        given = {"task": task, "principal": principal, "since": since and since.isoformat()}
-        filters = {name: value for name, value in given.items() if value is not None}
+        params = {"task": task, "principal": principal, "since": since and since.isoformat()}
+        filters = {name: value for name, value in params.items() if value is not None}
         query = urlencode({"after": after, "limit": most, **filters})
         return (await self._decoded(AuditResponse, "GET", f"/v1/audit?{query}")).changes

@@ -23,7 +23,7 @@ class AsyncClient(TaskCalls, AdminCalls, FeedbackCalls, ReviewCalls, QuestionCal
     def __init__(self, url: str = URL, api_key: str | None = None, timeout: float = TIMEOUT) -> None:
         self._http = opened(httpx.AsyncClient, url, api_key)
         self._timeout = timeout
-        self._seen = LastSeen()
+        self._last_seen = LastSeen()
 
     async def __aenter__(self) -> Self:
         return self

@@ -30,10 +30,10 @@ def run(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callab
     """Turns a method of AsyncClient into one of Client."""
 
     @wraps(method)
-    def whole(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> T:
         return finished(method(self, *args, **kwargs))
 
-    return whole
+    return call
 
 
 class Client(Asking):
@@ -51,7 +51,7 @@ class Client(Asking):
     def __init__(self, url: str = URL, api_key: str | None = None, timeout: float = TIMEOUT) -> None:
         self._http = opened(httpx.Client, url, api_key)
         self._timeout = timeout
-        self._seen = LastSeen()
+        self._last_seen = LastSeen()
 
     def __enter__(self) -> Self:
         return self

@@ -53,10 +53,10 @@ class LastSeen:
         if answer.status_code == ChangeUnknown.status and ChangeUnknown.code in answer.text:
             with self._lock:
                 self._seq = 0
-        said = answer.headers.get("onebert-seq", "")
-        if said.isascii() and said.isdecimal() and len(said) < 19:
+        seq = answer.headers.get("onebert-seq", "")
+        if seq.isascii() and seq.isdecimal() and len(seq) < 19:
             with self._lock:
-                self._seq = max(self._seq, int(said))
+                self._seq = max(self._seq, int(seq))
 
 
 def decode(answer: httpx.Response, kind: type[T]) -> T:
@@ -105,11 +105,11 @@ def _refusal(outcome: Outcome) -> OneBertError:
 
 
 def _retry_after(answer: httpx.Response) -> int | None:
-    said = answer.headers.get("retry-after", "").strip()
-    if said.isascii() and said.isdecimal() and len(said) < 10:
-        return int(said)
+    value = answer.headers.get("retry-after", "").strip()
+    if value.isascii() and value.isdecimal() and len(value) < 10:
+        return int(value)
     with suppress(ValueError):
-        date = parsedate_to_datetime(said)
+        date = parsedate_to_datetime(value)
         return max(0, round((date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds()))
     return None
 
@@ -147,7 +147,7 @@ class Asking(ABC):
     """Base of both clients, with their own `_send`, `_pause` and `_read`; in `Client` these block and never suspend."""
 
     _timeout: float
-    _seen: LastSeen
+    _last_seen: LastSeen
 
     @abstractmethod
     async def _send(self, **arguments: Any) -> httpx.Response:
@@ -213,10 +213,11 @@ class Asking(ABC):
 
     async def _try(self, seconds: float, headers: Mapping[str, str], **request: Any) -> Outcome:
         # The server drops the request after the time in the header.
-        told = {"X-Request-Timeout": f"{min(seconds, MAX_REQUEST_TIMEOUT):.3f}"}
+        headers = {**headers, **self._last_seen.headers()}
+        headers["X-Request-Timeout"] = f"{min(seconds, MAX_REQUEST_TIMEOUT):.3f}"
         try:
-            answer = await self._send(headers={**headers, **self._seen.headers(), **told}, timeout=seconds, **request)
+            answer = await self._send(headers=headers, timeout=seconds, **request)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             return error
-        self._seen.note(answer)
+        self._last_seen.note(answer)
         return answer

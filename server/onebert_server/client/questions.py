@@ -82,16 +82,16 @@ class QuestionCalls(Asking):
         """
 
         async def ask(part: Sequence[Item]) -> list[TaskResult]:
-            body = {"inputs": [item_of(one) for _, one in part], "top_k": top_k, **options}
-            found = await self._decoded(ClassifyResponse, "POST", f"/v1/tasks/{quoted(part[0][0])}/classify", body)
-            by: dict[str, Any] = {"task": found.task, "version": found.version, "digest": found.digest}
-            return [TaskResult(**by, **asdict(one)) for one in found.results]
+            body = {"inputs": [item_of(item) for _, item in part], "top_k": top_k, **options}
+            response = await self._decoded(ClassifyResponse, "POST", f"/v1/tasks/{quoted(part[0][0])}/classify", body)
+            by: dict[str, Any] = {"task": response.task, "version": response.version, "digest": response.digest}
+            return [TaskResult(**by, **asdict(result)) for result in response.results]
 
         if isinstance(inputs, str | tuple):
             return (await _in_parts([(ref, inputs)], ask))[0]
         quoted(ref)
-        most = MAX_EXPLAINED if options.get("explain") else MAX_ITEMS
-        return await _in_parts([(ref, one) for one in inputs], ask, most)
+        limit = MAX_EXPLAINED if options.get("explain") else MAX_ITEMS
+        return await _in_parts([(ref, text) for text in inputs], ask, limit)
 
     async def classify_items(
         self, items: Sequence[Item], top_k: int | None = None, **options: Unpack[ManyOptions]
@@ -99,31 +99,31 @@ class QuestionCalls(Asking):
         """Classifies (reference, input) items of any mix of tasks; returns the results in order."""
 
         async def ask(part: Sequence[Item]) -> list[TaskResult]:
-            body = {"items": [{"task": ref, **item_of(one)} for ref, one in part], "top_k": top_k, **options}
+            body = {"items": [{"task": ref, **item_of(item)} for ref, item in part], "top_k": top_k, **options}
             return (await self._decoded(ClassifyItemsResponse, "POST", "/v1/classify", body)).results
 
         return await _in_parts(items, ask)
 
     async def fanout(
-        self, one: Input, tasks: Sequence[str] = ("*",), top_k: int | None = None, **options: Unpack[ManyOptions]
+        self, text: Input, tasks: Sequence[str] = ("*",), top_k: int | None = None, **options: Unpack[ManyOptions]
     ) -> list[TaskResult]:
         """Classifies one input with up to 1024 tasks; `*` is the live version of every task that accepts the input."""
-        body = {**item_of(one), "tasks": list(tasks), "top_k": top_k, **options}
+        body = {**item_of(text), "tasks": list(tasks), "top_k": top_k, **options}
         return (await self._decoded(ClassifyItemsResponse, "POST", "/v1/fanout", body)).results
 
 
 Ask: TypeAlias = Callable[[Sequence[Item]], Awaitable[list[TaskResult]]]
 
 
-async def _in_parts(items: Sequence[Item], ask: Ask, most: int = MAX_ITEMS) -> list[TaskResult]:
+async def _in_parts(items: Sequence[Item], ask: Ask, limit: int = MAX_ITEMS) -> list[TaskResult]:
     """Sends the items in parts; a reference resolves to one version for all. Errors number inputs over all parts."""
-    waiting = deque(cut(items, most))
+    waiting = deque(cut(items, limit))
     results: list[TaskResult] = []
-    found: dict[str, str] = {}
+    resolved: dict[str, str] = {}
     while waiting:
         part = waiting.popleft()
         try:
-            answers = await ask([(found.get(ref, ref), one) for ref, one in part])
+            answers = await ask([(resolved.get(ref, ref), item) for ref, item in part])
         except TooLarge:
             # The server may have a lower body limit than the default, or the answers are too large.
             if len(part) == 1:
@@ -137,22 +137,22 @@ async def _in_parts(items: Sequence[Item], ask: Ask, most: int = MAX_ITEMS) -> l
             raise
         results += answers
         both = zip(part, answers, strict=True)
-        found |= {ref: f"{one.task}@{one.version}" for (ref, _), one in both if one.version is not None}
+        resolved |= {ref: f"{result.task}@{result.version}" for (ref, _), result in both if result.version is not None}
     return results
 
 
 def _renumbered(detail: str, start: int) -> str:
     """Replaces `body.inputs.3.text` in a part that began with input 64 by `input 67`."""
-    return PLACE.sub(lambda found: f"input {start + int(found[1])}", detail)
+    return PLACE.sub(lambda place: f"input {start + int(place[1])}", detail)
 
 
-def cut(items: Sequence[Item], most: int = MAX_ITEMS) -> list[list[Item]]:
+def cut(items: Sequence[Item], limit: int = MAX_ITEMS) -> list[list[Item]]:
     """Splits items into parts of at most `most` items and `BODY_BYTES` bytes of JSON."""
     parts: list[list[Item]] = []
     room = 0
     for item in items:
         size = len(json_bytes({"task": item[0], **item_of(item[1])})) + 2
-        if not parts or len(parts[-1]) == most or size > room:
+        if not parts or len(parts[-1]) == limit or size > room:
             parts.append([])
             room = BODY_BYTES - FRAME_BYTES
         parts[-1].append(item)
@@ -160,12 +160,12 @@ def cut(items: Sequence[Item], most: int = MAX_ITEMS) -> list[list[Item]]:
     return parts
 
 
-def fields_of_result(result: Result, one: Input) -> dict[str, Any]:
+def fields_of_result(result: Result, item: Input) -> dict[str, Any]:
     """The fields of a result; words, entities and explained words have their `text`.
 
     Offsets count code points, which some programs do not.
     """
-    fields, texts = as_dict(result), item_of(one)
+    fields, texts = as_dict(result), item_of(item)
     last = [*texts][-1]
     explained = fields.get("explanation", {}).get("words", ())
     for span in (*fields.get("words", ()), *fields.get("entities", ()), *explained):
@@ -173,10 +173,10 @@ def fields_of_result(result: Result, one: Input) -> dict[str, Any]:
     return fields
 
 
-def item_of(one: Input) -> dict[str, Any]:
+def item_of(item: Input) -> dict[str, Any]:
     """An input as a request's body has it; raises InvalidInput."""
-    if isinstance(one, tuple) and len(one) == 2:
-        return {"text": one[0], "text_pair": one[1]}
-    if not isinstance(one, str):
+    if isinstance(item, tuple) and len(item) == 2:
+        return {"text": item[0], "text_pair": item[1]}
+    if not isinstance(item, str):
         raise InvalidInput("an input is a text, or a tuple of two texts")
-    return {"text": one}
+    return {"text": item}

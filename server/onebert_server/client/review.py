@@ -22,7 +22,7 @@ class ReviewCalls(Asking):
     async def feedback_rows(self, task: str) -> list[FeedbackRow]:
         """All feedback of a task whose text is kept, by identifier."""
         pages = self._pages(FeedbackRows, f"/v1/tasks/{quoted(task)}/feedback")
-        return [one async for page in pages for one in page.feedback]
+        return [row async for page in pages for row in page.feedback]
 
     async def sample_rows(self, task: str, after: str = "") -> SampleRows:
         """A page of a task's kept answers behind the id `after`, each with the latest feedback on it."""

@@ -51,16 +51,16 @@ class TaskCalls(Asking):
 
     async def tasks(self) -> list[TaskSummary]:
         """All tasks, by name."""
-        return [one async for page in self._pages(TasksResponse, "/v1/tasks") for one in page.tasks]
+        return [task async for page in self._pages(TasksResponse, "/v1/tasks") for task in page.tasks]
 
     async def fleet(self) -> list[FleetTask]:
         """All tasks, by name, with live version, traffic, alarm, gate and what cannot be loaded."""
-        return [one async for page in self._pages(FleetResponse, "/v1/fleet") for one in page.tasks]
+        return [task async for page in self._pages(FleetResponse, "/v1/fleet") for task in page.tasks]
 
     async def task(self, name: str) -> TaskFacts:
         """One task with a summary of each version."""
         pages = [page async for page in self._pages(TaskResponse, f"/v1/tasks/{quoted(name)}")]
-        last, versions = pages[-1], [one for page in pages for one in page.versions]
+        last, versions = pages[-1], [version for page in pages for version in page.versions]
         return TaskFacts(last.name, last.aliases, last.previous, versions, last.targets)
 
     async def version(self, name: str, version: int) -> VersionFacts:
@@ -102,7 +102,7 @@ class TaskCalls(Asking):
             TrainerOff: the server was started without `--trainer`.
             Improving: an improvement of the task is under way.
         """
-        rows = [{**item_of(one), "label": label} for one, label in examples]
+        rows = [{**item_of(text), "label": label} for text, label in examples]
         # Repeatable, because the same examples give the same version.
         body = {"examples": rows, "improve": improve}
         return await self._decoded(CreatedFacts, "POST", f"/v1/tasks/{quoted(task)}/examples", body)

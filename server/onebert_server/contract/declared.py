@@ -65,11 +65,11 @@ def _model(kind: type[Declared]) -> Any:
     from pydantic import create_model  # noqa: PLC0415
 
     hints = get_type_hints(kind, include_extras=True)
-    given: dict[str, Any] = {}
-    for one in fields(kind):
-        default = ... if one.required or one.name in kind._always else one.default
+    columns: dict[str, Any] = {}
+    for column in fields(kind):
+        default = ... if column.required or column.name in kind._always else column.default
         if isinstance(default, Declared):
             default = _model(type(default))()
-        given[one.name] = hints[one.name], default
+        columns[column.name] = hints[column.name], default
     config: Any = {"from_attributes": True, **kind._config}
-    return create_model(vars(kind).get("_document", kind.__name__), __doc__=kind.__doc__, __config__=config, **given)
+    return create_model(vars(kind).get("_document", kind.__name__), __doc__=kind.__doc__, __config__=config, **columns)

@@ -8,8 +8,8 @@ from fastapi.routing import APIRoute
 from onebert_server.facades.facade import Facade, Listing, ReadRequest
 from onebert_server.facades.routes import errors_of, paths_of
 from onebert_server.facades.table import facades, routes_of, shape_of
+from onebert_server.http.cancel_scope import CancelScope
 from onebert_server.http.formats import DataRoute
-from onebert_server.http.patience import Patience
 from onebert_server.http.routes import administration, aliases, classify, docs, fleet, page, system, tasks
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf
 from onebert_server.http.strict import Answer, ContextOf
@@ -64,9 +64,9 @@ def _add(router: APIRouter, path: str, facade: Facade, listing: Listing) -> None
 def _endpoint(listing: Listing) -> Callable[..., Awaitable[Response]]:
     async def show(request: Request, runtime: RuntimeOf, view: ViewOf, context: ContextOf) -> Response:
         read_request = ReadRequest(request.path_params, request.scope["headers"], context, runtime, view)
-        # After the body, `receive` yields nothing but the disconnect that Patience waits for.
+        # After the body, `receive` yields nothing but the disconnect that CancelScope waits for.
         await request.body()
-        async with Patience(context, request.receive):
+        async with CancelScope(context, request.receive):
             content, headers, _ = await listing.answer(read_request)
         return Answer(request, content, headers.get("Content-Type", "application/json"), headers)
 

@@ -55,8 +55,8 @@ class ApiKeys:
                 self._warned = True
                 logger.warning("a client sends a key to a server without keys, where everybody may do everything")
             return root(address)
-        given = head.all(b"authorization")
-        scheme, _, key = given[0].partition(" ") if len(given) == 1 else ("", "", "")
+        values = head.all(b"authorization")
+        scheme, _, key = values[0].partition(" ") if len(values) == 1 else ("", "", "")
         # Only HTTP whitespace: `strip()` would also remove 0x85 and 0xA0, which can be the last byte of a key.
         key = key.strip(" \t")
         digest = hashlib.sha256(key.encode("latin-1")).digest()

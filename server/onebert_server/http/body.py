@@ -44,27 +44,27 @@ class SentDigests:
 
     def check(self) -> None:
         """Compares the digests after the last part; raises DigestMismatch if one differs."""
-        found = {algorithm: hasher.digest() for algorithm, hasher in self._hashers.items()}
-        if not all(hmac.compare_digest(found[algorithm], digest) for algorithm, digest in self._expected):
+        digests = {algorithm: hasher.digest() for algorithm, hasher in self._hashers.items()}
+        if not all(hmac.compare_digest(digests[algorithm], digest) for algorithm, digest in self._expected):
             raise DigestMismatch("the body is not the one whose digest was sent; it was changed on its way, or cut")
 
 
 def _parse(fields: Sequence[str], ends: str) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
+    digests: dict[str, bytes] = {}
     for member in ",".join(fields).split(","):
         name, _, value = member.strip().partition("=")
         algorithm = name.lower()
         if algorithm not in ALGORITHMS:
             continue
-        if algorithm in found:
+        if algorithm in digests:
             raise InvalidInput(f"there is more than one digest by {algorithm}")
         try:
             if not (value.startswith(ends) and value.endswith(ends)):
                 raise ValueError
-            found[algorithm] = base64.b64decode(value[len(ends) : len(value) - len(ends)], validate=True)
+            digests[algorithm] = base64.b64decode(value[len(ends) : len(value) - len(ends)], validate=True)
         except (ValueError, binascii.Error):
             raise InvalidInput(f"the digest by {algorithm} is not {ends}base64{ends}") from None
-    return found
+    return digests
 
 
 T = TypeVar("T")
@@ -146,9 +146,9 @@ class Body:
         if size > self.most:
             raise HTTPException(413, f"the body is over {self.most} bytes", {"Connection": "close"})
 
-    async def whole(self, held: Permits | None = None) -> bytes:
+    async def read(self, permits: Permits | None = None) -> bytes:
         """Reads all of the body; counts the bytes of an incomplete one in `held`, by default those of all bodies."""
-        held = held or self._bodies.incomplete
+        permits = permits or self._bodies.incomplete
         principal = self._context.principal.name
         parts: list[bytes] = []
         size = 0
@@ -157,12 +157,12 @@ class Body:
                 part: bytes = message.get("body", b"")
                 if not message.get("more_body", False):
                     return b"".join([*parts, part]) if parts else part
-                held.take(principal, len(part))
+                permits.take(principal, len(part))
                 parts.append(part)
                 size += len(part)
         finally:
             if size:
-                held.give_back(principal, size)
+                permits.give_back(principal, size)
         raise ClientDisconnect
 
     async def decoded(self, content: bytes, decode: Callable[[bytes], T]) -> T:
@@ -187,7 +187,7 @@ def _readable(message: Message) -> Message:
 
 def is_gzip(head: Head) -> bool:
     """Whether a body is one gzip stream without a digest."""
-    encodings = [one.strip().lower() for one in head.all(b"content-encoding")]
+    encodings = [encoding.strip().lower() for encoding in head.all(b"content-encoding")]
     return encodings == ["gzip"] and not has_digest(head)
 
 

@@ -88,7 +88,7 @@ class DataRoute(APIRoute):
         return kind
 
 
-class Found(NamedTuple):
+class Match(NamedTuple):
     """A format and the path's parameters."""
 
     format: Format
@@ -100,19 +100,19 @@ class Formats:
 
     def __init__(self, formats: Iterable[Format]) -> None:
         formats = list(formats)
-        self._whole = {one.path: Found(one, {}) for one in formats if "{" not in one.path}
-        self._patterns = [one for one in formats if "{" in one.path]
+        self._whole = {form.path: Match(form, {}) for form in formats if "{" not in form.path}
+        self._patterns = [form for form in formats if "{" in form.path]
 
-    def asked(self, scope: Scope) -> Found | None:
+    def match(self, scope: Scope) -> Match | None:
         """The format of a question; None for every other request."""
         if scope["method"] != "POST":
             return None
         path = scope["path"]
-        if found := self._whole.get(path):
-            return found
-        for one in self._patterns:
-            if matched := one.pattern.match(path):
-                return Found(one, matched.groupdict())
+        if exact := self._whole.get(path):
+            return exact
+        for form in self._patterns:
+            if matched := form.pattern.match(path):
+                return Match(form, matched.groupdict())
         return None
 
 

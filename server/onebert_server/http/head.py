@@ -41,4 +41,4 @@ class Head:
         """All values of a field, in their order."""
         if name not in self.fields:
             return ()
-        return [str(one, "latin-1") for one in (self.fields[name], *self.repeated.get(name, ()))]
+        return [str(value, "latin-1") for value in (self.fields[name], *self.repeated.get(name, ()))]

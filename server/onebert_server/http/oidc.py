@@ -136,7 +136,7 @@ def principal_of(claims: Mapping[str, Any]) -> Principal:
     if not 0 < len(subject) <= MAX_SUBJECT or not subject.isprintable():
         raise ValueError("the subject is no name")
     known = {scope.value for scope in Scope}
-    scopes = frozenset(Scope(one) for one in _texts(claims.get(SCOPES_CLAIM, [])) if one in known)
+    scopes = frozenset(Scope(scope) for scope in _texts(claims.get(SCOPES_CLAIM, [])) if scope in known)
     default_task = claims.get(DEFAULT_TASK_CLAIM)
     if not (default_task is None or isinstance(default_task, str)):
         raise InvalidInput("the default task is no text")
@@ -150,7 +150,7 @@ def principal_of(claims: Mapping[str, Any]) -> Principal:
 def _texts(value: Any) -> list[str]:
     """Reads a claim that is a list of strings, or one string of words."""
     texts = value.split() if isinstance(value, str) else value
-    if not (isinstance(texts, list) and all(isinstance(one, str) for one in texts)):
+    if not (isinstance(texts, list) and all(isinstance(text, str) for text in texts)):
         raise InvalidInput("a claim is no list of texts")
     return texts
 
@@ -159,7 +159,7 @@ def _quotas(value: Any) -> Quotas:
     """Reads a claim with a number per quota; rejects unknown names, so that a typo cannot mean unlimited."""
     if not (isinstance(value, dict) and value.keys() <= vars(UNLIMITED).keys()):
         raise InvalidInput("a claim is no object of quotas")
-    if not all(type(most) in (int, float) for most in value.values()):
+    if not all(type(limit) in (int, float) for limit in value.values()):
         raise InvalidInput("a quota is no number")
     return Quotas(**value)
 

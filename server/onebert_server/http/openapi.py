@@ -76,7 +76,7 @@ def _exemplify(operation: dict[str, Any], schemas: Mapping[str, Any]) -> None:
     for parameter in operation.get("parameters", []):
         if parameter["in"] == "path":
             parameter["example"] = _example(parameter["schema"], schemas, parameter["name"])
-    answers = [one for status, one in operation["responses"].items() if status.startswith("2")]
+    answers = [response for status, response in operation["responses"].items() if status.startswith("2")]
     for holder in (operation.get("requestBody", {}), *answers):
         for content in holder.get("content", {}).values():
             if content["schema"].get("format") != "binary":
@@ -102,5 +102,5 @@ def _example(schema: Mapping[str, Any], schemas: Mapping[str, Any], name: str = 
         value = [_example(schema["items"], schemas)]
     elif "properties" in schema and not (value and value.keys() <= schema["properties"].keys()):
         needed, fields = schema.get("required", ()), schema["properties"].items()
-        value = {one: _example(field, schemas, one) for one, field in fields if one in needed or one in EXAMPLES}
+        value = {name: _example(field, schemas, name) for name, field in fields if name in needed or name in EXAMPLES}
     return value

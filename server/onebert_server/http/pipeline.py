@@ -16,10 +16,10 @@ from onebert_server.access.context import Context
 from onebert_server.answering.edge import Edge, Listening
 from onebert_server.http.auth import ApiKeys
 from onebert_server.http.body import BODY, Bodies, Body
+from onebert_server.http.cancel_scope import CancelScope, with_body_timeout
 from onebert_server.http.connection.refusals import REFUSAL
-from onebert_server.http.formats import JSON, Formats, Found
+from onebert_server.http.formats import JSON, Formats, Match
 from onebert_server.http.head import HEAD, Field, Head
-from onebert_server.http.patience import Patience, in_its_time
 from onebert_server.http.problems import FORM_OF, REFUSALS, FormOf, internal_error, problem_response, problems_alone
 from onebert_server.http.replies import send_whole
 from onebert_server.http.strict import require_media_type
@@ -125,11 +125,11 @@ class Dispatch:
             await self._keys.admit(scope)
             state["context"] = context = self._context(scope)
             state[BODY] = body = Body(scope, receive, context, self._bodies)
-            found = self._formats.asked(scope)
-            if found is None:
+            match = self._formats.match(scope)
+            if match is None:
                 await self._control(scope, body.receive, send)
             else:
-                await self._answer(found, scope, receive, send)
+                await self._answer(match, scope, receive, send)
         except REFUSALS as error:
             await problem_response(scope, error)(scope, receive, send)
 
@@ -143,20 +143,20 @@ class Dispatch:
         who, header = (state["principal"], now + seconds, now, state["request_id"]), state[HEAD].value
         return Context(*who, min_seq, state["observed"], header=header)
 
-    async def _answer(self, found: Found, scope: Scope, receive: Receive, send: Send) -> None:
-        form, edge, state = found.format, self._edge, scope["state"]
+    async def _answer(self, match: Match, scope: Scope, receive: Receive, send: Send) -> None:
+        form, edge, state = match.format, self._edge, scope["state"]
         body, context = state[BODY], state["context"]
         scope["route"] = form
         # First, so that a refusal under overload is cheap.
         edge.answerer.check(context)
         require_media_type(scope, JSON, form.accepts)
-        content = await body.whole()
+        content = await body.read()
         began = time.monotonic()
-        asked = await body.decoded(content, partial(form.read, scope=scope))
+        decoded = await body.decoded(content, partial(form.read, scope=scope))
         context.observed.phase(PARSE, began, time.monotonic())
-        context = in_its_time(context, asked)
-        async with Patience(context, receive):
-            content, extra, media_type = await form.reply(found.parameters, asked, context, edge)
+        context = with_body_timeout(context, decoded)
+        async with CancelScope(context, receive):
+            content, extra, media_type = await form.reply(match.parameters, decoded, context, edge)
         fields: list[Field] = [
             (b"content-length", b"%d" % len(content)),
             (b"content-type", media_type.encode()),
@@ -172,25 +172,25 @@ def _unreadable(scope: Scope) -> ASGIApp:
     return problem_response(scope, HTTPException(status, detail, headers))
 
 
-def _request_ids(given: str) -> tuple[str, str]:
+def _request_ids(client_id: str) -> tuple[str, str]:
     """The caller's id if it is safe to log and to return, else a new one; and a unique one for kept answers."""
     # Not a secret, so no `secrets`: its system call would release Python's lock to other threads.
     new = f"{random.getrandbits(128):032x}"
     # A caller may use its id again.
-    return (given, f"{given}.{new[:12]}") if REQUEST_ID.fullmatch(given) else (new, new)
+    return (client_id, f"{client_id}.{new[:12]}") if REQUEST_ID.fullmatch(client_id) else (new, new)
 
 
-def _seconds(given: Sequence[str]) -> float:
-    seconds = float(given[0]) if len(given) == 1 and SECONDS.fullmatch(given[0]) else 0.0
+def _seconds(values: Sequence[str]) -> float:
+    seconds = float(values[0]) if len(values) == 1 and SECONDS.fullmatch(values[0]) else 0.0
     if not 0 < seconds <= MAX_REQUEST_TIMEOUT:
         raise InvalidInput(f"{TIMEOUT_HEADER} is a number of seconds above 0 and at most {MAX_REQUEST_TIMEOUT}")
     return seconds
 
 
-def _seq(given: Sequence[str]) -> int:
-    if len(given) != 1 or not _SEQ.fullmatch(given[0]):
+def _seq(values: Sequence[str]) -> int:
+    if len(values) != 1 or not _SEQ.fullmatch(values[0]):
         raise InvalidInput(f"{MIN_SEQ_HEADER} is the number that {SEQ_HEADER} gave")
-    return int(given[0])
+    return int(values[0])
 
 
 def _ended(scope: Scope, status: int, seconds: float, observed: Observed) -> Ended:

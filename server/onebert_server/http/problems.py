@@ -95,7 +95,7 @@ class Fault:
     def sentence(self) -> str:
         if not self.reasons:
             return self.detail
-        return "; ".join(f"{one['path'].removeprefix('body.')}: {one['reason']}" for one in self.reasons)
+        return "; ".join(f"{reason['path'].removeprefix('body.')}: {reason['reason']}" for reason in self.reasons)
 
 
 ErrorForm = Callable[[Fault], tuple[int, Any]]

@@ -76,14 +76,14 @@ class StrictRequest(Request):
 
     async def body(self) -> bytes:
         if not hasattr(self, "_body"):
-            self._body = await self.scope["state"][BODY].whole()
+            self._body = await self.scope["state"][BODY].read()
         return self._body
 
     most_values = MAX_VALUES
 
     async def json(self) -> Any:
         if not hasattr(self, "_json"):
-            parse = partial(parsed, most=self.most_values)
+            parse = partial(parsed, limit=self.most_values)
             self._json = await self.scope["state"][BODY].decoded(await self.body(), parse)
         return self._json
 
@@ -112,13 +112,13 @@ class StrictRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def strict(request: Request) -> Response:
-            given = StrictRequest(request.scope, request.receive)
-            given.most_values = self.most_values
+            strict_request = StrictRequest(request.scope, request.receive)
+            strict_request.most_values = self.most_values
             if self.body_field is not None:
                 require_media_type(request.scope, "application/json")
                 # Read the body before FastAPI does, because it turns errors during its own read into 400.
-                await given.body()
-            return await handle(given)
+                await strict_request.body()
+            return await handle(strict_request)
 
         return strict
 
@@ -126,10 +126,10 @@ class StrictRoute(APIRoute):
 def require_media_type(scope: Scope, expected: str, accepts: Container[str] = ()) -> None:
     """Refuses a body of another type (unless `accepts` has it), or with a Content-Encoding that is not undone: 415."""
     head: Head = scope["state"][HEAD]
-    given = head.first(b"content-type")
-    if given != expected and given not in accepts:
-        given = given.partition(";")[0].strip().lower()
-        if given != expected and given not in accepts:
+    media_type = head.first(b"content-type")
+    if media_type != expected and media_type not in accepts:
+        media_type = media_type.partition(";")[0].strip().lower()
+        if media_type != expected and media_type not in accepts:
             raise HTTPException(415, f"the body's Content-Type must be {expected}")
     if b"content-encoding" not in head.fields or scope["state"][BODY].inflates:
         return
@@ -140,20 +140,20 @@ def require_media_type(scope: Scope, expected: str, accepts: Container[str] = ()
         raise HTTPException(415, refused, {"Accept-Encoding": "gzip, identity"})
 
 
-def validated(kind: type[Body], given: Any, *at: str | int) -> Body:
+def validated(kind: type[Body], value: Any, *at: str | int) -> Body:
     """Validates JSON values as a model; `at` is their location in the body."""
     try:
-        return kind.model_validate(given)
+        return kind.model_validate(value)
     except ValidationError as error:
         reasons = error.errors(include_url=False, include_input=False)
-        raise RequestValidationError([{**one, "loc": ("body", *at, *one["loc"])} for one in reasons]) from None
+        raise RequestValidationError([{**reason, "loc": ("body", *at, *reason["loc"])} for reason in reasons]) from None
 
 
-def parsed(body: bytes, most: int = MAX_VALUES) -> Any:
+def parsed(body: bytes, limit: int = MAX_VALUES) -> Any:
     """Parses a body as strict JSON; raises TooLarge, or HTTPException, which FastAPI lets through here."""
     # Checked before parsing, since creating a million objects takes seconds.
-    if len(body) > most and count_values(body) > most:
-        raise TooLarge(f"the body holds more than {most} values; send it in parts")
+    if len(body) > limit and count_values(body) > limit:
+        raise TooLarge(f"the body holds more than {limit} values; send it in parts")
     try:
         return strict_json.parse(body)
     except ValueError as error:

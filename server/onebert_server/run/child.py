@@ -34,7 +34,7 @@ def main() -> None:
     counts = RemoteCounts(transport)
     with open_telemetry(settings, counts) as telemetry:
         server = Child(start.setup, transport, settings, counts, telemetry)
-        transport.told, transport.lost = server.told, server.lost
+        transport.told, transport.lost = server.on_frame, server.lost
         server.run(sockets=[socket.socket(fileno=listener) for listener in start.listeners])
 
 
@@ -50,7 +50,7 @@ class Child(FrontEnd):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Ignores the signal; see `main`."""
 
-    def told(self, frame: frames.Drain | frames.Stop) -> None:
+    def on_frame(self, frame: frames.Drain | frames.Stop) -> None:
         if isinstance(frame, frames.Drain):
             self.edge.draining = True
         else:

@@ -38,7 +38,7 @@ class FrontEnd(uvicorn.Server):
         settings: Settings,
         counts: RequestCounts,
         telemetry: Telemetry,
-        own: Sequence[APIRouter] = (),
+        routers: Sequence[APIRouter] = (),
     ) -> None:
         self.transport = transport
         self._samples = RemoteSamples(transport)
@@ -47,7 +47,7 @@ class FrontEnd(uvicorn.Server):
         workers = ThreadPoolExecutor(WORKERS, "onebert-worker")
         answerer = Answerer(questions.splitters(setup), RemoteBackend(transport), workers)
         self.edge = Edge(answerer, counts, telemetry=telemetry)
-        super().__init__(config_of(self.edge, transport, self._keys, settings, own))
+        super().__init__(config_of(self.edge, transport, self._keys, settings, routers))
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._samples.loop = asyncio.get_running_loop()
@@ -57,16 +57,16 @@ class FrontEnd(uvicorn.Server):
 
 
 def config_of(
-    edge: Edge, transport: Transport, keys: KeyRing, settings: Settings, own: Sequence[APIRouter] = ()
+    edge: Edge, transport: Transport, keys: KeyRing, settings: Settings, routers: Sequence[APIRouter] = ()
 ) -> uvicorn.Config:
     """The configuration of a front end's server."""
 
     def relay(app: FastAPI) -> ASGIApp:
-        return Relay(app, [route for router in own for route in router.routes], edge, transport, settings)
+        return Relay(app, [route for router in routers for route in router.routes], edge, transport, settings)
 
     app = web_app(
         edge,
-        [answering(), *own],
+        [answering(), *routers],
         keys=keys,
         settings=settings,
         find_by_token=oidc_tokens(settings.oidc),

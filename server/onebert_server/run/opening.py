@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 
 from onebert_encoder.compute.threads import compute_with
-from onebert_server.access.key_keeper import KeyKeeper
+from onebert_server.access.key_poller import KeyPoller
 from onebert_server.access.keys import KeyRing
 from onebert_server.answering.admission import Admission
 from onebert_server.answering.answers import WORKERS, Answerer
@@ -79,23 +79,23 @@ def open_runtime(
         # engine's answers, and ends once the engine is closed.
         opened.callback(engine.close, CLOSE_TIMEOUT)
         engine.start()
-        left = on_a_thread(1, partial(catalog.load, progress))
-        loader.start(left)
+        unloaded = on_a_thread(1, partial(catalog.load, progress))
+        loader.start(unloaded)
         follower.start()
         keys = KeyRing(settings.api_keys, closed=settings.oidc is not None)
-        keeper = KeyKeeper(registry.keys, keys)
-        opened.callback(keeper.close)
-        keeper.start()
+        key_poller = KeyPoller(registry.keys, keys)
+        opened.callback(key_poller.close)
+        key_poller.start()
         admission = Admission(engine, residents, telemetry.tracing, hooks.computed, hooks.sampled)
         telemetry.samples = hooks.sample
         answerer = Answerer(admission.splitters, admission, workers)
         moves = Moves(catalog, hooks.before_move, registrars)
-        _add_gauges(metrics, engine, catalog, follower, keeper)
+        _add_gauges(metrics, engine, catalog, follower, key_poller)
         runtime = Runtime(
             hooks=hooks,
             settings=settings,
             keys=keys,
-            keeper=keeper,
+            key_poller=key_poller,
             engine=engine,
             catalog=catalog,
             residents=residents,
@@ -136,7 +136,7 @@ def _pool(opened: ExitStack, size: int, name: str) -> ThreadPoolExecutor:
     return pool
 
 
-def _add_gauges(metrics: Metrics, engine: Engine, catalog: Catalog, follower: Follower, keeper: KeyKeeper) -> None:
+def _add_gauges(metrics: Metrics, engine: Engine, catalog: Catalog, follower: Follower, key_poller: KeyPoller) -> None:
     hosts = [*engine.hosts.values()]
     bound = hosts[0].bank.bound
     metrics.gauge("queue_sequences", "Sequences that wait.", lambda: engine.queue.sequences)
@@ -155,5 +155,5 @@ def _add_gauges(metrics: Metrics, engine: Engine, catalog: Catalog, follower: Fo
     position = catalog.directory.position
     metrics.gauge("feed_seq", "The registry's last change that is shown here.", lambda: position.seq)
     metrics.gauge("feed_age_seconds", "Time since the registry was last looked at.", lambda: follower.age)
-    metrics.gauge("keys_age_seconds", "Time since the registry's keys were last seen.", lambda: keeper.age)
+    metrics.gauge("keys_age_seconds", "Time since the registry's keys were last seen.", lambda: key_poller.age)
     metrics.gauge("storage_ok", "Whether the disk took the last change.", lambda: catalog.storage == "ok")

@@ -49,18 +49,18 @@ def serve(settings: Settings) -> None:
 def bind(host: str, port: int) -> list[socket.socket]:
     """Binds every address of the host, all to one port."""
     try:
-        found = dict.fromkeys(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        addresses = dict.fromkeys(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
     except (OSError, UnicodeError):
         raise InvalidSettings(f"ONEBERT_HOST: there is no address for {host}") from None
     sockets: list[socket.socket] = []
-    for family, kind, protocol, _, address in found:
+    for family, kind, protocol, _, address in addresses:
         # With port 0 the first socket picks a free port and the others reuse it.
         port = sockets[0].getsockname()[1] if sockets else port
         try:
             bound = socket.socket(family, kind, protocol)
             sockets.append(bound)
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family is socket.AF_INET6 and len(found) > 1:
+            if family is socket.AF_INET6 and len(addresses) > 1:
                 bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             bound.bind((address[0], port, *address[2:]))
         except OSError as error:

@@ -119,10 +119,10 @@ class Server(uvicorn.Server):
             _tell(opened, partial(opened.set_result, result))
 
 
-def _tell(opened: "asyncio.Future[tuple[Runtime, WebApp]]", what: Callable[[], None]) -> None:
+def _tell(opened: "asyncio.Future[tuple[Runtime, WebApp]]", call: Callable[[], None]) -> None:
     # RuntimeError: the event loop has closed, so nothing awaits the runtime.
     with suppress(RuntimeError):
-        opened.get_loop().call_soon_threadsafe(what)
+        opened.get_loop().call_soon_threadsafe(call)
 
 
 def facts(runtime: "Runtime") -> Iterator[str]:

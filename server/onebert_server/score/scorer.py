@@ -20,7 +20,7 @@ from onebert_server.engine.passes import Item, Launched
 from onebert_server.score.columns import Read, columns
 from onebert_server.score.reading import Window
 from onebert_server.score.tasks import LoadedTask
-from onebert_server.versions.residency.proof import Proof
+from onebert_server.versions.residency.golden_check import GoldenCheck
 from onebert_store.errors import OneBertError
 from onebert_store.file import decision
 from onebert_store.file.delta import check
@@ -146,8 +146,8 @@ class Scorer:
         delta = task.delta
         check(delta, self.base.spec)
         slot = bank.install(fold_delta(self.base, delta))
-        proof = Proof.of(self.base, delta)
-        proof.check(list(self._passes.launch([Item(tokens, slot) for tokens in proof.tokens]).read()))
+        golden_check = GoldenCheck.for_delta(self.base, delta)
+        golden_check.check(list(self._passes.launch([Item(tokens, slot) for tokens in golden_check.tokens]).read()))
         return slot
 
     def _batches(self, pieces: Sequence[Pieces], read: Sequence[Read]) -> list[list[Entry]]:

@@ -101,12 +101,12 @@ class Catalog:
         """
         until = time.monotonic() + LOAD_SECONDS
         self._follower.load()
-        left = self._load_all(self.directory.aliased(), progress, until)
+        unloaded = self._load_all(self.directory.aliased(), progress, until)
         if self.directory.counts()["versions"] <= LEARNED_AT_START:
             versions = self.directory.versions()
             progress.begin("manifests", len(versions))
             self.learn_all(versions, progress.advance)
-        return left
+        return unloaded
 
     def upload(self, task: str, body: StagedFile, context: Context) -> Taken:
         """Takes an upload: reads, checks, folds, installs, proves, stores, publishes; or leaves no trace of it.
@@ -209,10 +209,10 @@ class Catalog:
         context.principal.require(Action.PROMOTE, task)
         return self.change(self._registry.delete_alias, context, task, alias, expected)
 
-    def change(self, change: Callable[..., int], context: Context, *what: object) -> int:
+    def change(self, change: Callable[..., int], context: Context, *arguments: object) -> int:
         """Makes a change of the registry, `change(*what, actor)`, and shows it; returns its number."""
         with self._changing(context.deadline):
-            seq = change(*what, context.actor)
+            seq = change(*arguments, context.actor)
             self._follower.reach(seq)
             return seq
 
@@ -273,8 +273,8 @@ class Catalog:
             loaded = {**fetches.arrived(), **dict.fromkeys(together, "")}
             room = self._residents.load(loaded)
             progress.advance(sum(version.state is not State.LOADING for version in loaded))
-        left = fetches.give_up() + versions
-        return left if room else []
+        unloaded = fetches.give_up() + versions
+        return unloaded if room else []
 
     def learn_all(self, versions: Sequence[Version], learned: Callable[[int], None] = lambda _: None) -> None:
         """Like `learn`, with one query for many versions; tells `learned` the number since its last call."""

@@ -25,7 +25,7 @@ def chosen(target: Target, task: str, key_of: KeyOf) -> int:
     place = lot() if key is None else place_of(task, key)
     newest_first = target.shares[::-1]
     below = accumulate(share for _, share in newest_first)
-    return next(version for (version, _), most in zip(newest_first, below, strict=True) if place <= most)
+    return next(version for (version, _), bound in zip(newest_first, below, strict=True) if place <= bound)
 
 
 def lot() -> int:
@@ -40,11 +40,11 @@ def place_of(group: str, key: bytes) -> int:
 
 def murmur3(data: bytes) -> int:
     """MurmurHash3, 32 bits for x86, with the seed 0 (Austin Appleby, public domain)."""
-    hashed, whole = 0, len(data) & ~3
-    for start in range(0, whole, 4):
+    hashed, aligned = 0, len(data) & ~3
+    for start in range(0, aligned, 4):
         hashed ^= _scrambled(int.from_bytes(data[start : start + 4], "little"))
         hashed = (_rotated(hashed, 13) * 5 + 0xE6546B64) & _MASK
-    hashed ^= _scrambled(int.from_bytes(data[whole:], "little")) ^ len(data)
+    hashed ^= _scrambled(int.from_bytes(data[aligned:], "little")) ^ len(data)
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         hashed = ((hashed ^ hashed >> shift) * factor) & _MASK
     return hashed ^ hashed >> 16

@@ -55,7 +55,7 @@ class Directory(States):
             task = self._tasks.get(name) or TaskEntry(name)
             shown, before = task.versions, task.aliases
             self._num_versions -= len(shown)
-            gone = set(shown if numbers is None else numbers) - {one.entry.version for one in versions}
+            gone = set(shown if numbers is None else numbers) - {version.entry.version for version in versions}
             retired = [shown.pop(number) for number in gone if number in shown]
             for version in versions:
                 entry = version.entry
@@ -73,10 +73,10 @@ class Directory(States):
             task.aliases = dict(aliases)
             self._list(task)
             moved = [alias for alias, at in aliases.items() if alias not in before or before[alias].target != at.target]
-            meant = _meant((task, alias) for alias in moved)
+            aliased = _versions_of((task, alias) for alias in moved)
             unused = [self._retire(version) for version in retired]
         self._give_back(unused)
-        return meant
+        return aliased
 
     def rename(self, name: str, new: str) -> None:
         """Renames a task, if it exists, and forgets the task with the new name; pinned versions are not disturbed."""
@@ -100,46 +100,46 @@ class Directory(States):
         """
         parsed = {ref: parse_ref(ref) for ref in refs}
         with self._lock:
-            found = {ref: self._resolve(meant, principal, key_of) for ref, meant in parsed.items()}
-            held = [found[ref] for ref in refs]
-            self._pin(held, principal.name)
-        return held
+            resolved = {ref: self._resolve(target, principal, key_of) for ref, target in parsed.items()}
+            pinned = [resolved[ref] for ref in refs]
+            self._pin(pinned, principal.name)
+        return pinned
 
     def pin_live(
-        self, wanted: Callable[[Facts], bool], most: int, principal: Principal, key_of: KeyOf = by_chance
+        self, wanted: Callable[[Facts], bool], limit: int, principal: Principal, key_of: KeyOf = by_chance
     ) -> list[Held]:
         """Pins, by name, the wanted live versions of those tasks that the principal sees.
 
         It leaves out versions that are unavailable or have no known manifest. More than `most` wanted ones, or more
         than `most` without a known manifest, raise InvalidInput; then nothing is pinned, and the scan stops.
         """
-        held: list[Held] = []
+        pinned: list[Held] = []
         unknown = 0
         with self._lock:
             for name in self._names_of(principal):
                 if LIVE not in self._tasks[name].aliases:
                     continue
-                meant = self._tasks[name].meant(LIVE, key_of)
-                if meant[0].state is State.UNAVAILABLE:
+                versions = self._tasks[name].resolve(LIVE, key_of)
+                if versions[0].state is State.UNAVAILABLE:
                     continue
-                if meant[0].known_facts is None:
+                if versions[0].known_facts is None:
                     unknown += 1
-                elif wanted(meant[0].known_facts):
-                    held.append(self._in_memory(meant))
-                if max(len(held), unknown) > most:
-                    raise InvalidInput(f"there are more than {most} tasks; name those you want")
-            self._pin(held, principal.name)
-        return held
+                elif wanted(versions[0].known_facts):
+                    pinned.append(self._in_memory(versions))
+                if max(len(pinned), unknown) > limit:
+                    raise InvalidInput(f"there are more than {limit} tasks; name those you want")
+            self._pin(pinned, principal.name)
+        return pinned
 
-    def task(self, name: str, after: int = 0, most: int | None = None, who: Principal = OWN_WORK) -> TaskEntry:
+    def task(self, name: str, after: int = 0, limit: int | None = None, who: Principal = OWN_WORK) -> TaskEntry:
         """Returns a copy of a task's entry with its first `most` versions above `after`; raises TaskNotFound."""
         with self._lock:
-            return self._find(name, who).copy(after, most)
+            return self._find(name, who).copy(after, limit)
 
-    def tasks(self, after: str, most: int, prefix: str = "", who: Principal = OWN_WORK) -> list[TaskEntry]:
+    def tasks(self, after: str, limit: int, prefix: str = "", who: Principal = OWN_WORK) -> list[TaskEntry]:
         """Returns copies of a principal's first `most` entries by name, behind `after` and with `prefix`."""
         with self._lock:
-            return [self._tasks[name].copy() for name in islice(self._names_of(who, after, prefix), most)]
+            return [self._tasks[name].copy() for name in islice(self._names_of(who, after, prefix), limit)]
 
     def version(self, name: str, number: int, who: Principal = OWN_WORK) -> Version:
         with self._lock:
@@ -149,8 +149,8 @@ class Directory(States):
         """Returns the version of a task with this content, unless it is unavailable or its stored file is damaged."""
         with self._lock:
             task = self._tasks.get(name, TaskEntry(name))
-            sound = (one for one in task.versions.values() if one.state is not State.UNAVAILABLE and not one.damaged)
-            return next((one for one in sound if one.entry.digest == digest), None)
+            sound = (v for v in task.versions.values() if v.state is not State.UNAVAILABLE and not v.damaged)
+            return next((version for version in sound if version.entry.digest == digest), None)
 
     def versions(self) -> list[Version]:
         with self._lock:
@@ -160,8 +160,8 @@ class Directory(States):
         """Returns every version that an alias means: by name, the live ones first, shadows of all aliases last."""
         with self._lock:
             every = [(alias != LIVE, name, alias) for name in self._names for alias in self._tasks[name].aliases]
-            meant = _meant((self._tasks[name], alias) for _, name, alias in sorted(every))
-            return sorted(meant, key=lambda one: not meant[one])
+            aliased = _versions_of((self._tasks[name], alias) for _, name, alias in sorted(every))
+            return sorted(aliased, key=lambda version: not aliased[version])
 
     def is_aliased(self, name: str, number: int) -> bool:
         """Whether requests to an alias of this task may be answered by this version now."""
@@ -182,16 +182,17 @@ class Directory(States):
 
     def _resolve(self, ref: TaskRef, principal: Principal, key_of: KeyOf) -> Held:
         task = self._find(ref.task, principal)
-        held = task.meant(ref.alias or LIVE, key_of) if ref.version is None else (task.version(ref.version),)
-        if held[0].state is State.UNAVAILABLE:
-            raise self._refusal(held[0])
-        return self._in_memory(held)
+        versions = task.resolve(ref.alias or LIVE, key_of) if ref.version is None else (task.version(ref.version),)
+        if versions[0].state is State.UNAVAILABLE:
+            raise self._refusal(versions[0])
+        return self._in_memory(versions)
 
     def _find(self, name: str, who: Principal) -> TaskEntry:
         """Raises the same TaskNotFound for missing and for invisible tasks: no answer tells them apart."""
         task = self._tasks.get(name)
         if task is None or not who.sees(name):
-            raise no_such_task(name, next((one for one in similar(name) if one in self._tasks and who.sees(one)), None))
+            known = (other for other in similar(name) if other in self._tasks and who.sees(other))
+            raise no_such_task(name, next(known, None))
         return task
 
     def _list(self, task: TaskEntry) -> None:
@@ -218,13 +219,13 @@ class Directory(States):
                     yield name
 
 
-def _meant(aliases: Iterable[tuple[TaskEntry, str]]) -> dict[Version, bool]:
+def _versions_of(aliases: Iterable[tuple[TaskEntry, str]]) -> dict[Version, bool]:
     """Returns the versions of aliases, in their order, each with whether it answers or is only a shadow."""
-    found: dict[Version, bool] = {}
+    answers: dict[Version, bool] = {}
     for task, alias in aliases:
         target = task.alias(alias).target
         for number, _ in target.shares:
-            found[task.versions[number]] = True
+            answers[task.versions[number]] = True
         for shadow in target.shadows:
-            found.setdefault(task.versions[shadow.version], False)
-    return found
+            answers.setdefault(task.versions[shadow.version], False)
+    return answers

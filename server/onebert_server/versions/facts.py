@@ -36,7 +36,7 @@ class Facts:
     has_reference: bool = False
 
     @classmethod
-    def of(cls, record: "VersionRecord") -> "Facts":
+    def from_record(cls, record: "VersionRecord") -> "Facts":
         manifest = record.manifest
         # Interned, because many versions share the names.
         labels = [sys.intern(label) for label in manifest.labels]

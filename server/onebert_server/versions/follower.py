@@ -194,10 +194,10 @@ class Follower:
             # A gap, or changes behind another one than the last one shown: an older registry was restored and has been
             # changed since.
             return self._load()
-        meant = self._reconcile(_numbers_of(changes), changes)
+        aliased = self._reconcile(_numbers_of(changes), changes)
         self._shown_at = changes[-1].at
         self._position.move(changes[-1].seq)
-        return meant
+        return aliased
 
     def _reconcile(
         self,
@@ -210,10 +210,10 @@ class Follower:
         `known` entries have their manifests, as those of uploads among the changes.
         """
         # Read everything before showing anything: if the registry cannot be read, the same changes are read again.
-        found = {task: self._feed.task(task, numbers) for task, numbers in tasks.items()}
+        registered = {task: self._feed.task(task, numbers) for task, numbers in tasks.items()}
         # Any change of such a task: the deletion of its last version ends its keeping, too.
-        named = {name for one in changes for name in (one.task, one.name)}
-        of_samples = any(one.action == Action.SET_SAMPLES for one in changes)
+        named = {name for change in changes for name in (change.task, change.name)}
+        of_samples = any(change.action == Action.SET_SAMPLES for change in changes)
         if of_samples or not named.isdisjoint(self._directory.keepings):
             self._directory.keepings = self._feed.keepings()
         for change in changes:
@@ -222,34 +222,34 @@ class Follower:
                 self._directory.rename(change.task, change.name)
                 self._renamed(change.task, change.name)
         known = [*known, *(change.entry for change in changes if change.entry)]
-        records = {(one.task, one.version, one.digest): one for one in known}
-        meant: dict[Version, bool] = {}
-        for task, (entries, aliases) in found.items():
+        records = {(record.task, record.version, record.digest): record for record in known}
+        aliased: dict[Version, bool] = {}
+        for task, (entries, aliases) in registered.items():
             if not entries and tasks[task] is not None:
                 # A later change renames or deletes the task, or one of these deletes its last version.
-                deleted = (one.version for one in changes if one.task == task and one.action == Action.DELETE_VERSION)
+                deleted = (c.version for c in changes if c.task == task and c.action == Action.DELETE_VERSION)
                 self._directory.show(task, (), None, set(filter(None, deleted)))
             else:
                 best = [records.get((task, entry.version, entry.digest), entry) for entry in entries]
-                meant |= self._show(task, best, aliases, tasks[task])
-        return meant
+                aliased |= self._show(task, best, aliases, tasks[task])
+        return aliased
 
     def _load(self) -> dict[Version, bool]:
         """Makes all tasks equal to their registered state, whatever is shown."""
-        meant: dict[Version, bool] = {}
+        aliased: dict[Version, bool] = {}
         with collecting_nothing():
             snapshot, by_task = self._feed.snapshot(), attrgetter("task")
             gone = {version.entry.task for version in self._directory.versions()}
             # The database may order names by the rules of a language.
             for task, entries in groupby(sorted(snapshot.entries, key=by_task), by_task):
                 gone.discard(task)
-                meant |= self._show(task, list(entries), snapshot.aliases.get(task, {}), None)
+                aliased |= self._show(task, list(entries), snapshot.aliases.get(task, {}), None)
             for task in gone:
                 self._show(task, (), {}, None)
             self._directory.keepings = snapshot.keepings
         self._shown_at = snapshot.last.at
         self._position.move(snapshot.last.seq)
-        return meant
+        return aliased
 
     def _show(
         self, task: str, entries: Iterable[VersionEntry], aliases: Mapping[str, Alias], numbers: Collection[int] | None
@@ -267,10 +267,10 @@ class Follower:
 
 def _numbers_of(changes: Sequence[Change]) -> dict[str, set[int] | None]:
     """Returns the changed tasks, with the numbers of their changed versions, or None for all."""
-    found: dict[str, set[int] | None] = {}
+    numbers_of_tasks: dict[str, set[int] | None] = {}
     for change in changes:
         if change.action in (Action.RENAME_TASK, Action.DELETE_TASK):
-            found |= dict.fromkeys(filter(None, (change.task, change.name)))
-        elif change.task and (numbers := found.setdefault(change.task, set())) is not None:
+            numbers_of_tasks |= dict.fromkeys(filter(None, (change.task, change.name)))
+        elif change.task and (numbers := numbers_of_tasks.setdefault(change.task, set())) is not None:
             numbers |= {change.version} if change.version else set()
-    return found
+    return numbers_of_tasks

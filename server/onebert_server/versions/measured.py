@@ -20,7 +20,7 @@ class Measured:
         self._known: OrderedDict[tuple[str, ...], list[Change]] = OrderedDict()
         self._under_way: asyncio.Task[None] | None = None
 
-    async def of(self, digests: tuple[str, ...], measure: Callable[[], Awaitable[list[Change]]]) -> list[Change]:
+    async def get(self, digests: tuple[str, ...], measure: Callable[[], Awaitable[list[Change]]]) -> list[Change]:
         """Returns the changes for these digests, and measures them if they are not known.
 
         A caller that gives up leaves at once. A running measurement goes on and is kept, since its thread cannot be

@@ -44,23 +44,23 @@ class Position:
     def end_look(self) -> None:
         """Marks the end of a look: requests that waited before it for a change that is not there get ChangeUnknown."""
         with self._lock:
-            waiting = [one for one in self._waiting if one.looks < self._looks and one.seq > self.seq]
+            waiting = [waiter for waiter in self._waiting if waiter.looks < self._looks and waiter.seq > self.seq]
             self._waiting.difference_update(waiting)
-        for one in waiting:
-            if one.shown.set_running_or_notify_cancel():
-                detail = f"the registry's last change is {self.seq}; there is no change {one.seq}"
-                one.shown.set_exception(ChangeUnknown(detail))
+        for waiter in waiting:
+            if waiter.shown.set_running_or_notify_cancel():
+                detail = f"the registry's last change is {self.seq}; there is no change {waiter.seq}"
+                waiter.shown.set_exception(ChangeUnknown(detail))
 
     def move(self, seq: int) -> None:
         with self._lock:
             self.seq = seq
-            shown = [one for one in self._waiting if one.seq <= seq]
+            shown = [waiter for waiter in self._waiting if waiter.seq <= seq]
             self._waiting.difference_update(shown)
-        for one in shown:
-            if one.shown.set_running_or_notify_cancel():
-                one.shown.set_result(None)
+        for waiter in shown:
+            if waiter.shown.set_running_or_notify_cancel():
+                waiter.shown.set_result(None)
 
-    async def seen(self, context: Context) -> None:
+    async def reached(self, context: Context) -> None:
         """Waits until this replica shows the change that a request needs; raises ChangeUnknown or DeadlineExceeded."""
         if self.seq >= context.min_seq:
             return
@@ -75,8 +75,8 @@ class Position:
             self._waiting.add(waiter)
         self.wanted.set()
         try:
-            left = None if isinf(context.deadline) else context.deadline - time.monotonic()
-            await asyncio.wait_for(asyncio.wrap_future(waiter.shown), left)
+            seconds = None if isinf(context.deadline) else context.deadline - time.monotonic()
+            await asyncio.wait_for(asyncio.wrap_future(waiter.shown), seconds)
         except TimeoutError:
             raise DeadlineExceeded(
                 f"this replica shows change {self.seq}, and not yet change {context.min_seq} that the request asks for"

@@ -42,7 +42,7 @@ class Presence:
         since = time.monotonic()
         while True:
             live = await self._live(threads)
-            behind = sum(one.seq < seq for one in live if one.id != self.id)
+            behind = sum(replica.seq < seq for replica in live if replica.id != self.id)
             if not behind:
                 return
             now = time.monotonic()

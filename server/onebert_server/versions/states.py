@@ -48,20 +48,20 @@ class States:
         self._unavailable: set[Version] = set()
         self._damaged: set[Version] = set()
 
-    def unpin(self, held: Sequence[Held]) -> None:
+    def unpin(self, pinned: Sequence[Held]) -> None:
         """Gives pins back; any thread may call it."""
         with self._lock:
-            for versions in held:
+            for versions in pinned:
                 for version in versions:
                     version.pins -= 1
             self._unused_now.notify_all()
-            unused = [self._unused(version) for versions in held for version in versions if version.retired]
+            unused = [self._unused(version) for versions in pinned for version in versions if version.retired]
         self._give_back(unused)
 
-    def awaited(self, held: Sequence[Held], principal: str) -> list[Future[None]]:
+    def awaited(self, pinned: Sequence[Held], principal: str) -> list[Future[None]]:
         """Returns the futures of pinned versions that still load; raises VersionUnavailable if one has failed."""
         # A pinned version in memory stays there, so this needs no lock.
-        versions = [one for one in dict.fromkeys(chain.from_iterable(held)) if one.state is not State.RESIDENT]
+        versions = [v for v in dict.fromkeys(chain.from_iterable(pinned)) if v.state is not State.RESIDENT]
         if not versions:
             return []
         with self._lock:
@@ -102,8 +102,8 @@ class States:
         """Loads those versions whose next try is due, even if no request asks for them."""
         now = self._clock()
         with self._lock:
-            for one in [one for one in self._unavailable if one.next_try is not None and one.next_try <= now]:
-                self._fetch(one, answers=not one.spare)
+            for version in [v for v in self._unavailable if v.next_try is not None and v.next_try <= now]:
+                self._fetch(version, answers=not version.spare)
 
     def give_up_unwanted(self, version: Version) -> bool:
         """Stops a loading without pins, unless the server itself wants it; returns whether it did."""
@@ -147,9 +147,9 @@ class States:
         With a host it prefers that host's versions.
         """
         with self._lock:
-            unused = (one for one in self._residents if not one.pins)
-            own = (one for one in self._residents if not one.pins and one.slot.host is host)
-            version = (host and next(own, None)) or next(unused, None)
+            unused = (v for v in self._residents if not v.pins)
+            of_host = (v for v in self._residents if not v.pins and v.slot.host is host)
+            version = (host and next(of_host, None)) or next(unused, None)
             if version is None:
                 return None
             del self._residents[version]
@@ -159,7 +159,7 @@ class States:
     def wait_for_unused(self, seconds: float) -> None:
         """Waits, at most so many seconds, until a version may have become one that `evict` takes."""
         with self._lock:
-            if all(one.pins for one in self._residents):
+            if all(version.pins for version in self._residents):
                 self._unused_now.wait(seconds)
 
     def mark_damaged(self, version: Version, reason: str | None) -> None:
@@ -176,8 +176,8 @@ class States:
         why = f"version {entry.version} of {entry.task} cannot be loaded: {version.reason}"
         return VersionUnavailable(why, None if again is None else max(1, ceil(again - self._clock())))
 
-    def _pin(self, held: Sequence[Held], principal: str) -> None:
-        for answering, *shadows in held:
+    def _pin(self, pinned: Sequence[Held], principal: str) -> None:
+        for answering, *shadows in pinned:
             answering.pins += 1
             if answering.state is State.RESIDENT:
                 self._residents.move_to_end(answering)
@@ -198,11 +198,11 @@ class States:
         version.tried_again, version.spare = answers, not answers
         self._load(version, RESERVED if answers else NOBODY)
 
-    def _in_memory(self, held: Held) -> Held:
+    def _in_memory(self, versions: Held) -> Held:
         """Leaves out shadows that are not in memory; counts them, and loads them now and then, if there is room."""
-        if len(held) == 1:
-            return held
-        answering, *shadows = held
+        if len(versions) == 1:
+            return versions
+        answering, *shadows = versions
         for shadow in shadows:
             if shadow.state is State.RESIDENT:
                 continue
@@ -211,7 +211,7 @@ class States:
             if shadow.state in COLD and self._clock() >= shadow.spare_again:
                 shadow.spare_again = self._clock() + SPARE_EVERY
                 self._fetch(shadow, answers=False)
-        return answering, *(one for one in shadows if one.state is State.RESIDENT)
+        return answering, *(version for version in shadows if version.state is State.RESIDENT)
 
     def _begin_loading(self, version: Version) -> None:
         version.state, version.loading, version.tried_again = State.LOADING, Future(), False

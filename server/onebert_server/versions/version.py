@@ -89,7 +89,7 @@ class Version:
         """Keeps the needed part of a manifest, and no more: ten thousand versions lie in memory."""
         # The task may have been renamed since the record was read.
         self.entry = VersionEntry(self.entry.task, record.version, record.digest, record.size, record.created_at)
-        self.known_facts = replace(Facts.of(record), task=self.entry.task)
+        self.known_facts = replace(Facts.from_record(record), task=self.entry.task)
         self.method = sys.intern(record.manifest.method)
 
     def rename(self, task: str) -> None:
@@ -119,20 +119,20 @@ class TaskEntry:
         if name not in self.aliases:
             number = name.removeprefix("v")
             known = number.isdecimal() and int(number) in self.versions
-            meant = f"; version {number} is {self.name}@{number}" if known else ""
-            raise AliasNotFound(f"{self.name} has no alias {shown(name)}{meant}")
+            hint = f"; version {number} is {self.name}@{number}" if known else ""
+            raise AliasNotFound(f"{self.name} has no alias {shown(name)}{hint}")
         return self.aliases[name]
 
-    def meant(self, alias: str, key_of: KeyOf) -> Held:
+    def resolve(self, alias: str, key_of: KeyOf) -> Held:
         """Returns the version that answers a request to an alias, and its shadows; raises AliasNotFound."""
         target = self.alias(alias).target
         answering = self.versions[chosen(target, self.name, key_of)]
         if not target.shadows:
             return (answering,)
-        return answering, *(self.versions[one.version] for one in target.shadows if lot() <= one.percent)
+        return answering, *(self.versions[shadow.version] for shadow in target.shadows if lot() <= shadow.percent)
 
-    def copy(self, after: int = 0, most: int | None = None) -> Self:
+    def copy(self, after: int = 0, limit: int | None = None) -> Self:
         """Returns a copy that the directory does not change: aliases by name, and a page of the versions by number."""
-        numbers = [] if most == 0 else sorted(number for number in self.versions if number > after)[:most]
+        numbers = [] if limit == 0 else sorted(number for number in self.versions if number > after)[:limit]
         versions = {number: self.versions[number] for number in numbers}
         return type(self)(self.name, versions, dict(sorted(self.aliases.items())))

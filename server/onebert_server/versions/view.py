@@ -17,19 +17,19 @@ class View:
         self._directory = catalog.directory
         self._principal = principal
 
-    def tasks(self, after: str, most: int, prefix: str) -> list[TaskEntry]:
+    def tasks(self, after: str, limit: int, prefix: str) -> list[TaskEntry]:
         self._principal.require_scope(Action.SEE)
-        return self._directory.tasks(after, most, prefix, self._principal)
+        return self._directory.tasks(after, limit, prefix, self._principal)
 
-    def task(self, name: str, after: int, most: int) -> TaskEntry:
+    def task(self, name: str, after: int, limit: int) -> TaskEntry:
         """Returns a task with its first `most` versions above `after`; reads unknown manifests from the registry."""
         self._principal.require_scope(Action.SEE)
-        entry = self._directory.task(name, after, most, self._principal)
+        entry = self._directory.task(name, after, limit, self._principal)
         self._catalog.learn_all(list(entry.versions.values()))
         return entry
 
     def alias(self, task: str, alias: str) -> Alias:
-        return self.task(task, after=0, most=0).alias(alias)
+        return self.task(task, after=0, limit=0).alias(alias)
 
     def version(self, task: str, number: int) -> Version:
         self._principal.require_scope(Action.SEE)

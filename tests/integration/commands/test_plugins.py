@@ -169,7 +169,7 @@ class Tcp:
         return reply
 
     async def relay(self, request, body, patience):
-        part = wire.Part(await body.whole(), more=False)
+        part = wire.Part(await body.read(), more=False)
         try:
             async with asyncio.timeout(patience):
                 replies = await self._call(request, part)

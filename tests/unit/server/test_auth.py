@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 
-from onebert_server.access.key_keeper import KeyKeeper
+from onebert_server.access.key_poller import KeyPoller
 from onebert_server.access.keys import Holder, KeyRing
 from onebert_server.access.principal import Action, root
 from onebert_server.http.auth import ApiKeys, Attempts
@@ -105,10 +105,10 @@ def test_a_key_that_was_made_is_told_although_the_registry_fails_a_moment_later(
 
     with Registry.open(tmp_path / "store") as registry, monkeypatch.context() as failing:
         ring = KeyRing({})
-        keeper = KeyKeeper(registry.keys, ring)
+        poller = KeyPoller(registry.keys, ring)
         failing.setattr(Keys, "mark", away)
-        record, key = keeper.create(Grant("app", frozenset({Scope.CLASSIFY})), None, Actor("boss"))
+        record, key = poller.create(Grant("app", frozenset({Scope.CLASSIFY})), None, Actor("boss"))
         assert registry.keys.all() == [record]
         failing.undo()
-        keeper.look()
+        poller.poll()
         assert ring.find(hashlib.sha256(key.encode()).digest()).name == "key:app"

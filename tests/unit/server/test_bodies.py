@@ -54,7 +54,7 @@ def _read_on(size, headers=()):
 
     async def read():
         body = body_of(receive, headers)
-        return await body.decoded(await body.whole(), lambda _: threading.get_ident())
+        return await body.decoded(await body.read(), lambda _: threading.get_ident())
 
     return asyncio.run(read())
 
@@ -138,7 +138,7 @@ class Arriving:
     def __init__(self, bodies, principal, size):
         self.ends = asyncio.Queue()
         self.ends.put_nowait({"type": "http.request", "body": bytes(size - 1), "more_body": True})
-        self.reading = asyncio.create_task(body_of(self.ends.get, (), principal, bodies).whole())
+        self.reading = asyncio.create_task(body_of(self.ends.get, (), principal, bodies).read())
 
     async def end(self, message=None):
         self.ends.put_nowait(message or {"type": "http.request", "body": b"x"})

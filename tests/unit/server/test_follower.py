@@ -383,37 +383,37 @@ def test_a_replica_whose_next_changes_are_gone_reads_everything_anew(registry, r
 
 
 async def test_who_wants_a_change_to_be_seen_waits_for_it(registry, replica):
-    waiting = asyncio.create_task(replica.directory.position.seen(context(min_seq=1)))
+    waiting = asyncio.create_task(replica.directory.position.reached(context(min_seq=1)))
     await asyncio.sleep(0)
     assert not waiting.done()
     await asyncio.to_thread(registry.add, "task", make_delta(1))
     await asyncio.to_thread(replica.follower.catch_up)
     await waiting
-    await replica.directory.position.seen(context(min_seq=1, seconds=0))
+    await replica.directory.position.reached(context(min_seq=1, seconds=0))
 
 
 @pytest.mark.promise("bounded-waiters")
 async def test_who_waits_for_changes_leaves_room_for_others_where_the_registry_does_not_answer(replica):
     """Each holds its body as long as it waits."""
     position = replica.directory.position
-    waiting = [asyncio.create_task(position.seen(context(min_seq=9))) for _ in range(MAX_WAITING // 2)]
+    waiting = [asyncio.create_task(position.reached(context(min_seq=9))) for _ in range(MAX_WAITING // 2)]
     await asyncio.sleep(0)
     with pytest.raises(QueueFull):
-        await position.seen(context(min_seq=9))
+        await position.reached(context(min_seq=9))
     with pytest.raises(DeadlineExceeded):
-        await position.seen(context(min_seq=9, seconds=0.01, principal="another"))
+        await position.reached(context(min_seq=9, seconds=0.01, principal="another"))
     position.move(9)
     await asyncio.gather(*waiting)
     position.seq = 0
     with pytest.raises(DeadlineExceeded, match="shows change 0, and not yet change 9"):
-        await position.seen(context(min_seq=9, seconds=0.01))
+        await position.reached(context(min_seq=9, seconds=0.01))
 
 
 async def test_who_wants_more_than_there_is_hears_so_after_a_look_that_began_later(registry, replica):
     registry.add("task", make_delta(1))
     position = replica.directory.position
     position.begin_look()
-    waiting = asyncio.create_task(position.seen(context(min_seq=2)))
+    waiting = asyncio.create_task(position.reached(context(min_seq=2)))
     await asyncio.sleep(0)
     position.end_look()
     await asyncio.sleep(0)
@@ -437,7 +437,7 @@ def test_the_thread_shows_what_others_change_and_at_once_what_somebody_waits_for
         stack.callback(replica.follower.close)
         assert looked.acquire(timeout=180)
         registry.add("task", make_delta(1))
-        asyncio.run(replica.directory.position.seen(context(min_seq=1)))
+        asyncio.run(replica.directory.position.reached(context(min_seq=1)))
         assert replica.shown() == registered(registry)
     assert not replica.follower.dead
 

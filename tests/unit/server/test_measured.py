@@ -23,7 +23,7 @@ class Measuring:
                 raise error
             return found(name)
 
-        return asyncio.create_task(self.measured.of((name,), measure))
+        return asyncio.create_task(self.measured.get((name,), measure))
 
 
 def found(name):

@@ -102,7 +102,7 @@ class Recorder:
         task = sample.task if sample is not None else given.task or ""
         check_name(task)
         directory, who = self._catalog.directory, context.principal
-        target = directory.task(task, most=0, who=who).alias(LIVE).target
+        target = directory.task(task, limit=0, who=who).alias(LIVE).target
         # The largest share comes first.
         numbers = sorted(target.numbers, key=lambda number: number != target.version)
         versions = [directory.version(task, number, who) for number in numbers]

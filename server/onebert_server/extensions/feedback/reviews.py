@@ -82,7 +82,7 @@ class Reviews:
         return rows, await run_in(self._registrars, self._has_spans, task)
 
     def _has_spans(self, task: str) -> bool:
-        [version] = self._catalog.directory.task(task, most=1).versions.values()
+        [version] = self._catalog.directory.task(task, limit=1).versions.values()
         self._catalog.learn(version)
         return version.known_facts is not None and version.known_facts.task_type in PER_TOKEN
 
@@ -91,7 +91,7 @@ class Reviews:
         if not after.isprintable():
             raise InvalidInput("after is the next of the page before")
         context.principal.require(Action.REVIEW, task)
-        return self._catalog.directory.task(task, most=0, who=context.principal)
+        return self._catalog.directory.task(task, limit=0, who=context.principal)
 
     def _versions(self, task: str, context: Context) -> list[Facts]:
         """Returns the versions that answer, the one with the largest share first."""

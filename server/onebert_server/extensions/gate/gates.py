@@ -99,7 +99,7 @@ class Gates:
         kept = await self.of(task, context)
         if kept is None or alias not in kept.gate.aliases:
             return False
-        entry = self._directory.task(task, most=2, who=context.principal)
+        entry = self._directory.task(task, limit=2, who=context.principal)
         at, live = entry.aliases.get(alias), entry.aliases.get(LIVE)
         if (at and at.target.tag) != expected:
             where = f"at version {at.target.tag}" if at else "not set"
@@ -145,7 +145,7 @@ class Gates:
     def _require(self, task: str, context: Context) -> None:
         """A key that may not move aliases does not see the gate."""
         context.principal.require(Action.PROMOTE, task)
-        self._directory.task(task, most=0, who=context.principal)
+        self._directory.task(task, limit=0, who=context.principal)
 
     def _read(self, task: str, context: Context) -> Kept | None:
         self._require(task, context)
@@ -160,7 +160,7 @@ class Gates:
 
     def _set(self, task: str, gate: Gate, rows: Sequence[PinnedRow], context: Context) -> tuple[Kept, int]:
         self._require(task, context)
-        [version] = self._directory.task(task, most=1, who=context.principal).versions.values()
+        [version] = self._directory.task(task, limit=1, who=context.principal).versions.values()
         self._catalog.learn(version)
         if version.known_facts is None:
             raise VersionUnavailable(f"the manifest of {_ref(version)} cannot be read")

@@ -6,7 +6,7 @@ from onebert_server.access.principal import Action
 from onebert_server.contract.examples import CreatedFacts, ImprovementFacts
 from onebert_server.extensions.trainer.schemas import ExamplesRequest
 from onebert_server.extensions.trainer.trainer import Improvement, Trainer
-from onebert_server.http.patience import Patience
+from onebert_server.http.cancel_scope import CancelScope
 from onebert_server.http.pipeline import SEQ_HEADER
 from onebert_server.http.routes.registry import Name, RowsRoute, registry_router
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf
@@ -29,7 +29,7 @@ async def create(
     """
     context.principal.require(Action.UPLOAD, task)
     trainer = _trainer(runtime)
-    async with Patience(context, request.receive):
+    async with CancelScope(context, request.receive):
         taken, facts, live, one = await trainer.create(task, body.rows, body.improve, context)
     entry = taken.entry
     response.status_code = 201 if taken.created else 200
@@ -51,7 +51,7 @@ async def create(
 @router.get("/v1/tasks/{task}/improvement")
 async def improvement(task: Name, runtime: RuntimeOf, view: ViewOf) -> ImprovementFacts:
     """Returns how far the improvement of a task is; a server that starts again forgets it."""
-    view.task(task, after=0, most=0)
+    view.task(task, after=0, limit=0)
     return _facts(_trainer(runtime).improvement(task))
 
 

@@ -182,7 +182,7 @@ class Trainer:
 
         Returns why it did not move.
         """
-        at = self.catalog.directory.task(one.task, most=0).aliases.get(LIVE)
+        at = self.catalog.directory.task(one.task, limit=0).aliases.get(LIVE)
         elsewhere = f"live does not mean version {one.head} alone, with which it is compared"
 
         def require_lead() -> None:
@@ -229,7 +229,7 @@ class Trainer:
                 return await asyncio.wrap_future(upload)
 
     def _is_live(self, task: str, version: int) -> bool:
-        at = self.catalog.directory.task(task, most=0).aliases.get(LIVE)
+        at = self.catalog.directory.task(task, limit=0).aliases.get(LIVE)
         return at is not None and at.target == alone(version)
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:

@@ -36,7 +36,7 @@ async def watch(task: Name, runtime: RuntimeOf, view: ViewOf) -> WatchFacts:
 
 
 def _described(runtime: Runtime, view: View, task: str) -> WatchFacts:
-    entry = view.task(task, after=0, most=0)
+    entry = view.task(task, after=0, limit=0)
     aliases: dict[int, list[str]] = {}
     for alias, at in entry.aliases.items():
         for number, _ in at.target.shares:

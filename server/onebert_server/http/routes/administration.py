@@ -37,7 +37,7 @@ async def create_key(
     """Makes a key; only this answer ever has the key itself."""
     scopes, quotas = frozenset(map(Scope, body.scopes)), Quotas(**vars(body.quotas))
     grant = Grant(body.name, scopes, tuple(body.tasks), body.default_task, quotas)
-    record, key = await in_thread(runtime, runtime.keeper.create, grant, body.expires_at, context.actor)
+    record, key = await in_thread(runtime, runtime.key_poller.create, grant, body.expires_at, context.actor)
     response.headers["Cache-Control"] = "no-store"
     return MadeKey(key=key, **record.facts(datetime.now(UTC)))
 
@@ -53,7 +53,7 @@ async def keys(runtime: RuntimeOf) -> KeysResponse:
 @router.delete("/v1/keys/{key}", status_code=204)
 async def revoke_key(key: Annotated[str, Path(max_length=MAX_REF)], runtime: RuntimeOf, context: ContextOf) -> None:
     """Revokes a key by its id, for good: here at once, on other replicas within five seconds."""
-    await in_thread(runtime, runtime.keeper.revoke, key, context.actor)
+    await in_thread(runtime, runtime.key_poller.revoke, key, context.actor)
 
 
 @router.get("/v1/audit")
@@ -66,11 +66,11 @@ async def audit(
     since: Annotated[Time | None, Query(description="changes from then on")] = None,
 ) -> AuditResponse:
     """Lists changes, the oldest first, in pages: who, when, by which request, from where to where."""
-    found = await in_thread(runtime, runtime.registry.feed.audit, after, limit + 1, task, principal, since)
-    more = found[limit - 1].seq if len(found) > limit else None
-    return AuditResponse(changes=[_changed(one) for one in found[:limit]], next=more)
+    records_ = await in_thread(runtime, runtime.registry.feed.audit, after, limit + 1, task, principal, since)
+    next_seq = records_[limit - 1].seq if len(records_) > limit else None
+    return AuditResponse(changes=[_changed(change) for change in records_[:limit]], next=next_seq)
 
 
-def _changed(one: records.Change) -> Change:
-    fields = {name: getattr(one, name) for name in Change.__struct_fields__}
-    return Change(**fields | {"target": one.target and rollout_of(one.target)})
+def _changed(change: records.Change) -> Change:
+    fields = {name: getattr(change, name) for name in Change.__struct_fields__}
+    return Change(**fields | {"target": change.target and rollout_of(change.target)})

@@ -77,11 +77,11 @@ def _expected(request: Request) -> str | None:
         raise HTTPException(428, 'send If-Match: "<current tag>", or If-None-Match: * for a new alias')
     if not if_match and if_none_match == ["*"]:
         return None
-    one = if_match[0] if len(if_match) == 1 and not if_none_match else ""
-    found = re.fullmatch(r'"([1-9][0-9]{0,9}([.][0-9a-f]{16})?)"', one)
-    if found is None:
+    tag = if_match[0] if len(if_match) == 1 and not if_none_match else ""
+    match = re.fullmatch(r'"([1-9][0-9]{0,9}([.][0-9a-f]{16})?)"', tag)
+    if match is None:
         raise InvalidInput('the condition must be one If-Match: "<current tag>", or If-None-Match: *')
-    return found[1]
+    return match[1]
 
 
 def _place(task: str, alias: str, at: Alias, response: Response) -> AliasPlace:

@@ -40,7 +40,7 @@ router = APIRouter(route_class=DataRoute, responses=PROBLEMS, tags=["classify"])
 async def classify(task: TaskRef, body: ClassifyRequest, context: ContextOf, edge: EdgeOf) -> bytes:
     """Classifies 1 to 64 inputs with one version: `name` (its live one), `name@3` or `name@alias`."""
     inputs = body.inputs if isinstance(body.inputs, list) else [body.inputs]
-    wanted, texts = Wanted([task] * len(inputs), asked=_asked(body)), [input_of(one) for one in inputs]
+    wanted, texts = Wanted([task] * len(inputs), asked=_options_of(body)), [input_of(item) for item in inputs]
     answer = edge.answerer.answer_explained if body.explain else edge.answerer.answer
     shown = await answer(context, wanted, texts, partial(_result, wanted.asked, AnswerBytes()))
     # All answers are by one version.
@@ -50,7 +50,7 @@ async def classify(task: TaskRef, body: ClassifyRequest, context: ContextOf, edg
 @router.post("/v1/classify", response_model=ClassifyItemsResponse)
 async def classify_items(body: ClassifyItemsRequest, context: ContextOf, edge: EdgeOf) -> bytes:
     """Classifies 1 to 64 items of any mix of tasks, in their order; all references are resolved at one moment."""
-    wanted = Wanted(_refs(body.items, context.principal.default_task), asked=_asked(body))
+    wanted = Wanted(_refs(body.items, context.principal.default_task), asked=_options_of(body))
     answer = edge.answerer.answer_each if body.partial else edge.answerer.answer
     texts = [item.input for item in body.items]
     return _json({}, await answer(context, wanted, texts, partial(_task_result, wanted.asked, AnswerBytes())))
@@ -64,14 +64,14 @@ async def fanout(body: FanoutRequest, context: ContextOf, edge: EdgeOf) -> bytes
     """
     text = body.input
     refs = None if body.tasks == ["*"] else body.tasks
-    wanted = Wanted(refs, pair=not isinstance(text, str), asked=_asked(body))
+    wanted = Wanted(refs, pair=not isinstance(text, str), asked=_options_of(body))
     if body.partial and refs is None:
         raise InvalidInput("partial is for tasks that are named; * is those that are there")
     answer = edge.answerer.answer_each if body.partial else edge.answerer.answer
     return _json({}, await answer(context, wanted, [text], partial(_task_result, wanted.asked, AnswerBytes())))
 
 
-def _asked(body: Options) -> Asked:
+def _options_of(body: Options) -> Asked:
     window = None if body.window is None else AskedWindow(**vars(body.window))
     return Asked(body.top_k, body.activation, body.threshold, window, energy=body.energy)
 
@@ -84,18 +84,18 @@ def _refs(items: Sequence[Item], default: str | None) -> list[str]:
     return [ref for ref in refs if ref is not None]
 
 
-def _result(asked: Asked, size: AnswerBytes, _: int, one: Answered) -> tuple[Facts, bytes]:
-    result = Result(**_fields(one.read(), asked) | {"explanation": one.explanation})
-    return one.facts, size.add(_encode(result))
+def _result(options: Asked, size: AnswerBytes, _: int, answered: Answered) -> tuple[Facts, bytes]:
+    result = Result(**_fields(answered.read(), options) | {"explanation": answered.explanation})
+    return answered.facts, size.add(_encode(result))
 
 
-def _task_result(asked: Asked, size: AnswerBytes, _: int, one: Answered | Unanswered) -> bytes:
-    if isinstance(one, Unanswered):
-        result = TaskResult(task=one.ref, error=_error(one.error))
-    elif isinstance(one.reading, Reading):
-        result = TaskResult(**_fields(one.reading, asked), **_version(one.facts))
+def _task_result(options: Asked, size: AnswerBytes, _: int, outcome: Answered | Unanswered) -> bytes:
+    if isinstance(outcome, Unanswered):
+        result = TaskResult(task=outcome.ref, error=_error(outcome.error))
+    elif isinstance(outcome.reading, Reading):
+        result = TaskResult(**_fields(outcome.reading, options), **_version(outcome.facts))
     else:
-        result = TaskResult(**_version(one.facts), error=_error(one.reading))
+        result = TaskResult(**_version(outcome.facts), error=_error(outcome.reading))
     return size.add(_encode(result))
 
 
@@ -107,9 +107,9 @@ def _version(facts: Facts) -> dict[str, Any]:
     return {"task": facts.task, "version": facts.version, "digest": facts.digest}
 
 
-def _fields(reading: Reading, asked: Asked) -> dict[str, Any]:
+def _fields(reading: Reading, options: Asked) -> dict[str, Any]:
     # Spans stay the encoder's: they have the fields of the contract's.
-    fields = fields_of(reading.answer, asked.top_k)
+    fields = fields_of(reading.answer, options.top_k)
     return {**fields, "tokens": reading.tokens, "truncated": reading.truncated, "windows": reading.windows}
 
 

@@ -37,12 +37,12 @@ async def fleet(
         entries = view.tasks(after, limit + 1, "")
         columns = [columns(runtime, entries[:limit], context) for columns in runtime.columns]
         paces = runtime.metrics.paces.of({entry.name for entry in entries})
-        found = []
+        tasks = []
         for entry in entries[:limit]:
             added = {name: value for each in columns for name, value in each.get(entry.name, {}).items()}
-            found.append(msgspec.structs.replace(_task(runtime, entry, paces.get(entry.name)), **added))
-        more = found[-1].name if len(entries) > limit else None
-        return msgspec.json.encode(FleetResponse(tasks=found, next=more))
+            tasks.append(msgspec.structs.replace(_task(runtime, entry, paces.get(entry.name)), **added))
+        next_name = tasks[-1].name if len(entries) > limit else None
+        return msgspec.json.encode(FleetResponse(tasks=tasks, next=next_name))
 
     return Answer(request, await in_thread(runtime, page), "application/json")
 
@@ -58,7 +58,7 @@ def _task(runtime: Runtime, entry: TaskEntry, pace: Pace | None) -> FleetTask:
         live=live.version if live else None,
         created_at=version.entry.created_at if version else None,
         unavailable={
-            str(number): one.reason or "" for number, one in entry.versions.items() if one.state is State.UNAVAILABLE
+            str(number): v.reason or "" for number, v in entry.versions.items() if v.state is State.UNAVAILABLE
         },
         a_minute=pace and pace.a_minute,
         p95=pace and pace.p95,

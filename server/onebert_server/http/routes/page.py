@@ -18,7 +18,7 @@ async def file(request: Request) -> Response:
         raise HTTPException(404)
     content, media_type, etag = files.read(path)
     headers = files.HEADERS | {"ETag": etag}
-    known = [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]
+    known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
     if etag in known or "*" in known:
         return Response(status_code=304, headers=headers)
     return Response(content, media_type=media_type, headers=headers)

@@ -30,11 +30,11 @@ class RowsRoute(StrictRoute):
 
 def registry_router(route_class: type[APIRoute] = StrictRoute) -> APIRouter:
     """A router whose routes wait until this replica has seen the change in the request's `OneBERT-Min-Seq`."""
-    return APIRouter(route_class=route_class, responses=PROBLEMS, tags=["tasks"], dependencies=[Depends(_seen)])
+    return APIRouter(route_class=route_class, responses=PROBLEMS, tags=["tasks"], dependencies=[Depends(_wait_for_seq)])
 
 
-async def _seen(runtime: RuntimeOf, context: ContextOf) -> None:
-    await runtime.directory.position.seen(context)
+async def _wait_for_seq(runtime: RuntimeOf, context: ContextOf) -> None:
+    await runtime.directory.position.reached(context)
 
 
 def header(name: str, pattern: str, description: str) -> dict[str, Any]:

@@ -23,7 +23,7 @@ async def base(runtime: RuntimeOf) -> BaseFacts:
     With several bases this describes the first one, and `bases` describes each.
     """
     each = [_facts(host.base) for host in runtime.hosts]
-    return BaseFacts(**each[0], bases=[OneBase(**one) for one in each] if len(each) > 1 else None)
+    return BaseFacts(**each[0], bases=[OneBase(**facts) for facts in each] if len(each) > 1 else None)
 
 
 @router.get("/v1/whoami")

@@ -14,8 +14,8 @@ from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
 from onebert_server.contract.tasks import TaskResponse, TasksResponse, TaskSummary, Uploaded, VersionSummary
 from onebert_server.http.body import BODY, Body, SentDigests
+from onebert_server.http.cancel_scope import CancelScope
 from onebert_server.http.head import HEAD
-from onebert_server.http.patience import Patience
 from onebert_server.http.pipeline import SEQ_HEADER
 from onebert_server.http.routes.registry import Name, header, registry_router
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf, in_thread
@@ -121,10 +121,10 @@ async def version(
     task: Name, version: VersionNumber, response: Response, runtime: RuntimeOf, view: ViewOf
 ) -> VersionResponse:
     """Describes a version with its manifest; `ETag` is its digest."""
-    found = view.version(task, version)
-    manifest = await in_thread(runtime, view.manifest, found)
-    response.headers["ETag"] = f'"{found.entry.digest}"'
-    return VersionResponse(task=task, manifest=manifest, **asdict(_summary(found)))
+    registered = view.version(task, version)
+    manifest = await in_thread(runtime, view.manifest, registered)
+    response.headers["ETag"] = f'"{registered.entry.digest}"'
+    return VersionResponse(task=task, manifest=manifest, **asdict(_summary(registered)))
 
 
 @router.get("/v1/tasks/{task}/versions/{version}/changes")
@@ -142,17 +142,17 @@ async def changes(
 
     The server measures one at a time; 504 after `X-Request-Timeout`.
     """
-    asked = [view.version(task, version)] + ([] if against is None else [view.version(task, against)])
-    digests = tuple(one.entry.digest for one in asked)
-    # After the body, `receive` yields nothing but the disconnect that Patience waits for.
+    versions = [view.version(task, version)] + ([] if against is None else [view.version(task, against)])
+    digests = tuple(compared.entry.digest for compared in versions)
+    # After the body, `receive` yields nothing but the disconnect that CancelScope waits for.
     await request.body()
-    async with Patience(context, request.receive):
-        found = await runtime.measured.of(
-            digests, lambda: in_thread(runtime, view.changes, *asked, pool=runtime.readers)
+    async with CancelScope(context, request.receive):
+        measured = await runtime.measured.get(
+            digests, lambda: in_thread(runtime, view.changes, *versions, pool=runtime.readers)
         )
-    facts = asked[0].known_facts
+    facts = versions[0].known_facts
     symbols = (runtime.host_of(facts.base) if facts else runtime.hosts[0]).base.spec.symbols
-    rows = [ChangeResponse(**vars(one), symbol=symbols.get(one.name, one.name)) for one in found]
+    rows = [ChangeResponse(**vars(change), symbol=symbols.get(change.name, change.name)) for change in measured]
     response.headers["ETag"] = f'"{"+".join(digests)}"'
     return ChangesResponse(task=task, version=version, digest=digests[0], against=against, changes=rows)
 
@@ -160,9 +160,9 @@ async def changes(
 @router.get("/v1/tasks/{task}/versions/{version}/delta", response_class=Response, responses={200: FILE})
 async def delta(task: Name, version: VersionNumber, request: Request, runtime: RuntimeOf, view: ViewOf) -> Response:
     """Downloads a version's delta file, in canonical bytes; its SHA-256 is the version's digest."""
-    found = view.version(task, version)
-    content = await in_thread(runtime, view.delta, found, pool=runtime.readers)
-    return Answer(request, content, OCTETS, headers={"ETag": f'"{found.entry.digest}"'})
+    registered = view.version(task, version)
+    content = await in_thread(runtime, view.delta, registered, pool=runtime.readers)
+    return Answer(request, content, OCTETS, headers={"ETag": f'"{registered.entry.digest}"'})
 
 
 @router.delete("/v1/tasks/{task}/versions/{version}", status_code=204)
@@ -184,8 +184,8 @@ async def _receive(task: str, request: Request, runtime: Runtime, context: Conte
     digests = SentDigests(request.scope["state"][HEAD])
     # Before the upload takes a place or sends its body.
     context.principal.require(Action.UPLOAD, task)
-    async with AsyncExitStack() as held:
-        incoming = held.enter_context(runtime.receiving.admitted(context.principal.name))
+    async with AsyncExitStack() as stack:
+        incoming = stack.enter_context(runtime.receiving.admitted(context.principal.name))
         body = await in_thread(runtime, runtime.registry.writer)
 
         def take(part: bytes) -> None:
@@ -196,7 +196,7 @@ async def _receive(task: str, request: Request, runtime: Runtime, context: Conte
             async for part in incoming.parts(request.stream()):
                 await in_thread(runtime, take, part)
             digests.check()
-            await held.enter_async_context(runtime.receiving.turn(incoming))
+            await stack.enter_async_context(runtime.receiving.turn(incoming))
         except BaseException as error:
             body.discard()
             if isinstance(error, TimeoutError):
@@ -208,17 +208,17 @@ async def _receive(task: str, request: Request, runtime: Runtime, context: Conte
 
 def _page(view: View, after: str, prefix: str, limit: int) -> bytes:
     entries = view.tasks(after, limit + 1, prefix)
-    more = entries[limit - 1].name if len(entries) > limit else None
-    found = [TaskSummary(versions=list(entry.versions), **_aliases(entry)) for entry in entries[:limit]]
-    return msgspec.json.encode(TasksResponse(tasks=found, next=more))
+    next_name = entries[limit - 1].name if len(entries) > limit else None
+    tasks = [TaskSummary(versions=list(entry.versions), **_aliases(entry)) for entry in entries[:limit]]
+    return msgspec.json.encode(TasksResponse(tasks=tasks, next=next_name))
 
 
 def _described(view: View, task: str, after: int, limit: int) -> bytes:
     entry = view.task(task, after, limit + 1)
     numbers = list(entry.versions)
-    more = numbers[limit - 1] if len(numbers) > limit else None
+    next_number = numbers[limit - 1] if len(numbers) > limit else None
     versions = [_summary(entry.versions[number]) for number in numbers[:limit]]
-    return msgspec.json.encode(TaskResponse(versions=versions, next=more, **_aliases(entry)))
+    return msgspec.json.encode(TaskResponse(versions=versions, next=next_number, **_aliases(entry)))
 
 
 def _aliases(entry: TaskEntry) -> dict[str, Any]:

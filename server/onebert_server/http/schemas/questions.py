@@ -22,9 +22,9 @@ TopK = Annotated[
 ]
 
 
-def input_of(one: str | TextPair) -> Input:
+def input_of(item: str | TextPair) -> Input:
     """Converts a request's input to the answerer's."""
-    return one if isinstance(one, str) else one.input
+    return item if isinstance(item, str) else item.input
 
 
 # Tags of the unions' branches. They appear in the paths of violations, where problems.py removes them.

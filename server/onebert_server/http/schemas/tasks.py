@@ -49,7 +49,7 @@ class AliasRequest(RequestBody):
     def target(self) -> Target:
         """The target; raises InvalidInput if it breaks a rule."""
         shares = {self.version: 100} if self.version else {int(n): share for n, share in (self.split or {}).items()}
-        shadows = sorted(Shadow(one.version, one.percent) for one in self.shadow or ())
+        shadows = sorted(Shadow(shadow.version, shadow.percent) for shadow in self.shadow or ())
         target = Target(tuple(sorted(shares.items())), self.sticky, tuple(shadows))
         check_target(target)
         return target

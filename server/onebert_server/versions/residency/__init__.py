@@ -1,1 +1,1 @@
-"""Residency: which version is loaded next, how it is proved, and which versions make room for it."""
+"""Residency: which version is loaded next, how it is checked, and which versions make room for it."""

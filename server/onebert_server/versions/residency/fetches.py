@@ -56,7 +56,7 @@ class Fetches:
     def close(self) -> list[Version]:
         """Waits for running fetches, and returns, once, each version that still has to be loaded."""
         self.threads.shutdown(cancel_futures=True)
-        return [*self._waiting.clear(), *(one for one in self._files if one.state is State.LOADING)]
+        return [*self._waiting.clear(), *(version for version in self._files if version.state is State.LOADING)]
 
     def _begin(self) -> None:
         while len(self._files) < AT_ONCE and (taken := self._waiting.take(1)):

@@ -28,12 +28,12 @@ class LoadQueue:
             if not self and not self.closed:
                 self._changed.wait(seconds)
 
-    def take(self, most: int) -> dict[Version, str]:
+    def take(self, limit: int) -> dict[Version, str]:
         """Takes the next versions, each with its principal; skips versions that another principal's turn has taken."""
         taken: dict[Version, str] = {}
         with self._changed:
-            while len(taken) < most and not self.closed:
-                turn = self._turns.take(lambda one: one[0] not in taken and one[0].state is State.LOADING)
+            while len(taken) < limit and not self.closed:
+                turn = self._turns.take(lambda entry: entry[0] not in taken and entry[0].state is State.LOADING)
                 if turn is None:
                     break
                 taken.update([turn])
@@ -47,5 +47,5 @@ class LoadQueue:
     def clear(self) -> list[Version]:
         """Removes everything, and returns, once, each version that still has to be loaded."""
         with self._changed:
-            left, self._turns = self._turns, Turns()
-            return list(dict.fromkeys(one for one, _ in left if one.state is State.LOADING))
+            waiting, self._turns = self._turns, Turns()
+            return list(dict.fromkeys(version for version, _ in waiting if version.state is State.LOADING))

@@ -130,8 +130,8 @@ class Loader:
         if self._queue.closed:
             return {}
         self._directory.try_again()
-        asked = self._queue.take(LOADED_TOGETHER).items()
-        wanted = {one: who for one, who in asked if not (who and self._directory.give_up_unwanted(one))}
+        batch = self._queue.take(LOADED_TOGETHER).items()
+        wanted = {version: who for version, who in batch if not (who and self._directory.give_up_unwanted(version))}
         taken = {**self._residents.fetches.arrived(), **wanted}
         if later and not taken:
             self._begun = self._later.popleft()

@@ -1,4 +1,4 @@
-"""Reads, folds, proves and evicts the versions in memory; the loader decides which, and when."""
+"""Reads, folds, checks and evicts the versions in memory; the loader decides which, and when."""
 
 import asyncio
 import logging
@@ -21,8 +21,8 @@ from onebert_server.engine.host import Host, Slot
 from onebert_server.fairness.shares import Permits
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.residency.fetches import Fetches
+from onebert_server.versions.residency.golden_check import GoldenCheck
 from onebert_server.versions.residency.load_queue import LoadQueue
-from onebert_server.versions.residency.proof import Proof
 from onebert_server.versions.residency.room import PATIENCE, SHORT_PATIENCE, LargerThanBank, Room
 from onebert_server.versions.version import Held, State, Version
 from onebert_store import errors
@@ -42,12 +42,12 @@ RETRY_AFTER, RETRY_AT_MOST = 1.0, 300.0
 
 
 class Installed(NamedTuple):
-    """A version with its row in the bank; `proof` is None if the version was proved before."""
+    """A version with its row in the bank; `golden_check` is None if the version passed it before."""
 
     version: Version
     slot: Slot
     record: VersionRecord
-    proof: Proof | None
+    golden_check: GoldenCheck | None
     answers: Future[list[Logits]]
 
 
@@ -72,9 +72,9 @@ class Residents:
         )
 
     def load(self, versions: Mapping[Version, str]) -> bool:
-        """Loads and proves versions, in order, that are marked as loading; returns whether the bank had room for all.
+        """Loads and checks versions, in order, that are marked as loading; returns whether the bank had room for all.
 
-        A version that cannot be read, folded or proved becomes unavailable with a reason, and does not stop the others.
+        One that cannot be read or folded, or fails its check, becomes unavailable with a reason; the others go on.
         A version whose file must be fetched stays loading: pass it again once it is among `fetches.arrived()`. Others
         are evicted only for versions that are still wanted; see `Directory.give_up_unwanted`.
         """
@@ -102,17 +102,17 @@ class Residents:
                     self.failed(version, error)
                 else:
                     patience = PATIENCE
-                    if installed[-1].proof is None:
-                        self._prove(installed.pop())
-            self._prove_all(installed)
+                    if installed[-1].golden_check is None:
+                        self._check(installed.pop())
+            self._check_all(installed)
         finally:
             # Empty unless an unexpected error came.
-            for one in installed:
-                self._abandon(one)
+            for entry in installed:
+                self._abandon(entry)
         return room
 
     def install(self, delta: Delta) -> Slot:
-        """Folds a delta, installs its row, evicting others for it, and proves it; raises InvalidDelta or BankFull.
+        """Folds a delta, installs its row, evicting others for it, and checks it; raises InvalidDelta or BankFull.
 
         The slot is the caller's until a version in the directory has it.
         """
@@ -123,14 +123,14 @@ class Residents:
             lambda size: self._room.wait(size, PATIENCE, lambda: not self.queue.closed, host),
         )
         try:
-            proof = Proof.of(host.base, delta)
-            proof.check(proof.begin(self._engine, slot).result())
+            golden_check = GoldenCheck.for_delta(host.base, delta)
+            golden_check.check(golden_check.begin(self._engine, slot).result())
         except BaseException:
             slot.release()
             raise
         return slot
 
-    async def ready(self, held: Sequence[Held], context: Context) -> None:
+    async def ready(self, pinned: Sequence[Held], context: Context) -> None:
         """Waits until pinned versions are resident; most requests find them so.
 
         Raises:
@@ -140,11 +140,11 @@ class Residents:
             OverShare: the same, and more requests of this principal wait than of others.
         """
         name, deadline = context.principal.name, context.deadline
-        while awaited := self.directory.awaited(held, name):
-            self._check_sum(held)
+        while awaited := self.directory.awaited(pinned, name):
+            self._check_sum(pinned)
             with self._waiting.held(name):
                 # Shielded: a request that leaves must not cancel a loading that others wait for.
-                loading = asyncio.gather(*(asyncio.shield(asyncio.wrap_future(one)) for one in awaited))
+                loading = asyncio.gather(*(asyncio.shield(asyncio.wrap_future(future)) for future in awaited))
                 try:
                     await asyncio.wait_for(loading, None if isinf(deadline) else deadline - time.monotonic())
                 except TimeoutError:
@@ -157,14 +157,14 @@ class Residents:
             logger.error("the stored file with %s is damaged: %s", version.entry.digest, error.code)
         self.directory.mark_damaged(version, error.detail)
 
-    def _check_sum(self, held: Sequence[Held]) -> None:
+    def _check_sum(self, pinned: Sequence[Held]) -> None:
         """Refuses versions that exceed the bank together; one that was never in memory counts its least size."""
-        total = sum(one.row_bytes or self._least_bytes(one) for one in set(chain.from_iterable(held)))
-        most = self._any_host.bank.bound.most_of_row
-        if total > most:
+        total = sum(version.row_bytes or self._least_bytes(version) for version in set(chain.from_iterable(pinned)))
+        limit = self._any_host.bank.bound.most_of_row
+        if total > limit:
             raise errors.VersionUnavailable(
                 f"the versions of this request take {total} bytes of memory together, and there is room for"
-                f" {most}: ask for fewer at once"
+                f" {limit}: ask for fewer at once"
             )
 
     def _least_bytes(self, version: Version) -> int:
@@ -197,7 +197,7 @@ class Residents:
             raise _Unwanted("there is no room left, and nobody waits for this version")
         if self._room.evict(size, host):
             return True
-        self._prove_all(installed)
+        self._check_all(installed)
         return self._room.wait(size, patience, lambda: version.pins > 0 and not self.queue.closed, host)
 
     def _install_stored(self, version: Version, data: bytes, make_room: Callable[[Host, int], bool]) -> Installed:
@@ -215,30 +215,30 @@ class Residents:
         if version.proved:
             return Installed(version, slot, record, None, Future())
         try:
-            proof = Proof.of(host.base, delta)
-            return Installed(version, slot, record, proof, proof.begin(self._engine, slot))
+            golden_check = GoldenCheck.for_delta(host.base, delta)
+            return Installed(version, slot, record, golden_check, golden_check.begin(self._engine, slot))
         except BaseException:
             slot.release()
             raise
 
-    def _prove_all(self, installed: list[Installed]) -> None:
+    def _check_all(self, installed: list[Installed]) -> None:
         while installed:
-            self._prove(installed.pop(0))
+            self._check(installed.pop(0))
 
-    def _prove(self, one: Installed) -> None:
+    def _check(self, entry: Installed) -> None:
         try:
-            if one.proof:
-                one.proof.check(one.answers.result())
+            if entry.golden_check:
+                entry.golden_check.check(entry.answers.result())
         # Catch everything, as in `load`: this version alone is unavailable, and its slot is free again.
         except Exception as error:
-            one.slot.release()
-            self.failed(one.version, error)
+            entry.slot.release()
+            self.failed(entry.version, error)
         else:
-            self.directory.loaded(one.version, one.slot, one.record)
+            self.directory.loaded(entry.version, entry.slot, entry.record)
 
-    def _abandon(self, one: Installed) -> None:
-        """Frees the slot of a version that will not be proved, once the engine does not read it any more."""
-        one.answers.add_done_callback(lambda _: one.slot.release())
+    def _abandon(self, entry: Installed) -> None:
+        """Frees the slot of a version that will not be checked, once the engine does not read it any more."""
+        entry.answers.add_done_callback(lambda _: entry.slot.release())
 
     def failed(self, version: Version, error: Exception) -> None:
         """Marks a version that could not be loaded, logs the reason, and schedules its next try."""

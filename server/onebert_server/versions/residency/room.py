@@ -47,8 +47,8 @@ class Room:
                     with full_device_is_typed():
                         row, size = fold()
                 if size > self._bound.most_of_row:
-                    whole = self._bound.most
-                    raise LargerThanBank(f"its row of {size} bytes is larger than the whole bank of {whole}")
+                    capacity = self._bound.most
+                    raise LargerThanBank(f"its row of {size} bytes is larger than the whole bank of {capacity}")
                 return host.install(row)
             except LargerThanBank:
                 raise

@@ -20,7 +20,7 @@ from onebert_server.contract.review import (
 )
 from onebert_server.extensions.feedback.ranking import Scored
 from onebert_server.extensions.feedback.service import ServiceOf
-from onebert_server.http.patience import Patience
+from onebert_server.http.cancel_scope import CancelScope
 from onebert_server.http.routes.registry import Name, registry_router
 from onebert_server.http.strict import ContextOf
 from onebert_server.limits import MAX_REF
@@ -48,7 +48,7 @@ async def review(
 
     They are chosen from the latest 1,000, or from fewer that half of the request's time is enough for.
     """
-    async with Patience(context, request.receive):
+    async with CancelScope(context, request.receive):
         found = await service.reviews.queue(task, by, limit, context)
     items = [
         ReviewItem(id=one.id, **_texts(one.texts), at=one.at, share=one.share, answers=[*map(_answer, answers)])

@@ -9,7 +9,7 @@ from onebert_server.access.principal import Action
 from onebert_server.contract.feedback import FeedbackResponse, SamplesFacts
 from onebert_server.extensions.feedback.schemas import FeedbackRequest, SamplesRequest
 from onebert_server.extensions.feedback.service import FeedbackService, ServiceOf
-from onebert_server.http.patience import Patience
+from onebert_server.http.cancel_scope import CancelScope
 from onebert_server.http.pipeline import SEQ_HEADER
 from onebert_server.http.routes.registry import Name, registry_router
 from onebert_server.http.routes.runtime_of import RuntimeOf, in_thread
@@ -73,14 +73,14 @@ async def feedback(body: FeedbackRequest, request: Request, service: ServiceOf, 
 
     Every version of the task's `live` answers each text, and the row has all answers beside the right label.
     """
-    async with Patience(context, request.receive):
+    async with CancelScope(context, request.receive):
         rows = await service.recorder.record(body.data, context)
     return FeedbackResponse(rows)
 
 
 def _check(task: str, runtime: Runtime, context: Context) -> None:
     context.principal.require(Action.KEEP, task)
-    runtime.directory.task(task, most=0, who=context.principal)
+    runtime.directory.task(task, limit=0, who=context.principal)
 
 
 def _facts(runtime: Runtime, service: FeedbackService, task: str) -> SamplesFacts:

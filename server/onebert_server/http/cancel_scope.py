@@ -14,7 +14,7 @@ from onebert_store.errors import DeadlineExceeded
 LOOK_AFTER = 0.1
 
 
-class Patience:
+class CancelScope:
     """Cancels the body of `async with` and raises `DeadlineExceeded` or `ClientDisconnect`.
 
     The request's body must have been read before, because this consumes `receive`.
@@ -32,7 +32,7 @@ class Patience:
         if working is None:
             raise RuntimeError("what can be given up is a task")
         self._working = working
-        self._timer = self._loop.call_later(min(LOOK_AFTER, self._left()), self._look)
+        self._timer = self._loop.call_later(min(LOOK_AFTER, self._remaining()), self._look)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -44,17 +44,17 @@ class Patience:
         if self._over is not None and not self._working.uncancel() and kind is asyncio.CancelledError:
             raise self._over from None
 
-    def _left(self) -> float:
+    def _remaining(self) -> float:
         return self._deadline - time.monotonic()
 
     def _look(self) -> None:
         """Gives up at the deadline; otherwise starts to watch the client."""
-        if (left := self._left()) <= 0:
+        if (remaining := self._remaining()) <= 0:
             late = DeadlineExceeded("the answer did not come in time; ask with a longer X-Request-Timeout")
             self._give_up(late)
             return
         # At least 1 ms, because timers can fire up to a millisecond early.
-        self._timer = self._loop.call_later(max(left, 0.001), self._look)
+        self._timer = self._loop.call_later(max(remaining, 0.001), self._look)
         if self._watcher is None:
             self._watcher = self._loop.create_task(self._watch())
 
@@ -69,6 +69,6 @@ class Patience:
             self._working.cancel()
 
 
-def in_its_time(context: Context, body: object) -> Context:
+def with_body_timeout(context: Context, body: object) -> Context:
     """Shortens the context's deadline to the body's `timeout_ms`, if it has one."""
     return context.within(getattr(body, "timeout_ms", None))

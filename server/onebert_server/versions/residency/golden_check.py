@@ -21,7 +21,7 @@ from onebert_store.file.manifest import Golden
 
 
 @dataclass(frozen=True)
-class Proof:
+class GoldenCheck:
     """The answers that a version must give: the golden logits, or, without any, finite numbers for some sequences."""
 
     tokens: Sequence[Tokens]
@@ -29,7 +29,7 @@ class Proof:
     tolerance: float
 
     @classmethod
-    def of(cls, base: Base, delta: Delta) -> Self:
+    def for_delta(cls, base: Base, delta: Delta) -> Self:
         manifest, golden = delta.manifest, delta.manifest.golden
         if golden is None:
             return cls(golden_tokens(base, manifest.max_length, manifest.pooling), None, 0.0)
@@ -39,7 +39,7 @@ class Proof:
 
     def begin(self, engine: Engine, slot: Slot) -> Future[list[Logits]]:
         """Submits the sequences to the engine, which always admits them; raises ShuttingDown or EngineFailed."""
-        return engine.submit(slot.host, [Item(one, slot.number) for one in self.tokens], own_work("proof"))
+        return engine.submit(slot.host, [Item(tokens, slot.number) for tokens in self.tokens], own_work("proof"))
 
     def check(self, logits: Sequence[Logits]) -> None:
         """Raises NotFinite if an answer is NaN or infinite, and GoldenMismatch if it is not the trainer's."""
@@ -48,7 +48,7 @@ class Proof:
         if self.golden is None:
             return
         pairs = zip(logits, self.golden.logits, strict=True)
-        worst = max(float(np.abs(here.ravel() - np.asarray(there)).max()) for here, there in pairs)
+        worst = max(float(np.abs(computed.ravel() - np.asarray(golden)).max()) for computed, golden in pairs)
         if not worst <= self.tolerance:
             allowed = f"{self.tolerance:.2g} is allowed"
             raise GoldenMismatch(f"the logits computed here differ from the trainer's by up to {worst:.2g}; {allowed}")

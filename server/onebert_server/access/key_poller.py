@@ -15,15 +15,15 @@ from onebert_store.registry.records import Actor
 
 logger = logging.getLogger("onebert.keys")
 
-# Seconds between two looks at the registry. A look without news is one small query.
+# Seconds between two polls of the registry. A poll without news is one small query.
 EVERY = 2.0
 
 
-class KeyKeeper:
+class KeyPoller:
     """Polls for changed keys on its own thread: no request ever waits for the database to check a key.
 
     While the registry cannot be read, the last keys stay valid until they expire: a failed database must not take down
-    every replica that can still answer. `age` is the time since the last successful look, in seconds.
+    every replica that can still answer. `age` is the time since the last successful poll, in seconds.
     """
 
     def __init__(self, keys: Keys, ring: KeyRing, every: float = EVERY) -> None:
@@ -33,7 +33,7 @@ class KeyKeeper:
         self._mark: KeysMark | None = None
         self._read_at = time.monotonic()
         self._failing = False
-        self._looking = Lock()
+        self._polling = Lock()
         self._closed = Event()
         self._thread = Thread(target=self._run, name="onebert-keys", daemon=True)
 
@@ -41,34 +41,34 @@ class KeyKeeper:
     def age(self) -> float:
         return time.monotonic() - self._read_at
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Reads the registry's keys if they have changed; after an OneBertError they stay as they are."""
-        with self._looking:
+        with self._polling:
             # Read the mark before the rows: a key that is made in between is read twice, and never missed.
             mark = self._keys.mark()
             if mark != self._mark:
                 valid = [record for record in self._keys.all() if record.revoked_at is None]
-                self._ring.replace({one.digest: _holder(one) for one in valid}, is_open=not mark.created)
+                self._ring.replace({record.digest: _holder(record) for record in valid}, is_open=not mark.created)
                 self._mark = mark
             self._read_at = time.monotonic()
 
     def create(self, grant: Grant, expires_at: datetime | None, by: Actor) -> tuple[KeyRecord, str]:
         """Makes a key, valid here at once if the registry can be read; see `Keys.create`."""
-        made = self._keys.create(grant, expires_at, by)
+        created = self._keys.create(grant, expires_at, by)
         # The key exists, and its secret is shown only this once, so a failing registry must not hide it. The key
         # becomes valid here later.
         with suppress(OneBertError):
-            self.look()
-        return made
+            self.poll()
+        return created
 
     def revoke(self, key_id: str, by: Actor) -> None:
         """Revokes a key, effective here at once; see `Keys.revoke`."""
         self._keys.revoke(key_id, by)
-        self.look()
+        self.poll()
 
     def start(self) -> None:
-        """Looks once, then starts the thread; raises OneBertError if the registry cannot be read."""
-        self.look()
+        """Polls once, then starts the thread; raises OneBertError if the registry cannot be read."""
+        self.poll()
         self._thread.start()
 
     def close(self) -> None:
@@ -79,7 +79,7 @@ class KeyKeeper:
     def _run(self) -> None:
         while not self._closed.wait(self._every):
             try:
-                self.look()
+                self.poll()
                 self._failing = False
             # Catch everything: without this thread a revoked key would stay valid for ever.
             except Exception as error:
