@@ -1,8 +1,11 @@
 """The command `serve`."""
 
+import inspect
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 from onebert_server.cli.options import COMPUTING, DataDir, Device, Dtype
+from onebert_server.installed import modules
 from onebert_store.command.options import BASE, Panel
 from onebert_store.errors import InvalidSettings
 from onebert_store.plugins import TRANSPORTS, installed
@@ -14,6 +17,23 @@ LISTENING = Panel("Address")
 CLUSTER = Panel("Cluster")
 
 
+def _with_options_of_extensions(command: Callable[..., None]) -> Callable[..., None]:
+    """Puts the `OPTIONS` of extensions, by the names of their settings, in the place of the keyword arguments."""
+    options = {name: option for module in modules("options") for name, option in module.OPTIONS.items()}
+    signature = inspect.signature(command)
+    parameters = [
+        *(given for given in signature.parameters.values() if given.kind is not inspect.Parameter.VAR_KEYWORD),
+        *(
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
+            for name, option in options.items()
+        ),
+    ]
+    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    command.__annotations__.update(options)
+    return command
+
+
+@_with_options_of_extensions
 def serve(
     host: Annotated[str | None, LISTENING.option("Address to listen on; default 127.0.0.1.")] = None,
     port: Annotated[int | None, LISTENING.option("Port; 0 takes a free one; default 8000.")] = None,
@@ -23,9 +43,6 @@ def serve(
             "How many processes take HTTP and tokenize for the one that computes; default 0: it does all itself.",
             metavar="N",
         ),
-    ] = None,
-    trainer: Annotated[
-        bool | None, COMPUTING.option("Train what clients send examples of, in a process beside.", "--trainer")
     ] = None,
     base: Annotated[list[str] | None, COMPUTING.option(BASE, "--base")] = None,
     dtype: Dtype = None,
@@ -47,6 +64,7 @@ def serve(
     ] = None,
     cpus: Annotated[int | None, CLUSTER.option("Processors of each replica; default 1.")] = None,
     gpus: Annotated[int | None, CLUSTER.option("GPUs of each replica; default 0.")] = None,
+    **of_extensions: object,
 ) -> None:
     """Serve classifiers over HTTP until SIGTERM or Ctrl-C.
 
@@ -66,7 +84,7 @@ def serve(
         dtype=dtype,
         device=device,
         front_ends=front_ends,
-        trainer=trainer,
+        **of_extensions,
     )
     layout = {"replicas": replicas, "cpus": cpus, "gpus": gpus}
     layout_options = {name: value for name, value in layout.items() if value is not None}
@@ -81,8 +99,9 @@ def serve(
 
 
 def _on_ray(settings: "Settings", address: str, layout: dict[str, str | int]) -> None:
-    if getattr(settings, "trainer", False):
-        raise InvalidSettings("ONEBERT_TRAINER is for one server, not for the replicas of a cluster")
+    for name in (name for module in modules("settings") for name in getattr(module, "OF_ONE_SERVER", ())):
+        if getattr(settings, name):
+            raise InvalidSettings(f"ONEBERT_{name.upper()} is for one server, not for the replicas of a cluster")
     if (plugin := installed(TRANSPORTS).get("ray")) is None:
         raise InvalidSettings("--ray needs Ray Serve: pip install 'onebert[ray-serve]'")
     plugin.load("the transport ")(settings, address, layout)

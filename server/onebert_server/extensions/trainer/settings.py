@@ -2,6 +2,9 @@
 
 from pydantic import BaseModel
 
+# No replica of a cluster takes these.
+OF_ONE_SERVER = ("trainer",)
+
 
 class Settings(BaseModel):
     """Whether this server trains."""
