@@ -54,7 +54,7 @@ class Given(Strict):
     def _is_about_one_thing(self) -> "Given":
         if (self.id is None) == (self.task is None or self.text is None) or (self.id and (self.task or self.text_pair)):
             raise ValueError("takes an id, or a task and a text")
-        if sum(one is not None for one in (self.label, self.labels, self.spans, self.value)) != 1:
+        if sum(right is not None for right in (self.label, self.labels, self.spans, self.value)) != 1:
             raise ValueError("takes one of label, labels, spans and value")
         return self
 
@@ -67,17 +67,17 @@ class Given(Strict):
         """Returns the right label; raises InvalidInput if no version of the task can answer it."""
         kind = versions[0].task_type
         field = _FIELDS[kind]
-        found = getattr(self, field)
-        if found is None:
+        right = getattr(self, field)
+        if right is None:
             raise InvalidInput(f"the feedback on a {kind} task has {field}")
         known = {_entity(label, kind) for facts in versions for label in facts.labels}
-        named = {"label": [self.label], "labels": self.labels, "spans": [one.label for one in self.spans or ()]}
+        named = {"label": [self.label], "labels": self.labels, "spans": [span.label for span in self.spans or ()]}
         for label in named.get(field) or ():
             if (label not in known) if kind != "span" else label is not None:
                 raise InvalidInput(f"a label of the feedback is not one of the task's, {', '.join(sorted(known)[:8])}")
         if self.spans is not None:
-            return sorted(_span(one.start, one.end, one.label) for one in self.spans)
-        return sorted(set(found)) if isinstance(found, list) else found
+            return sorted(_span(span.start, span.end, span.label) for span in self.spans)
+        return sorted(set(right)) if isinstance(right, list) else right
 
 
 def label_of(facts: Facts, answer: Answer) -> Label:

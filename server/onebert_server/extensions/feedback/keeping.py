@@ -37,10 +37,10 @@ def redactor_named(name: str | None) -> Redactor | None:
     """Loads a plug-in; raises InvalidSettings if there is no such plug-in or it cannot be loaded."""
     if name is None:
         return None
-    found = plugins.installed(plugins.REDACTORS)
-    if name not in found:
+    redactors = plugins.installed(plugins.REDACTORS)
+    if name not in redactors:
         raise InvalidSettings(f"ONEBERT_REDACTOR: no installed package has a redactor {name}")
-    redactor: Redactor = found[name].load("the redactor ")
+    redactor: Redactor = redactors[name].load("the redactor ")
     return redactor
 
 
@@ -76,15 +76,15 @@ class SampleKeeper:
         if self._thread.ident is not None:
             self._thread.join()
 
-    def take(self, kept: Sequence[Kept], dropped: int) -> None:
+    def take(self, answers: Sequence[Kept], dropped: int) -> None:
         """The hook: takes answers of this process or of a front end, which has `dropped` others."""
         with self._changed:
-            for one in kept:
-                if self._bytes + one.size > MAX_BYTES:
+            for answer in answers:
+                if self._bytes + answer.size > MAX_BYTES:
                     dropped += 1
                 else:
-                    self._waiting.append(one)
-                    self._bytes += one.size
+                    self._waiting.append(answer)
+                    self._bytes += answer.size
             self._changed.notify()
         if dropped:
             self._count("dropped", dropped)
@@ -94,9 +94,9 @@ class SampleKeeper:
         if self._redactor is None:
             return tuple(texts)
         try:
-            made = tuple(self._redactor(text) for text in texts)
-            if all(isinstance(text, str) for text in made):
-                return made
+            redacted = tuple(self._redactor(text) for text in texts)
+            if all(isinstance(text, str) for text in redacted):
+                return redacted
         # Catch everything: it is other people's code.
         except Exception as error:
             self._seldom.warning("the redactor failed with %s; the text is not kept", type(error).__name__)
@@ -117,7 +117,7 @@ class SampleKeeper:
 
     def flush(self, ids: Collection[str]) -> None:
         """Writes waiting answers with these ids, so that feedback or a deletion finds them."""
-        self._write_some(lambda one: one.id in ids)
+        self._write_some(lambda answer: answer.id in ids)
 
     def _run(self) -> None:
         next_sweep = time.monotonic()
@@ -138,9 +138,9 @@ class SampleKeeper:
         with self._writing:
             with self._changed:
                 together = [*islice(filter(wanted, self._waiting), WRITTEN_TOGETHER)]
-                taken = {id(one) for one in together}
-                self._waiting = [one for one in self._waiting if id(one) not in taken]
-                self._bytes -= sum(one.size for one in together)
+                taken = {id(answer) for answer in together}
+                self._waiting = [answer for answer in self._waiting if id(answer) not in taken]
+                self._bytes -= sum(answer.size for answer in together)
             if together and not self._tried(partial(self._write, together)):
                 self._count("failed", len(together))
 
@@ -165,20 +165,20 @@ class SampleKeeper:
             )
 
     def _write(self, together: Sequence[Kept]) -> None:
-        texts = [(one, self.redacted(one.texts)) for one in together]
-        samples = [(one.keeping, _sample(one, made)) for one, made in texts if made is not None]
+        redacted = [(answer, self.redacted(answer.texts)) for answer in together]
+        samples = [(answer.keeping, _sample(answer, texts)) for answer, texts in redacted if texts is not None]
         tasks = self._store.keep([(keeping.id, sample) for keeping, sample in samples])
-        kept = [keeping for keeping, _ in samples if keeping.id in tasks]
-        self._count("kept", len(kept))
-        self._grown.update(tasks[keeping.id] for keeping in kept)
-        most = {tasks[keeping.id]: keeping.most for keeping in kept}
-        if full := [task for task in most if self._grown[task] > GROWTH * most[task]]:
+        keepings = [keeping for keeping, _ in samples if keeping.id in tasks]
+        self._count("kept", len(keepings))
+        self._grown.update(tasks[keeping.id] for keeping in keepings)
+        bounds = {tasks[keeping.id]: keeping.most for keeping in keepings}
+        if full := [task for task, bound in bounds.items() if self._grown[task] > GROWTH * bound]:
             for task in full:
                 del self._grown[task]
             self._tried(partial(self._sweep, full))
 
 
-def _sample(kept: Kept, texts: tuple[str, ...]) -> Sample:
-    answer, at = kept.answer, datetime.fromtimestamp(kept.at, UTC)
-    about = answer.task, kept.id, answer.version, at, kept.principal
-    return Sample(*about, texts, answer.labels, answer.score, kept.keeping.share)
+def _sample(answer: Kept, texts: tuple[str, ...]) -> Sample:
+    seen, at = answer.answer, datetime.fromtimestamp(answer.at, UTC)
+    about = seen.task, answer.id, seen.version, at, answer.principal
+    return Sample(*about, texts, seen.labels, seen.score, answer.keeping.share)

@@ -16,12 +16,12 @@ class Scored(NamedTuple):
     """One version's answer to a text."""
 
     facts: Facts
-    found: Prediction
+    prediction: Prediction
 
     @property
     def answer(self) -> ShortAnswer:
         """The part that versions agree or disagree in."""
-        return answer_of(self.facts.task_type, self.found)
+        return answer_of(self.facts.task_type, self.prediction)
 
 
 def ranked(by: Order, texts: Sequence[Sequence[Scored]]) -> list[int]:
@@ -32,17 +32,17 @@ def ranked(by: Order, texts: Sequence[Sequence[Scored]]) -> list[int]:
 
 def _margin(answers: Sequence[Scored]) -> tuple[float, ...]:
     """Subtracts a version's two best scores (Scheffer et al. 2001), or a multi_label score from its threshold."""
-    facts, found = answers[0]
-    if facts.task_type == "single_label" and len(found.scores) > 1:
-        second, best = np.partition(found.scores, -2)[-2:]
+    facts, prediction = answers[0]
+    if facts.task_type == "single_label" and len(prediction.scores) > 1:
+        second, best = np.partition(prediction.scores, -2)[-2:]
         return (float(best - second),)
     thresholds = thresholds_of(facts)
-    return (0.0 if thresholds is None else float(np.abs(found.scores - thresholds).min()),)
+    return (0.0 if thresholds is None else float(np.abs(prediction.scores - thresholds).min()),)
 
 
 def _agreement(answers: Sequence[Scored]) -> tuple[float, ...]:
     """Counts the versions with the most frequent answer (variation ratio, Freeman 1965); the margin breaks ties."""
-    [(_, count)] = Counter(one.answer for one in answers).most_common(1)
+    [(_, count)] = Counter(scored.answer for scored in answers).most_common(1)
     return (count, *_margin(answers))
 
 

@@ -25,7 +25,7 @@ from onebert_store.samples.records import Feedback, Kind, Label, Owner, Sample
 from onebert_store.samples.store import SampleStore, no_sample
 
 
-class _Asked(NamedTuple):
+class _Item(NamedTuple):
     """One item with its text, its sample if it has an id, its right label, and the versions that answer.
 
     `owner` is from before they answer: a text of a keeping that ends meanwhile is not kept.
@@ -60,7 +60,7 @@ class Recorder:
         self._registrars = registrars
         self._count = count
 
-    async def record(self, given: Sequence[Given], context: Context) -> list[Recorded]:
+    async def record(self, feedback: Sequence[Given], context: Context) -> list[Recorded]:
         """Records all items, or nothing; `live`'s largest share must answer each, its other versions are asked, too.
 
         Raises:
@@ -72,28 +72,27 @@ class Recorder:
             OneBertError: a version could not answer; see `Answerer.answer_each`.
         """
         context.principal.require_scope(Action.GIVE_FEEDBACK)
-        asked = await run_in(self._registrars, self._resolved, given, context)
-        answers = await self._answers(asked, context)
-        rows = await run_in(self._registrars, self._stored, asked, answers, context)
-        for one in given:
-            self._count(one.kind)
+        items = await run_in(self._registrars, self._resolved, feedback, context)
+        answers = await self._answers(items, context)
+        rows = await run_in(self._registrars, self._stored, items, answers, context)
+        for given in feedback:
+            self._count(given.kind)
         return rows
 
-    def _resolved(self, given: Sequence[Given], context: Context) -> list[_Asked]:
-        ids, found = {one.id for one in given if one.id is not None}, list[Sample]()
+    def _resolved(self, feedback: Sequence[Given], context: Context) -> list[_Item]:
+        ids, samples = {given.id for given in feedback if given.id is not None}, dict[str, Sample]()
         if ids:
             self._keeper.flush(ids)
-            found = self._store.find(ids, context.principal.sees)
-        samples = {one.id: one for one in found}
-        made, owner = [], cache(self._store.owner)
-        for index, one in enumerate(given):
+            samples = {sample.id: sample for sample in self._store.find(ids, context.principal.sees)}
+        items, owner = [], cache(self._store.owner)
+        for index, given in enumerate(feedback):
             with _named(index):
-                made.append(self._resolve(one, samples, owner, context))
-        return made
+                items.append(self._resolve(given, samples, owner, context))
+        return items
 
     def _resolve(
         self, given: Given, samples: dict[str, Sample], owner: Callable[[str], Owner], context: Context
-    ) -> _Asked:
+    ) -> _Item:
         sample, text = None, given.input
         if given.id is not None:
             if (sample := samples.get(given.id)) is None:
@@ -107,45 +106,45 @@ class Recorder:
         numbers = sorted(target.numbers, key=lambda number: number != target.version)
         versions = [directory.version(task, number, who) for number in numbers]
         self._catalog.learn_all(versions)
-        facts = [one.known_facts for one in versions if one.known_facts is not None]
+        facts = [version.known_facts for version in versions if version.known_facts is not None]
         if not facts or text is None:
             raise VersionUnavailable(f"the manifest of {task}@{numbers[0]} cannot be read")
         identifier = given.identifier or given.id or self._identifier(text)
-        return _Asked(given, task, owner(task), identifier, text, sample, given.right(facts), numbers)
+        return _Item(given, task, owner(task), identifier, text, sample, given.right(facts), numbers)
 
     def _identifier(self, text: Text) -> str:
         if not self._store.has_key:
             raise InvalidInput("feedback on a text takes an identifier, as ONEBERT_SAMPLES_KEY is not set")
         return self._store.identifier(halves_of(text))
 
-    async def _answers(self, asked: Sequence[_Asked], context: Context) -> list[dict[int, Label]]:
-        each = [(index, number) for index, one in enumerate(asked) for number in one.versions]
-        refs = [f"{asked[index].task}@{number}" for index, number in each]
-        texts = [asked[index].text for index, _ in each]
+    async def _answers(self, items: Sequence[_Item], context: Context) -> list[dict[int, Label]]:
+        questions = [(index, number) for index, item in enumerate(items) for number in item.versions]
+        refs = [f"{items[index].task}@{number}" for index, number in questions]
+        texts = [items[index].text for index, _ in questions]
         answers = await ask_many(self._answerer, context.of_own_questions, refs, texts, _label, Policy(each=True))
-        found: list[dict[int, Label]] = [{} for _ in asked]
-        for (index, number), answer in zip(each, answers, strict=True):
+        labels: list[dict[int, Label]] = [{} for _ in items]
+        for (index, number), answer in zip(questions, answers, strict=True):
             if not isinstance(answer, OneBertError):
-                found[index][number] = answer
-            elif number == asked[index].versions[0]:
+                labels[index][number] = answer
+            elif number == items[index].versions[0]:
                 with _named(index):
                     raise answer
-        return found
+        return labels
 
-    def _stored(self, asked: Sequence[_Asked], answers: Sequence[dict[int, Label]], context: Context) -> list[Recorded]:
-        rows = [(one.owner, self._row(one, found, context)) for one, found in zip(asked, answers, strict=True)]
-        kept = self._store.record(rows)
-        return [Recorded(one.task, one.identifier, has) for one, has in zip(asked, kept, strict=True)]
+    def _stored(self, items: Sequence[_Item], answers: Sequence[dict[int, Label]], context: Context) -> list[Recorded]:
+        rows = [(item.owner, self._row(item, labels, context)) for item, labels in zip(items, answers, strict=True)]
+        with_texts = self._store.record(rows)
+        return [Recorded(item.task, item.identifier, has) for item, has in zip(items, with_texts, strict=True)]
 
-    def _row(self, one: _Asked, answers: dict[int, Label], context: Context) -> Feedback:
-        given, sample, now = one.given, one.sample, datetime.now(UTC)
-        texts, by = halves_of(one.text), (now, context.principal.name)
-        row = Feedback(one.task, one.identifier, Kind(given.kind), one.right, answers, *by)
+    def _row(self, item: _Item, answers: dict[int, Label], context: Context) -> Feedback:
+        given, sample, now = item.given, item.sample, datetime.now(UTC)
+        texts, by = halves_of(item.text), (now, context.principal.name)
+        row = Feedback(item.task, item.identifier, Kind(given.kind), item.right, answers, *by)
         if sample is not None:
             row = replace(row, answer_id=sample.id, version=sample.version, share=sample.share)
         # The texts of a sample are redacted already, which does not harm twice.
         words = [given.explanation] if given.explanation else []
-        keeps = self._store.has_key and one.owner.keeping is not None
+        keeps = self._store.has_key and item.owner.keeping is not None
         redacted = self._keeper.redacted([*texts, *words]) if keeps else None
         if redacted is None:
             return row
@@ -154,10 +153,10 @@ class Recorder:
         return replace(row, texts=redacted[: len(texts)], texts_at=since, explanation=explanation)
 
 
-def _label(_: int, one: Answered | Unanswered) -> Label | OneBertError:
-    if isinstance(one, Unanswered):
-        return one.error
-    return label_of(one.facts, one.reading.answer) if isinstance(one.reading, Reading) else one.reading
+def _label(_: int, result: Answered | Unanswered) -> Label | OneBertError:
+    if isinstance(result, Unanswered):
+        return result.error
+    return label_of(result.facts, result.reading.answer) if isinstance(result.reading, Reading) else result.reading
 
 
 @contextmanager

@@ -58,8 +58,10 @@ class Reviews:
         """
         versions = await run_in(self._registrars, self._versions, task, context)
         read = min(MAX_COMPARED, MAX_ANSWERS // len(versions))
-        found = await run_in(self._registrars, self._store.without_feedback, task, read)
-        samples = [one for one in found if all(kind_of(facts).takes(len(one.texts) == 2) for facts in versions)]
+        samples = await run_in(self._registrars, self._store.without_feedback, task, read)
+        samples = [
+            sample for sample in samples if all(kind_of(facts).takes(len(sample.texts) == 2) for facts in versions)
+        ]
         answered = await self._answered(versions, samples, context)
         order = ranked(by, [answers for _, answers in answered])[:most]
         return Queue(versions[0], len(answered), [answered[index] for index in order])
@@ -101,10 +103,10 @@ class Reviews:
         numbers = sorted(target.numbers, key=lambda number: number != target.version)
         versions = [directory.version(task, number, who) for number in numbers]
         self._catalog.learn_all(versions)
-        facts = [one.known_facts for one in versions if one.known_facts is not None]
+        facts = [version.known_facts for version in versions if version.known_facts is not None]
         if len(facts) < len(versions):
             raise VersionUnavailable(f"a manifest of {task} cannot be read")
-        kinds = {one.task_type for one in facts}
+        kinds = {manifest.task_type for manifest in facts}
         if not kinds.isdisjoint((*PER_TOKEN, "regression")) or len(kinds) > 1:
             raise InvalidInput(f"{task} is a {' and '.join(sorted(kinds))} task, which has no queue")
         return facts
@@ -116,18 +118,18 @@ class Reviews:
         refs = [facts.ref for _ in samples for facts in versions]
         texts = [text_of(*sample.texts) for sample in samples for _ in versions]
         policy = Policy(goes_on=True, until=(time.monotonic() + context.deadline) / 2)
-        own, no_token = context.of_own_questions, lambda: None
-        answers = await ask_many(self._answerer, own, refs, texts, _scored, policy, blank=no_token)
+        own_context, no_token = context.of_own_questions, lambda: None
+        answers = await ask_many(self._answerer, own_context, refs, texts, _scored, policy, blank=no_token)
         rows = (answers[at : at + len(versions)] for at in range(0, len(answers), len(versions)))
-        whole = ((sample, [one for one in row if one]) for sample, row in zip(samples, rows, strict=False))
-        return [(sample, row) for sample, row in whole if len(row) == len(versions)]
+        scored = ((sample, [answer for answer in row if answer]) for sample, row in zip(samples, rows, strict=False))
+        return [(sample, row) for sample, row in scored if len(row) == len(versions)]
 
 
-def _scored(_: int, one: Answered) -> Scored | None:
+def _scored(_: int, result: Answered) -> Scored | None:
     """Returns the answer; None if it is not finite, which must not keep all other texts from being labeled."""
-    if not isinstance(one.reading, Reading):
+    if not isinstance(result.reading, Reading):
         return None
-    found = one.reading.answer
-    if not isinstance(found, Prediction):
-        raise InvalidInput(f"the answers of {one.facts.ref} have no scores of whole texts")
-    return Scored(one.facts, found)
+    prediction = result.reading.answer
+    if not isinstance(prediction, Prediction):
+        raise InvalidInput(f"the answers of {result.facts.ref} have no scores of whole texts")
+    return Scored(result.facts, prediction)

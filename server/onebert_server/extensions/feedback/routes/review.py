@@ -49,13 +49,15 @@ async def review(
     They are chosen from the latest 1,000, or from fewer that half of the request's time is enough for.
     """
     async with CancelScope(context, request.receive):
-        found = await service.reviews.queue(task, by, limit, context)
+        queue = await service.reviews.queue(task, by, limit, context)
     items = [
-        ReviewItem(id=one.id, **_texts(one.texts), at=one.at, share=one.share, answers=[*map(_answer, answers)])
-        for one, answers in found.chosen
+        ReviewItem(
+            id=sample.id, **_texts(sample.texts), at=sample.at, share=sample.share, answers=[*map(_answer, answers)]
+        )
+        for sample, answers in queue.chosen
     ]
-    facts = found.facts
-    return ReviewQueue(task=task, task_type=facts.task_type, labels=facts.labels, compared=found.compared, items=items)
+    facts = queue.facts
+    return ReviewQueue(task=task, task_type=facts.task_type, labels=facts.labels, compared=queue.compared, items=items)
 
 
 @router.get("/v1/tasks/{task}/feedback")
@@ -63,16 +65,16 @@ async def feedback_rows(
     task: Name, service: ServiceOf, context: ContextOf, after: After = "", limit: Limit = MAX_PAGE
 ) -> FeedbackRows:
     """Lists a task's feedback whose text is kept, by identifier, in pages."""
-    found, spans = await service.reviews.feedback(task, after, limit, context)
+    page, spans = await service.reviews.feedback(task, after, limit, context)
     rows = [
         FeedbackRow(
-            identifier=one.identifier,
-            **_texts(one.texts or ()),
-            at=one.at,
-            explanation=one.explanation,
-            **_right(one, spans),
+            identifier=feedback.identifier,
+            **_texts(feedback.texts or ()),
+            at=feedback.at,
+            explanation=feedback.explanation,
+            **_right(feedback, spans),
         )
-        for one in found
+        for feedback in page
     ]
     return FeedbackRows(rows, rows[-1].identifier if len(rows) == limit else None)
 
@@ -82,19 +84,19 @@ async def sample_rows(
     task: Name, service: ServiceOf, context: ContextOf, after: After = "", limit: Limit = MAX_PAGE
 ) -> SampleRows:
     """Lists a task's kept answers by id, in pages, each with the latest feedback on it."""
-    found, spans = await service.reviews.samples(task, after, limit, context)
+    page, spans = await service.reviews.samples(task, after, limit, context)
     rows = [
         SampleRow(
-            id=one.id,
-            version=one.version,
-            at=one.at,
-            **_texts(one.texts),
-            labels=[*one.labels],
-            score=one.score,
-            share=one.share,
-            right=None if given is None else RightLabel(**_right(given, spans)),
+            id=sample.id,
+            version=sample.version,
+            at=sample.at,
+            **_texts(sample.texts),
+            labels=[*sample.labels],
+            score=sample.score,
+            share=sample.share,
+            right=None if feedback is None else RightLabel(**_right(feedback, spans)),
         )
-        for one, given in found
+        for sample, feedback in page
     ]
     return SampleRows(rows, rows[-1].id if len(rows) == limit else None)
 
@@ -103,12 +105,12 @@ def _texts(texts: Sequence[str]) -> dict[str, Any]:
     return dict(zip(("text", "text_pair"), texts, strict=False))
 
 
-def _answer(one: Scored) -> VersionAnswer:
-    return VersionAnswer(version=one.facts.version, **fields_of(one.found, MAX_SCORES))
+def _answer(scored: Scored) -> VersionAnswer:
+    return VersionAnswer(version=scored.facts.version, **fields_of(scored.prediction, MAX_SCORES))
 
 
-def _right(given: Feedback, spans: bool) -> dict[str, Any]:
-    return {"kind": given.kind, **_field(given.right, spans)}
+def _right(feedback: Feedback, spans: bool) -> dict[str, Any]:
+    return {"kind": feedback.kind, **_field(feedback.right, spans)}
 
 
 def _field(right: Label, spans: bool) -> dict[str, Any]:

@@ -84,7 +84,7 @@ def _check(task: str, runtime: Runtime, context: Context) -> None:
 
 
 def _facts(runtime: Runtime, service: FeedbackService, task: str) -> SamplesFacts:
-    kept, found = service.store.count(task), runtime.directory.keepings.get(task)
-    if found is None:
-        return SamplesFacts(task=task, kept=kept)
-    return SamplesFacts(task=task, share=found.share, days=found.days, most=found.most, kept=kept)
+    count, keeping = service.store.count(task), runtime.directory.keepings.get(task)
+    if keeping is None:
+        return SamplesFacts(task=task, kept=count)
+    return SamplesFacts(task=task, share=keeping.share, days=keeping.days, most=keeping.most, kept=count)

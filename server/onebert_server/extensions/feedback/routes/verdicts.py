@@ -13,5 +13,5 @@ router = registry_router()
 async def verdicts(task: Name, alias: AliasName, view: ViewOf, service: ServiceOf) -> VerdictsResponse:
     """Returns wins, losses and e-values of an alias's other versions beside the largest share, by feedback."""
     target = view.alias(task, alias).target
-    found = await service.verdicts.of(task, target)
-    return VerdictsResponse(task, alias, target.version, LEVEL, found)
+    facts = await service.verdicts.of(task, target)
+    return VerdictsResponse(task, alias, target.version, LEVEL, facts)
