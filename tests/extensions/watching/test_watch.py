@@ -151,7 +151,7 @@ def tell(counts, label, count=WINDOW, task="tone"):
 
 def begun(counts, watch, task="tone"):
     tell(counts, "label 0", 1, task)
-    wait_until(lambda: watch.of(task, 1) is not None)
+    wait_until(lambda: watch.get(task, 1) is not None)
 
 
 def test_an_alarm_ends_when_its_task_is_renamed_and_is_raised_anew_by_the_next_window(counts, watch, changed):
@@ -163,7 +163,7 @@ def test_an_alarm_ends_when_its_task_is_renamed_and_is_raised_anew_by_the_next_w
     wait_until(lambda: len(changed) == 3)
     cause = "label_shares"
     assert changed == [("on", "tone", 1, cause), ("off", "tone", 1, None), ("on", "voice", 1, cause)]
-    assert watch.of("tone", 1) is None
+    assert watch.get("tone", 1) is None
     assert watch.alarms() == [("voice", 1)]
 
 
@@ -188,7 +188,7 @@ def test_an_alarm_ends_when_others_are_watched_in_place_of_its_version(counts, w
     begun(counts, watch, "other")
     wait_until(lambda: changed[1:])
     assert changed[1:] == [("off", "tone", 1, None)]
-    assert watch.of("tone", 1) is None
+    assert watch.get("tone", 1) is None
 
 
 def test_a_version_without_an_alias_raises_no_alarm(counts, watch, versions, changed):
@@ -197,7 +197,7 @@ def test_a_version_without_an_alias_raises_no_alarm(counts, watch, versions, cha
     tell(counts, "label 0")
     versions.manifests["other", 1] = manifest_of()
     begun(counts, watch, "other")  # the thread has come to it behind the windows above
-    assert (watch.alarms(), changed, watch.of("tone", 1).judged) == ([], [], None)
+    assert (watch.alarms(), changed, watch.get("tone", 1).judged) == ([], [], None)
 
 
 def test_under_200_answers_nothing_is_judged(counts, watch, versions):
@@ -205,18 +205,18 @@ def test_under_200_answers_nothing_is_judged(counts, watch, versions):
     tell(counts, "label 0", 2 * PART - 1)
     versions.manifests["other", 1] = manifest_of()
     begun(counts, watch, "other")
-    assert watch.of("tone", 1).judged is None
+    assert watch.get("tone", 1).judged is None
     tell(counts, "label 0", 1)
-    wait_until(lambda: watch.of("tone", 1).judged is not None)
-    assert watch.of("tone", 1).judged.live.answers == 2 * PART
+    wait_until(lambda: watch.get("tone", 1).judged is not None)
+    assert watch.get("tone", 1).judged.live.answers == 2 * PART
 
 
 def test_while_no_manifest_can_be_read_the_next_answer_asks_again(counts, watch, versions):
     versions.unread.set()
     tell(counts, "label 0")
-    assert watch.of("tone", 1) is None
+    assert watch.get("tone", 1) is None
     versions.unread.clear()
-    wait_until(lambda: tell(counts, "label 0", 1) or watch.of("tone", 1) is not None)
+    wait_until(lambda: tell(counts, "label 0", 1) or watch.get("tone", 1) is not None)
 
 
 @pytest.fixture
@@ -228,4 +228,4 @@ def test_labels_of_all_versions_are_bounded_too(few_labels, counts, watch, versi
     versions.manifests |= {(f"task {number}", 1): manifest_of(4, rows=400) for number in range(3)}
     for number in range(3):
         begun(counts, watch, f"task {number}")
-    assert [watch.of(f"task {number}", 1) is not None for number in range(3)] == [False, True, True]
+    assert [watch.get(f"task {number}", 1) is not None for number in range(3)] == [False, True, True]

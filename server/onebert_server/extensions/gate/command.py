@@ -41,11 +41,11 @@ def gate(
             client.delete_gate(task)
             console.say(f"{task}: its gate is deleted")
             return
-        found = client.gate(task) if set_ is None else _set(client, task, set_, data)
+        facts = client.gate(task) if set_ is None else _set(client, task, set_, data)
     if as_json:
-        console.print_json(as_dict(found))
+        console.print_json(as_dict(facts))
         return
-    _print(found)
+    _print(facts)
 
 
 def _set(client: Client, task: str, file: Path, data: str | None) -> GateFacts:
@@ -62,12 +62,12 @@ def _set(client: Client, task: str, file: Path, data: str | None) -> GateFacts:
     return client.set_gate(task, rules.model_dump(exclude_defaults=True), rows)
 
 
-def _print(found: GateFacts) -> None:
-    rules = found.rules
+def _print(facts: GateFacts) -> None:
+    rules = facts.rules
     aliases = ", ".join(rules.get("aliases", ["live"]))
     pinned = rules.get("pinned")
     console.say(
-        f"{found.task}: the gate of {aliases}" + (f", pinned to {found.rows:,} rows ({pinned[:19]}…)" if pinned else "")
+        f"{facts.task}: the gate of {aliases}" + (f", pinned to {facts.rows:,} rows ({pinned[:19]}…)" if pinned else "")
     )
     console.show(("check", "bound"), _checks(rules), ("bound",))
 
@@ -77,7 +77,7 @@ def _checks(rules: dict[str, Any]) -> list[tuple[str, str]]:
     checks += [(f"max.{name}", f"{bound:.4g}") for name, bound in rules.get("max", {}).items()]
     if slices := rules.get("slices"):
         checks.append((f"slices of {shown(', '.join(slices['columns']))}: worst_drop", f"{slices['worst_drop']:.4g}"))
-    for one in rules.get("must", ()):
-        label = one["label"] if isinstance(one["label"], str) else ", ".join(one["label"])
-        checks.append((f"must: {shown(one['text'])}", shown(label)))
+    for example in rules.get("must", ()):
+        label = example["label"] if isinstance(example["label"], str) else ", ".join(example["label"])
+        checks.append((f"must: {shown(example['text'])}", shown(label)))
     return checks

@@ -32,7 +32,7 @@ Announce = Callable[[str, Mapping[str, Any]], None]
 _NAME, _SET, _DELETE = "gate", "set-gate", "delete-gate"
 
 
-class Kept(NamedTuple):
+class StoredGate(NamedTuple):
     """A gate of the registry, and its pinned rows. Stores of earlier releases hold gates without the rows they need."""
 
     gate: Gate
@@ -65,11 +65,11 @@ class Gates:
         self._registrars = registrars
         self._announce = announce
 
-    async def of(self, task: str, context: Context) -> Kept | None:
+    async def get(self, task: str, context: Context) -> StoredGate | None:
         """Returns the gate of a task, if it has one; raises Forbidden, TaskNotFound, or StoreCorrupt."""
         return await run_in(self._registrars, self._read, task, context)
 
-    async def set(self, task: str, gate: Gate, rows: Sequence[PinnedRow], context: Context) -> tuple[Kept, int]:
+    async def set(self, task: str, gate: Gate, rows: Sequence[PinnedRow], context: Context) -> tuple[StoredGate, int]:
         """Sets the gate of a task; returns it, with the rows pinned, and the number of the change.
 
         Raises:
@@ -96,8 +96,8 @@ class Gates:
             OneBertError: a version could not answer; see `Answerer.answer`.
         """
         task, alias, target, expected = move
-        kept = await self.of(task, context)
-        if kept is None or alias not in kept.gate.aliases:
+        stored = await self.get(task, context)
+        if stored is None or alias not in stored.gate.aliases:
             return False
         entry = self._directory.task(task, limit=2, who=context.principal)
         at, live = entry.aliases.get(alias), entry.aliases.get(LIVE)
@@ -106,12 +106,12 @@ class Gates:
             raise AliasConflict(f"the alias {alias} of {task} is {where}")
         now = None if live is None else self._directory.version(task, live.version, context.principal)
         new = _unproven(target, at)
-        if new and live is None and kept.gate.compares and len(entry.versions) > 1:
+        if new and live is None and stored.gate.compares and len(entry.versions) > 1:
             raise GateFailed(f"{task} has no live version to compare with: force the move, and say why")
-        if new and kept.gate.needs_rows and not kept.rows:
+        if new and stored.gate.needs_rows and not stored.rows:
             raise GateFailed(f"the gate of {task} has no rows: set it again with rows, or force the move, and say why")
         candidates = [self._directory.version(task, number, context.principal) for number in new]
-        for report in await self._reports(kept, candidates, now, context):
+        for report in await self._reports(stored, candidates, now, context):
             if report.failed:
                 number = report.candidate.version
                 checks = [check.model_dump(exclude={"passed"}) for check in report.checks if not check.passed]
@@ -121,10 +121,10 @@ class Gates:
         return True
 
     async def _reports(
-        self, kept: Kept, candidates: Sequence[Version], live: Version | None, context: Context
+        self, stored: StoredGate, candidates: Sequence[Version], live: Version | None, context: Context
     ) -> list[Report]:
         """Judges each candidate; the caller's right to move the alias is enough."""
-        gate, rows = kept
+        gate, rows = stored
         for candidate in candidates:
             gate.check_type(candidate.facts.task_type)
         compared = [live] if candidates and live and gate.compares else []
@@ -132,13 +132,13 @@ class Gates:
         sides = [*candidates, *compared]
         questions = [(side, row.input) for row in rows for side in sides]
         of_rows = len(questions)
-        questions += [(candidate, one.input) for one in gate.must for candidate in candidates]
+        questions += [(candidate, example.input) for example in gate.must for candidate in candidates]
         refs, texts = [_ref(side) for side, _ in questions], [text for _, text in questions]
         answers = await ask_many(self._answerer, context.of_own_questions, refs, texts, _answer, GO_ON)
         by_side = [answers[at : of_rows : len(sides)] for at in range(len(sides))]
         of_live = by_side[-1] if compared else None
         return [
-            _report(kept, candidate, live, (by_side[at], of_live, answers[of_rows + at :: len(candidates)]))
+            _report(stored, candidate, live, (by_side[at], of_live, answers[of_rows + at :: len(candidates)]))
             for at, candidate in enumerate(candidates)
         ]
 
@@ -147,18 +147,18 @@ class Gates:
         context.principal.require(Action.PROMOTE, task)
         self._directory.task(task, limit=0, who=context.principal)
 
-    def _read(self, task: str, context: Context) -> Kept | None:
+    def _read(self, task: str, context: Context) -> StoredGate | None:
         self._require(task, context)
         content = self._documents.read(task, _NAME)
         if content is None:
             return None
         try:
             document = _Document.model_validate_json(content)
-            return Kept(document.rules, document.rows or ())
+            return StoredGate(document.rules, document.rows or ())
         except ValidationError:
             raise StoreCorrupt(f"the database holds a damaged gate of {task}") from None
 
-    def _set(self, task: str, gate: Gate, rows: Sequence[PinnedRow], context: Context) -> tuple[Kept, int]:
+    def _set(self, task: str, gate: Gate, rows: Sequence[PinnedRow], context: Context) -> tuple[StoredGate, int]:
         self._require(task, context)
         [version] = self._directory.task(task, limit=1, who=context.principal).versions.values()
         self._catalog.learn(version)
@@ -168,7 +168,7 @@ class Gates:
         gate.check_rows(rows, version.facts.task_type)
         gate = pin(gate, rows)
         content = strict_json.encode(_Document(rules=gate, rows=[*rows] or None).model_dump(exclude_defaults=True))
-        return Kept(gate, rows), self._catalog.change(self._documents.write, context, task, _NAME, content, _SET)
+        return StoredGate(gate, rows), self._catalog.change(self._documents.write, context, task, _NAME, content, _SET)
 
     def _delete(self, task: str, context: Context) -> int:
         context.principal.require(Action.PROMOTE, task)
@@ -201,8 +201,8 @@ Answers = tuple[Sequence[ShortAnswer], Sequence[ShortAnswer] | None, Sequence[Sh
 """A candidate's answers to the rows, those of the live version if it is compared, and the candidate's to `must`."""
 
 
-def _report(kept: Kept, candidate: Version, live: Version | None, answers: Answers) -> Report:
-    gate, rows = kept
+def _report(stored: StoredGate, candidate: Version, live: Version | None, answers: Answers) -> Report:
+    gate, rows = stored
     of_candidate, of_live, of_must = answers
     numbers, worst, must = None, list[Wrong](), missed(gate, of_must)
     if rows:
@@ -222,11 +222,11 @@ def _report(kept: Kept, candidate: Version, live: Version | None, answers: Answe
     )
 
 
-def _answer(_: int, one: Answered) -> ShortAnswer:
-    found, facts = one.read().answer, one.facts
-    if not isinstance(found, Prediction):
+def _answer(_: int, answered: Answered) -> ShortAnswer:
+    answer, facts = answered.read().answer, answered.facts
+    if not isinstance(answer, Prediction):
         raise InvalidInput(f"{facts.ref} is a {facts.task_type} task, which has no gate")
-    return answer_of(facts.task_type, found)
+    return answer_of(facts.task_type, answer)
 
 
 def _ref(version: Version) -> str:

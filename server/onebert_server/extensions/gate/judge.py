@@ -31,9 +31,9 @@ def measure(gate: Gate, rows: Rows) -> Numbers:
     scores = {name: METRICS[name](rows.right, rows.candidate) for name in gate.floors}
     if rows.live is None:
         return Numbers(rows=len(rows.right), scores=scores)
-    flips = sum(one != other for one, other in zip(rows.candidate, rows.live, strict=True))
+    flips = sum(answer != other for answer, other in zip(rows.candidate, rows.live, strict=True))
     columns = gate.slices.columns if gate.slices else ()
-    slices = [one for column in columns for one in _slices(column, rows, rows.live)]
+    slices = [counts for column in columns for counts in _slices(column, rows, rows.live)]
     return Numbers(rows=len(rows.right), scores=scores, flips=flips, slices=slices)
 
 
@@ -41,11 +41,11 @@ def wrong_rows(rows: Rows) -> list[Wrong]:
     """Lists the first wrong answers, those that live has right before the others; wrong numbers by their distance."""
     live = rows.live if rows.live is not None else [None] * len(rows.right)
     each = list(enumerate(zip(rows.right, rows.candidate, live, strict=True)))
-    found = [(at, one) for at, one in each if one[0] != one[1]]
-    found.sort(key=lambda one: (-_distance(one[1][0], one[1][1]), one[1][0] != one[1][2]))
+    wrong = [(at, answers) for at, answers in each if answers[0] != answers[1]]
+    wrong.sort(key=lambda pair: (-_distance(pair[1][0], pair[1][1]), pair[1][0] != pair[1][2]))
     return [
         Wrong(row=at + 1, right=_shown(right), candidate=_shown(answer), live=_shown(other))
-        for at, (right, answer, other) in found[:MAX_WRONG]
+        for at, (right, answer, other) in wrong[:MAX_WRONG]
     ]
 
 
@@ -70,9 +70,9 @@ def missed(gate: Gate, answers: Sequence[Answer]) -> list[Wrong]:
     """Lists the texts of `must` that are answered wrongly."""
     each = enumerate(zip(gate.must, answers, strict=True), 1)
     return [
-        Wrong(row=at, right=one.label, candidate=_shown(answer))
-        for at, (one, answer) in each
-        if answer != right_of(one.label)
+        Wrong(row=at, right=example.label, candidate=_shown(answer))
+        for at, (example, answer) in each
+        if answer != right_of(example.label)
     ]
 
 
@@ -83,42 +83,42 @@ def worst_drop(slices: Iterable[SliceCounts]) -> float:
 
 def _slices(column: str, rows: Rows, live: Sequence[Answer]) -> Iterable[SliceCounts]:
     counts: dict[str, list[int]] = {}
-    for cells, right, one, other in zip(rows.slices, rows.right, rows.candidate, live, strict=True):
-        own = counts.setdefault(cells.get(column, ""), [0, 0, 0])
-        for place, counted in enumerate((True, one == right, other == right)):
-            own[place] += counted
+    for cells, right, answer, other in zip(rows.slices, rows.right, rows.candidate, live, strict=True):
+        counts_of_value = counts.setdefault(cells.get(column, ""), [0, 0, 0])
+        for place, counted in enumerate((True, answer == right, other == right)):
+            counts_of_value[place] += counted
     for value, (number, right_now, live_right) in sorted(counts.items()):
         yield SliceCounts(column=column, value=value, rows=number, right=right_now, live_right=live_right)
 
 
 def _accuracy(right: Sequence[Answer], answers: Sequence[Answer]) -> float:
-    return sum(one == other for one, other in zip(right, answers, strict=True)) / len(right)
+    return sum(gold == answer for gold, answer in zip(right, answers, strict=True)) / len(right)
 
 
 def _f1_counts(right: Sequence[Answer], answers: Sequence[Answer]) -> tuple[Counter[str], Counter[str], Counter[str]]:
     """Counts right answers, rows and answers by label; an abstained row has no answer."""
-    both = [(_labels(one), _labels(other)) for one, other in zip(right, answers, strict=True)]
-    hits = Counter(label for one, other in both for label in one & other)
-    rows, found = (Counter(label for pair in both for label in pair[side]) for side in (0, 1))
-    return hits, rows, found
+    both = [(_labels(gold), _labels(answer)) for gold, answer in zip(right, answers, strict=True)]
+    hits = Counter(label for gold, answered in both for label in gold & answered)
+    rows, predicted = (Counter(label for pair in both for label in pair[side]) for side in (0, 1))
+    return hits, rows, predicted
 
 
 def _macro_f1(right: Sequence[Answer], answers: Sequence[Answer]) -> float:
     """The mean over the labels that a row or an answer has, as in training's metrics."""
-    hits, rows, found = _f1_counts(right, answers)
-    each = [2 * hits[label] / (rows[label] + found[label]) for label in rows | found]
+    hits, rows, predicted = _f1_counts(right, answers)
+    each = [2 * hits[label] / (rows[label] + predicted[label]) for label in rows | predicted]
     return sum(each) / len(each) if each else 0.0
 
 
 def _micro_f1(right: Sequence[Answer], answers: Sequence[Answer]) -> float:
-    hits, rows, found = (counts.total() for counts in _f1_counts(right, answers))
-    return 2 * hits / (rows + found) if rows + found else 0.0
+    hits, rows, predicted = (counts.total() for counts in _f1_counts(right, answers))
+    return 2 * hits / (rows + predicted) if rows + predicted else 0.0
 
 
 def _pearson(right: Sequence[Answer], answers: Sequence[Answer]) -> float:
     """The correlation of numbers; 0 if one side is constant."""
-    one, other = np.array(right, np.float64), np.array(answers, np.float64)
-    return float(np.corrcoef(one, other)[0, 1]) if np.ptp(one) > 0 and np.ptp(other) > 0 else 0.0
+    gold, predicted = np.array(right, np.float64), np.array(answers, np.float64)
+    return float(np.corrcoef(gold, predicted)[0, 1]) if np.ptp(gold) > 0 and np.ptp(predicted) > 0 else 0.0
 
 
 def _spearman(right: Sequence[Answer], answers: Sequence[Answer]) -> float:

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import Depends, Response
 
 from onebert_server.contract.gates import GateFacts
-from onebert_server.extensions.gate.gates import Gates, Kept, no_gate
+from onebert_server.extensions.gate.gates import Gates, StoredGate, no_gate
 from onebert_server.extensions.gate.schemas import GateRequest
 from onebert_server.http.pipeline import SEQ_HEADER
 from onebert_server.http.routes.registry import Name, RowsRoute, registry_router
@@ -20,10 +20,10 @@ GatesOf = Annotated[Gates, Depends(part_of(Gates))]
 @router.get("/v1/tasks/{task}/gate")
 async def gate(task: Name, gates: GatesOf, context: ContextOf) -> GateFacts:
     """Returns a task's gate; of its pinned rows only their number."""
-    kept = await gates.of(task, context)
-    if kept is None:
+    stored = await gates.get(task, context)
+    if stored is None:
         raise no_gate(task)
-    return _facts(task, kept)
+    return _facts(task, stored)
 
 
 @router.put("/v1/tasks/{task}/gate")
@@ -32,9 +32,9 @@ async def set_gate(
 ) -> GateFacts:
     """Sets a task's gate in place of the one before; `min`, `max` and `slices` take `rows`, which the server keeps."""
     await in_thread(runtime, runtime.catalog.look)
-    kept, seq = await gates.set(task, body.rules, body.rows, context)
+    stored, seq = await gates.set(task, body.rules, body.rows, context)
     response.headers[SEQ_HEADER] = str(seq)
-    return _facts(task, kept)
+    return _facts(task, stored)
 
 
 @router.delete("/v1/tasks/{task}/gate", status_code=204)
@@ -44,6 +44,6 @@ async def delete_gate(task: Name, response: Response, gates: GatesOf, context: C
     response.headers[SEQ_HEADER] = str(seq)
 
 
-def _facts(task: str, kept: Kept) -> GateFacts:
-    rules = kept.gate.model_dump(exclude_defaults=True)
-    return GateFacts(task=task, digest=kept.gate.digest, rules=rules, rows=len(kept.rows))
+def _facts(task: str, stored: StoredGate) -> GateFacts:
+    rules = stored.gate.model_dump(exclude_defaults=True)
+    return GateFacts(task=task, digest=stored.gate.digest, rules=rules, rows=len(stored.rows))

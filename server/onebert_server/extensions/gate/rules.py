@@ -73,10 +73,10 @@ def _alias(name: str) -> str:
     return name
 
 
-def _floors(given: Floors) -> Floors:
-    if not given.model_fields_set:
+def _floors(floors: Floors) -> Floors:
+    if not floors.model_fields_set:
         raise ValueError("must name a metric")
-    return given
+    return floors
 
 
 AliasName = Annotated[str, AfterValidator(_alias)]
@@ -135,7 +135,7 @@ class Gate(Strict):
     def check_rows(self, rows: Sequence[PinnedRow], task_type: TaskType) -> None:
         """Raises InvalidInput if rows do not have the labels or slices that the gate's checks need."""
         kind = {"single_label": str, "multi_label": list}.get(task_type, float)
-        labels = [*(row.label for row in rows), *(one.label for one in self.must)]
+        labels = [*(row.label for row in rows), *(example.label for example in self.must)]
         if not all(isinstance(label, kind) for label in labels):
             raise InvalidInput(f"a label of a {task_type} task is {_KINDS[kind]}")
         columns = self.slices.columns if self.slices else ()

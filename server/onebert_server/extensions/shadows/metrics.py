@@ -12,11 +12,11 @@ LABELS_SHOWN = 32
 
 
 class ShadowCounts(Collector):
-    """The metrics of shadows: of at most `most` pairs of versions."""
+    """The metrics of shadows: of at most `limit` pairs of versions."""
 
-    def __init__(self, shadows: Shadows, most: int) -> None:
+    def __init__(self, shadows: Shadows, limit: int) -> None:
         self._shadows = shadows
-        self._most = most
+        self._limit = limit
 
     def describe(self) -> Iterable[Metric]:
         """The metrics without samples; the registry reads their names."""
@@ -25,13 +25,13 @@ class ShadowCounts(Collector):
     def collect(self) -> Iterable[Metric]:
         """The counts of now."""
         answers, left_out, labels = families = _families()
-        for version, shadow in self._shadows.pairs()[: self._most]:
+        for version, shadow in self._shadows.pairs()[: self._limit]:
             names = [version.entry.task, str(version.entry.version), str(shadow.entry.version)]
-            found = self._shadows.agreement(version, shadow)
-            answers.add_metric([*names, "true"], found.same)
-            answers.add_metric([*names, "false"], found.answers - found.same)
-            left_out.add_metric(names, found.left_out)
-            for pair, count in found.labels.most_common(LABELS_SHOWN):
+            agreement = self._shadows.agreement(version, shadow)
+            answers.add_metric([*names, "true"], agreement.same)
+            answers.add_metric([*names, "false"], agreement.answers - agreement.same)
+            left_out.add_metric(names, agreement.left_out)
+            for pair, count in agreement.labels.most_common(LABELS_SHOWN):
                 labels.add_metric([*names, *pair], count)
         return families
 

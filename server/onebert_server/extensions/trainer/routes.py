@@ -30,7 +30,7 @@ async def create(
     context.principal.require(Action.UPLOAD, task)
     trainer = _trainer(runtime)
     async with CancelScope(context, request.receive):
-        taken, facts, live, one = await trainer.create(task, body.rows, body.improve, context)
+        taken, facts, live, improvement = await trainer.create(task, body.rows, body.improve, context)
     entry = taken.entry
     response.status_code = 201 if taken.created else 200
     response.headers["Location"] = f"/v1/tasks/{task}/versions/{entry.version}"
@@ -44,7 +44,7 @@ async def create(
         metric=facts["metric"],
         score=facts["score"],
         notes=facts["notes"],
-        improvement=None if one is None else _facts(one),
+        improvement=None if improvement is None else _facts(improvement),
     )
 
 
@@ -62,5 +62,5 @@ def _trainer(runtime: Runtime) -> Trainer:
     return trainer
 
 
-def _facts(one: Improvement) -> ImprovementFacts:
-    return ImprovementFacts(**{name: value for name, value in vars(one).items() if name != "began"})
+def _facts(improvement: Improvement) -> ImprovementFacts:
+    return ImprovementFacts(**{name: value for name, value in vars(improvement).items() if name != "began"})

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from onebert_server.access.context import Context
 from onebert_server.access.keys import KeyRing
 from onebert_server.answering.edge import Edge
-from onebert_server.extensions.trainer.worker import Done, Told, Worker
+from onebert_server.extensions.trainer.worker import Done, OnProgress, Worker
 from onebert_server.fairness.places import Places
 from onebert_server.fairness.receiving import Receiving
 from onebert_server.fairness.shares import Permits
@@ -28,13 +28,13 @@ from onebert_store.registry.target import alone
 logger = logging.getLogger("onebert.trainer")
 
 # Requests with examples in memory, and improvements that the server remembers.
-MAX_WAITING, MAX_KEPT = 64, 1000
+MAX_WAITING, MAX_IMPROVEMENTS = 64, 1000
 UNDER_WAY = ("waiting", "training", "measuring")
 
 Rows = Sequence[Mapping[str, str]]
 
 
-class Made(NamedTuple):
+class CreatedVersion(NamedTuple):
     """A version, the worker's facts about it, whether it is live, and its improvement if that was asked for."""
 
     taken: Taken
@@ -66,7 +66,7 @@ class Improvement:
     live: bool = False
     reason: str | None = None
 
-    def heard(self, progress: Mapping[str, Any]) -> None:
+    def update(self, progress: Mapping[str, Any]) -> None:
         self.began = self.began or time.monotonic()
         self.seconds = time.monotonic() - self.began
         self.state = "measuring" if progress["measuring"] else "training"
@@ -98,7 +98,7 @@ class Trainer:
         self._begun: set[str] = set()
         self._running: set[asyncio.Task[Any]] = set()
 
-    async def create(self, task: str, rows: Rows, improve: bool, context: Context) -> Made:
+    async def create(self, task: str, rows: Rows, improve: bool, context: Context) -> CreatedVersion:
         """Makes the exact head of the rows the next version of a task, live if it is the first; improves it if asked.
 
         A caller that is cancelled gives up the answer; the version is made nevertheless.
@@ -126,74 +126,76 @@ class Trainer:
             raise ImprovementNotFound(f"this server has improved nothing of {task} since it started")
         return self._improvements[task]
 
-    async def _create(self, task: str, rows: Rows, improve: bool, context: Context) -> Made:
+    async def _create(self, task: str, rows: Rows, improve: bool, context: Context) -> CreatedVersion:
         holder = context.principal.name
         try:
             await self._require_room(task, 0, context)
             request = {"task": task, "rows": rows, "improve": False}
             facts = await self._train(self._heads, context, request)
             taken = await self._store(task, facts, context)
-            version, one = taken.entry.version, None
+            version, improvement = taken.entry.version, None
             if improve:
-                one = Improvement(task, version, facts["metric"], facts["score"])
-                self._remember(one)
+                improvement = Improvement(task, version, facts["metric"], facts["score"])
+                self._remember(improvement)
                 self._permits.add(holder, 1)
-                self._spawn(self._improve(one, {**request, "improve": True}, context))
-            return Made(taken, facts, self._is_live(task, version), one)
+                self._spawn(self._improve(improvement, {**request, "improve": True}, context))
+            return CreatedVersion(taken, facts, self._is_live(task, version), improvement)
         finally:
             self._permits.give_back(holder, 1)
             if improve:
                 self._begun.discard(task)
 
-    def _remember(self, one: Improvement) -> None:
-        self._improvements.pop(one.task, None)
-        self._improvements[one.task] = one
-        if len(self._improvements) > MAX_KEPT:
+    def _remember(self, improvement: Improvement) -> None:
+        self._improvements.pop(improvement.task, None)
+        self._improvements[improvement.task] = improvement
+        if len(self._improvements) > MAX_IMPROVEMENTS:
             del self._improvements[next(iter(self._improvements))]
 
-    async def _improve(self, one: Improvement, request: Mapping[str, Any], context: Context) -> None:
+    async def _improve(self, improvement: Improvement, request: Mapping[str, Any], context: Context) -> None:
         context = replace(context, deadline=inf, observed=Observed())
 
-        def heard(progress: Mapping[str, Any]) -> None:
+        def on_progress(progress: Mapping[str, Any]) -> None:
             self._require(context)
-            one.heard(progress)
+            improvement.update(progress)
 
         try:
             # The head is a part of the result.
-            await self._require_room(one.task, self.catalog.directory.version(one.task, one.head).entry.size, context)
-            facts = await self._train(self._improving, context, request, heard)
+            head = self.catalog.directory.version(improvement.task, improvement.head)
+            await self._require_room(improvement.task, head.entry.size, context)
+            facts = await self._train(self._improving, context, request, on_progress)
             # A task that was deleted or renamed meanwhile must not come back by this upload.
-            self.catalog.directory.version(one.task, one.head)
+            self.catalog.directory.version(improvement.task, improvement.head)
             self._require(context)
-            taken = await self._store(one.task, facts, context)
-            one.score, one.version = facts["score"], taken.entry.version
-            one.reason = await self._settle(one, facts["ahead"], context)
-            one.live = self._is_live(one.task, one.version)
-            one.state = "done"
+            taken = await self._store(improvement.task, facts, context)
+            improvement.score, improvement.version = facts["score"], taken.entry.version
+            improvement.reason = await self._settle(improvement, facts["ahead"], context)
+            improvement.live = self._is_live(improvement.task, improvement.version)
+            improvement.state = "done"
         except Exception as error:
             if not isinstance(error, OneBertError):
                 log_failure(logger, "an improvement", error)
-            one.state, one.reason = "failed", getattr(error, "detail", "the server failed; its log has more")
+            improvement.reason = getattr(error, "detail", "the server failed; its log has more")
+            improvement.state = "failed"
         finally:
             self._permits.give_back(context.principal.name, 1)
 
-    async def _settle(self, one: Improvement, ahead: bool, context: Context) -> str | None:
+    async def _settle(self, improvement: Improvement, ahead: bool, context: Context) -> str | None:
         """Moves `live` to the improved version if the task's gate, or without one its lead over the head, allows it.
 
         Returns why it did not move.
         """
-        at = self.catalog.directory.task(one.task, limit=0).aliases.get(LIVE)
-        elsewhere = f"live does not mean version {one.head} alone, with which it is compared"
+        at = self.catalog.directory.task(improvement.task, limit=0).aliases.get(LIVE)
+        elsewhere = f"live does not mean version {improvement.head} alone, with which it is compared"
 
         def require_lead() -> None:
-            if at is None or at.target != alone(one.head):
+            if at is None or at.target != alone(improvement.head):
                 raise AliasConflict(elsewhere)
             if not ahead:
-                raise AliasConflict(f"its lead over version {one.head} in folds is within the standard error")
+                raise AliasConflict(f"its lead over version {improvement.head} in folds is within the standard error")
 
         if at is None or at.target != alone(at.version):
             return elsewhere
-        move = Move(one.task, LIVE, alone(one.version or 0), at.target.tag)
+        move = Move(improvement.task, LIVE, alone(improvement.version or 0), at.target.tag)
         try:
             await self.moves.move(move, context, unless_compared=require_lead)
         except OneBertError as error:
@@ -211,13 +213,13 @@ class Trainer:
         await asyncio.wrap_future(self.registrars.submit(self.catalog.require_room, task, size, context))
 
     async def _train(
-        self, places: Places, context: Context, request: Mapping[str, Any], told: Told = lambda _: None
+        self, places: Places, context: Context, request: Mapping[str, Any], on_progress: OnProgress = lambda _: None
     ) -> Done:
         await places.take(context.principal.name)
         try:
             if request["improve"]:
                 self._require(context)
-            return await asyncio.wrap_future(self.worker.ask(request, told))
+            return await asyncio.wrap_future(self.worker.ask(request, on_progress))
         finally:
             places.give_back()
 

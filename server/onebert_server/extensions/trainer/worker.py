@@ -23,13 +23,13 @@ COMMAND = (sys.executable, "-P", "-m", "onebert_training.worker")
 # Seconds until a process that ended is started again; doubled each time that it said nothing, up to the second number.
 RESTART_DELAY, RESTART_AT_MOST = 1.0, 60.0
 
-Told = Callable[[Mapping[str, Any]], None]
+OnProgress = Callable[[Mapping[str, Any]], None]
 Done = Mapping[str, Any]
 
 
-class _Asked(NamedTuple):
+class _Request(NamedTuple):
     answer: "Future[Done]"
-    told: Told
+    on_progress: OnProgress
 
 
 class Worker:
@@ -42,7 +42,7 @@ class Worker:
     def __init__(self, base: str | None) -> None:
         self._command = [*COMMAND, *([base] if base else [])]
         self._numbers = itertools.count()
-        self._asked: dict[int, _Asked] = {}
+        self._requests: dict[int, _Request] = {}
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._closing = threading.Event()
@@ -54,8 +54,8 @@ class Worker:
     def start(self) -> None:
         self._thread.start()
 
-    def ask(self, request: Mapping[str, Any], told: Told) -> "Future[Done]":
-        """Sends a request; `told` gets its progress, on another thread, and gives the request up by a typed error.
+    def ask(self, request: Mapping[str, Any], on_progress: OnProgress) -> "Future[Done]":
+        """Sends a request; `on_progress` is called on another thread, and gives the request up by a typed error.
 
         The future raises this error or the worker's, or TrainerFailed if the process ends.
         """
@@ -65,7 +65,7 @@ class Worker:
             if self._process is None or self._process.stdin is None:
                 raise TrainerFailed("the training process is being started again")
             number = next(self._numbers)
-            self._asked[number] = _Asked(answer, told)
+            self._requests[number] = _Request(answer, on_progress)
             line = json.dumps({"number": number, **request}).encode() + b"\n"
             self._writer.submit(_write, self._process, line)
         return answer
@@ -113,7 +113,7 @@ class Worker:
             with suppress(OSError), process:
                 try:
                     for line in process.stdout or ():
-                        self._hear(json.loads(line))
+                        self._handle(json.loads(line))
                         self._delay = RESTART_DELAY
                 except BaseException:
                     process.kill()
@@ -124,32 +124,32 @@ class Worker:
     def _end(self, process: subprocess.Popen[bytes]) -> None:
         """Fails the requests of a process that has ended."""
         with self._lock:
-            self._process, lost, self._asked = None, self._asked, {}
+            self._process, lost, self._requests = None, self._requests, {}
         error: OneBertError = ShuttingDown("the server is shutting down; the training is lost")
         if not self._closing.is_set():
             logger.error("the training process ended with status %s", process.returncode)
             error = TrainerFailed("the training process ended; it is started again, and the training is lost")
-        for asked in lost.values():
-            asked.answer.set_exception(error)
+        for request in lost.values():
+            request.answer.set_exception(error)
 
-    def _hear(self, said: Mapping[str, Any]) -> None:
-        asked, error = self._asked.get(said["number"]), None
-        if asked is None:
+    def _handle(self, message: Mapping[str, Any]) -> None:
+        request, error = self._requests.get(message["number"]), None
+        if request is None:
             return  # given up
-        if "progress" in said:
+        if "progress" in message:
             try:
-                asked.told(said["progress"])
+                request.on_progress(message["progress"])
                 return
             except OneBertError as gave_up:
                 error = gave_up
-        elif "error" in said:
-            error = OneBertError.of_code.get(said["error"]["code"], OneBertError)(said["error"]["detail"])
+        elif "error" in message:
+            error = OneBertError.of_code.get(message["error"]["code"], OneBertError)(message["error"]["detail"])
         with self._lock:
-            del self._asked[said["number"]]
+            del self._requests[message["number"]]
         if error is None:
-            asked.answer.set_result(said["done"])
+            request.answer.set_result(message["done"])
         else:
-            asked.answer.set_exception(error)
+            request.answer.set_exception(error)
 
 
 def _write(process: subprocess.Popen[bytes], line: bytes) -> None:

@@ -21,7 +21,7 @@ def columns(runtime: Runtime, tasks: Sequence[TaskEntry], _: Context) -> dict[st
 
 def _columns(watch: Watch, task: TaskEntry) -> dict[str, Any]:
     live = task.aliases[LIVE]
-    watched = {number: watch.of(task.name, number) for number, _ in live.target.shares}
+    watched = {number: watch.get(task.name, number) for number, _ in live.target.shares}
     alarmed = next((version for version in watched.values() if version is not None and version.alarm_since), None)
     facts = task.versions[live.version].known_facts
     return {
@@ -37,5 +37,5 @@ def _shift(labels: list[str], watched: Watched | None) -> LabelShift | None:
     reference, live = watched.window.reference, watched.window.last
     rows = zip((*labels, ABSTAINED), (*reference.labels, reference.abstained), live.labels.tolist(), strict=True)
     shares = [(label, before / reference.rows, now / live.answers) for label, before, now in rows]
-    label, before, now = max(shares, key=lambda one: abs(one[2] - one[1]))
+    label, before, now = max(shares, key=lambda share: abs(share[2] - share[1]))
     return LabelShift(label=label, reference=before, live=now)

@@ -12,7 +12,7 @@ from onebert_server.contract.watching import (
 )
 from onebert_server.extensions.watching.alarms import cause_of
 from onebert_server.extensions.watching.settings import Settings
-from onebert_server.extensions.watching.statistics import Between, Shift
+from onebert_server.extensions.watching.statistics import Interval, Shift
 from onebert_server.extensions.watching.watch import Watch, Watched
 from onebert_server.extensions.watching.windows import Live
 from onebert_server.http.routes.registry import Name, registry_router
@@ -45,7 +45,7 @@ def _described(runtime: Runtime, view: View, task: str) -> WatchFacts:
     shown = []
     for number, names in sorted(aliases.items()):
         manifest = view.manifest(view.version(task, number))
-        watched = watch.of(task, number) if watch is not None else None
+        watched = watch.get(task, number) if watch is not None else None
         shown.append(_version(number, names, manifest, watched))
     return WatchFacts(task=task, false_alarms=runtime.settings_of(Settings).false_alarms, versions=shown)
 
@@ -81,8 +81,8 @@ def _labels(
 ) -> Iterator[WatchedLabel]:
     """Every label, and last the answers that abstain, if there are any."""
     counts = [*reference.labels, reference.abstained]
-    found = live.labels.tolist() if live is not None else [0] * len(counts)
-    for place, (label, before, now) in enumerate(zip((*labels, ABSTAINED), counts, found, strict=True)):
+    live_counts = live.labels.tolist() if live is not None else [0] * len(counts)
+    for place, (label, before, now) in enumerate(zip((*labels, ABSTAINED), counts, live_counts, strict=True)):
         if place < len(labels):
             share = None if shift is None else _estimate(shift.shares, place)
             yield WatchedLabel(label=label, reference=before, live=now, true_share=share)
@@ -93,8 +93,8 @@ def _labels(
 def _scores(reference: Reference, live: Live | None, psi: float | None) -> WatchedScores | None:
     if not reference.scores:
         return None
-    found = live.scores.tolist() if live is not None else [0] * len(reference.scores)
-    return WatchedScores(edges=reference.edges, reference=reference.scores, live=found, psi=psi)
+    live_counts = live.scores.tolist() if live is not None else [0] * len(reference.scores)
+    return WatchedScores(edges=reference.edges, reference=reference.scores, live=live_counts, psi=psi)
 
 
 def _accuracy(reference: Reference, live: Live | None, shift: Shift | None) -> WatchedAccuracy | None:
@@ -109,6 +109,6 @@ def _accuracy(reference: Reference, live: Live | None, shift: Shift | None) -> W
     )
 
 
-def _estimate(found: Between, place: int | tuple[()]) -> Estimate:
-    value, low, high = (float(one[place]) for one in (found.value, found.low, found.high))
+def _estimate(estimate: Interval, place: int | tuple[()]) -> Estimate:
+    value, low, high = (float(bound[place]) for bound in (estimate.value, estimate.low, estimate.high))
     return Estimate(value=value, low=low, high=high)

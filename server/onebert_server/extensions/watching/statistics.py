@@ -53,23 +53,23 @@ def labels_p(reference: Numbers, rows: int, live: Numbers, answers: int) -> Arra
     from scipy.stats import hypergeom  # noqa: PLC0415
 
     reference, live = np.broadcast_arrays(reference, live)
-    there = reference + live
+    sums = reference + live
     tables = np.stack([live, answers - live, reference, rows - reference]).astype(np.float64)
     total = rows + answers
-    expected = np.stack([there * answers, (total - there) * answers, there * rows, (total - there) * rows]) / total
+    expected = np.stack([sums * answers, (total - sums) * answers, sums * rows, (total - sums) * rows]) / total
     moved = 2 * xlogy(tables, np.divide(tables, expected, out=np.ones_like(tables), where=expected > 0)).sum(axis=0)
-    furthest, tests = moved.argmax(axis=-1)[..., None], np.asarray((there > 0).sum(axis=-1))
+    furthest, tests = moved.argmax(axis=-1)[..., None], np.asarray((sums > 0).sum(axis=-1))
     p: Array = np.asarray(np.minimum(1.0, tests * chdtrc(1, moved.max(axis=-1))))
     near = p < _DOUBT
-    found, both = (np.asarray(np.take_along_axis(one, furthest, -1)[..., 0])[near] for one in (live, there))
+    drawn_live, both = (np.asarray(np.take_along_axis(counts, furthest, -1)[..., 0])[near] for counts in (live, sums))
     if near.any():
         drawn = hypergeom(total, both, answers)
-        p[near] = np.minimum(1.0, 2 * np.minimum(drawn.cdf(found), drawn.sf(found - 1)) * tests[near])
+        p[near] = np.minimum(1.0, 2 * np.minimum(drawn.cdf(drawn_live), drawn.sf(drawn_live - 1)) * tests[near])
     return p
 
 
 @dataclass(frozen=True)
-class Between:
+class Interval:
     """An estimate with its 95 % interval, shares [labels] or []."""
 
     value: Array
@@ -87,8 +87,8 @@ class Shift:
         explained: the probability of live answers at least this far from the predicted ones.
     """
 
-    shares: Between
-    accuracy: Between
+    shares: Interval
+    accuracy: Interval
     explained: float
 
 
@@ -110,44 +110,46 @@ def estimate_shift(answered: Numbers, scores: Numbers, live: Numbers, live_score
     rows, answers = answered.sum(axis=1).astype(np.float64), live.sum()
     if rows.min() < LEAST_ROWS or np.linalg.matrix_rank(answered) < len(rows):
         return None
-    given, seen = (answered / rows[:, None]).T, live / answers
+    confusion, observed = (answered / rows[:, None]).T, live / answers
     # The last equation, weighted far above the others, makes the shares add up to one.
     heavy = 1e4
-    solved, _ = nnls(np.vstack([given, np.full(len(rows), heavy)]), np.append(seen, heavy))
+    solved, _ = nnls(np.vstack([confusion, np.full(len(rows), heavy)]), np.append(observed, heavy))
     shares = solved / solved.sum()
-    recall = np.diag(given).copy()
-    inverse = np.linalg.pinv(given)
+    recall = np.diag(confusion).copy()
+    inverse = np.linalg.pinv(confusion)
     slopes = np.vstack([inverse, recall @ inverse])  # of the shares, and last of the accuracy, by `seen`
-    direct = np.zeros((len(rows) + 1, *given.shape))
-    direct[-1] = np.eye(*given.shape)
-    error = np.sqrt(_live_variance(slopes, seen, answers) + _row_variance(direct, slopes, given, shares, rows))
-    predicted = [1 / (shares**2 / rows).sum() * one for one in (given @ shares, (scores / rows[:, None]).T @ shares)]
+    direct = np.zeros((len(rows) + 1, *confusion.shape))
+    direct[-1] = np.eye(*confusion.shape)
+    error = np.sqrt(_live_variance(slopes, observed, answers) + _row_variance(direct, slopes, confusion, shares, rows))
+    predicted = [
+        1 / (shares**2 / rows).sum() * value for value in (confusion @ shares, (scores / rows[:, None]).T @ shares)
+    ]
     return Shift(
-        _between(shares, error[:-1]),
-        _between(recall @ shares, error[-1]),
+        _interval(shares, error[:-1]),
+        _interval(recall @ shares, error[-1]),
         min(1.0, 2 * min(_fit(predicted[0], live), _fit(predicted[1], live_scores))),
     )
 
 
-def _live_variance(slopes: Array, seen: Array, answers: float) -> Array:
+def _live_variance(slopes: Array, observed: Array, answers: float) -> Array:
     """Variance by the multinomial error of the live shares."""
-    return np.asarray((slopes**2 @ seen - (slopes @ seen) ** 2) / answers)
+    return np.asarray((slopes**2 @ observed - (slopes @ observed) ** 2) / answers)
 
 
-def _row_variance(direct: Array, slopes: Array, given: Array, shares: Array, rows: Array) -> Array:
+def _row_variance(direct: Array, slopes: Array, confusion: Array, shares: Array, rows: Array) -> Array:
     """Variance by the multinomial error of each column of P; a change dP moves the estimate by (direct - slope) dP."""
     by = direct - slopes[:, :, None]  # [estimates, answered, right]
-    spread = (by**2 * given).sum(axis=1) - (by * given).sum(axis=1) ** 2
+    spread = (by**2 * confusion).sum(axis=1) - (by * confusion).sum(axis=1) ** 2
     return np.asarray((spread * shares**2 / rows).sum(axis=1))
 
 
 def _fit(predicted: Array, live: Numbers) -> float:
-    there = (predicted > 0) | (live > 0)
-    return float(psi_p(predicted[there], live[there])) if there.sum() > 1 else 1.0
+    present = (predicted > 0) | (live > 0)
+    return float(psi_p(predicted[present], live[present])) if present.sum() > 1 else 1.0
 
 
-def _between(value: Any, error: Any) -> Between:
-    return Between(np.asarray(value), np.clip(value - _BOUND * error, 0, 1), np.clip(value + _BOUND * error, 0, 1))
+def _interval(value: Any, error: Any) -> Interval:
+    return Interval(np.asarray(value), np.clip(value - _BOUND * error, 0, 1), np.clip(value + _BOUND * error, 0, 1))
 
 
 def _shares(counts: Numbers) -> Array:

@@ -104,11 +104,11 @@ class Watch(Collector):
 
     def count(self, answers: Sequence[Seen], _: float) -> None:
         """Counts the answers of one request that may be compared with a reference; the lock is held."""
-        for seen in answers:
-            if seen.comparable:
-                self._count(seen)
+        for answer in answers:
+            if answer.comparable:
+                self._count(answer)
 
-    def of(self, task: str, version: int) -> Watched | None:
+    def get(self, task: str, version: int) -> Watched | None:
         """Returns what is known of a version; None if it has not answered since the start."""
         with self._lock:
             return self._watched.get((task, version))
@@ -131,11 +131,11 @@ class Watch(Collector):
         number.add_metric([], len(on))
         return families
 
-    def _count(self, seen: Seen) -> None:
-        key = seen.task, seen.version
+    def _count(self, answer: Seen) -> None:
+        key = answer.task, answer.version
         watched = self._watched.get(key)
         if watched is not None:
-            if (live := watched.window.add(seen.labels, seen.score)) is not None:
+            if (live := watched.window.add(answer.labels, answer.score)) is not None:
                 self._waiting.put(partial(self._take, key, watched, live))
         elif key not in self._beginning and self._waiting.qsize() <= _MOST_WAITING:
             self._beginning.add(key)
@@ -158,7 +158,7 @@ class Watch(Collector):
 
     def _take(self, key: Key, watched: Watched, live: Live) -> None:
         # An alarm of an evicted version would never end.
-        if live.answers >= LEAST_ANSWERS and self.of(*key) is watched and self._versions.is_aliased(*key):
+        if live.answers >= LEAST_ANSWERS and self.get(*key) is watched and self._versions.is_aliased(*key):
             self._judge(key, watched, live)
 
     def _begin(self, key: Key) -> None:
@@ -188,7 +188,7 @@ class Watch(Collector):
     def _drop_unused(self) -> None:
         """Ends alarms of versions that no alias means any more: nothing may ask them ever again."""
         for key in self.alarms():
-            watched = self.of(*key)
+            watched = self.get(*key)
             if watched is not None and not self._versions.is_aliased(*key):
                 self._end(key, watched, "no alias means it any more")
 

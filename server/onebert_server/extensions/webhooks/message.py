@@ -32,8 +32,8 @@ def signed(message: Message, secret: bytes, now: int) -> dict[str, str]:
     """Returns the header fields of an attempt at `now`, in seconds since 1970."""
     content = b"%s.%d.%s" % (message.id.encode(), now, message.body)
     signature = base64.b64encode(hmac.digest(secret, content, hashlib.sha256)).decode()
-    own = {"webhook-id": message.id, "webhook-timestamp": str(now), "webhook-signature": f"v1,{signature}"}
-    return own | {"content-type": "application/json"}
+    headers = {"webhook-id": message.id, "webhook-timestamp": str(now), "webhook-signature": f"v1,{signature}"}
+    return headers | {"content-type": "application/json"}
 
 
 def move_of(change: Change) -> Message | None:

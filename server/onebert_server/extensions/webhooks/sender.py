@@ -108,16 +108,16 @@ class Sender:
         try:
             # The answer's body is not read.
             with client.stream("POST", self._url, content=message.body, headers=fields) as response:
-                said, taken = f"status {response.status_code}", response.is_success
+                outcome, taken = f"status {response.status_code}", response.is_success
         except httpx.HTTPError as error:
-            said, taken = type(error).__name__, False
+            outcome, taken = type(error).__name__, False
         self._count("sent" if taken else "failed")
-        if said == f"status {GONE}":
+        if outcome == f"status {GONE}":
             logger.error("webhooks are not sent until the next start: the receiver is gone (status %d)", GONE)
             self._ended.set()
         elif taken and self._pause:
             logger.warning("the receiver takes webhooks again")
         elif not taken and not self._pause:
-            logger.error("the receiver takes no webhooks, which wait: %s", said)
+            logger.error("the receiver takes no webhooks, which wait: %s", outcome)
         self._pause = 0.0 if taken else min(max(self._pause * 2, FIRST_PAUSE), LONGEST_PAUSE)
         return taken
