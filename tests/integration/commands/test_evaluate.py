@@ -131,7 +131,7 @@ def test_rows_that_it_may_have_learned_from_and_texts_that_are_cut_are_said(oneb
         printed, _ = succeeded(onebert(command, *common, tmp_path / "mine.jsonl"))
         said = " ".join(json.loads(printed)[told])
         assert "trained on data of this name" in said
-        assert "of 90 texts the beginning is read, 5 tokens" in said
+        assert "90 texts are truncated to 5 tokens" in said
     (tmp_path / "mine.jsonl").rename(tmp_path / "others.jsonl")
     printed = onebert("evaluate", *common, tmp_path / "others.jsonl")[1]
     assert "trained on data of this name" not in printed
@@ -152,8 +152,8 @@ def test_rows_that_it_was_calibrated_on_are_said(onebert, base, rows, tmp_path):
     asked = ("--target", "coverage=0.5")
     succeeded(onebert("calibrate", tmp_path / "tone.safetensors", *asked, *common, tmp_path / "a" / "mine.jsonl"))
     for name, says in (
-        ("a/mine", "calibrated on these very rows"),
-        ("a/copy", "calibrated on these very rows"),
+        ("a/mine", "calibrated on these rows"),
+        ("a/copy", "calibrated on these rows"),
         ("b/mine", "calibrated on data of this name"),
         ("b/x", None),
     ):
@@ -169,7 +169,7 @@ def test_rows_that_it_was_calibrated_on_are_said(onebert, base, rows, tmp_path):
     assert onebert("calibrate", tmp_path / "tone.safetensors", *asked, *common, tmp_path / "c")[0] == 0
     calibrated, file = tmp_path / "tone-calibrated.safetensors", tmp_path / "c" / "validation.jsonl"
     _, printed, _ = onebert("evaluate", calibrated, *common, file)
-    assert any("calibrated on these very rows" in one for one in json.loads(printed)["warnings"])
+    assert any("calibrated on these rows" in one for one in json.loads(printed)["warnings"])
 
 
 def test_what_a_file_decides_by_is_said_with_the_share_that_is_answered(evaluate, base, rows, tmp_path):
@@ -226,7 +226,7 @@ def test_numbers_know_no_unknown_texts(onebert, base, tmp_path):
     (tmp_path / "rows.csv").write_text("text,label\n" + "".join(f"parcel {i},{i / 7}\n" for i in range(20)))
     data = ("--data", tmp_path / "rows.csv", "--base", tiny_base(), "--device", "cpu")
     error = refused(onebert("evaluate", tmp_path / "price.safetensors", *data, "--unknown", tmp_path / "rows.csv"))
-    assert "unknown texts are told apart by single_label and multi_label tasks with probabilities" in error
+    assert "only single_label and multi_label tasks with probabilities take unknown texts" in error
 
 
 @pytest.mark.parametrize(

@@ -471,7 +471,7 @@ def test_a_multi_label_task_is_measured_by_its_own_thresholds(onebert, tmp_path)
     assert record["metrics"] == {"micro_f1": 1.0, "macro_f1": 1.0, "accuracy": 1.0}
     longer = sum(len(one) > 8 for one in encoded)
     assert [said for said in record["warnings"] if "window" in said] == (
-        [f"{longer} texts are longer than a window: a server reads them whole, and here their beginning is read"]
+        [f"{longer} texts are longer than a window: a server reads them whole, and here they are truncated"]
         if longer
         else []
     )

@@ -39,7 +39,7 @@ def test_a_label_is_scored_by_the_temperature_and_lost_as_in_training(base):
     assert found.score == pytest.approx(probabilities.max(axis=1))
     assert found.loss == pytest.approx(-np.log(probabilities[np.arange(40), gold]), rel=1e-5)
     assert found.abstained.tolist() == (probabilities.max(axis=1) < 0.6).tolist()
-    assert found.measure.of() == np.mean(probabilities.argmax(axis=1) == gold)
+    assert found.measure.over() == np.mean(probabilities.argmax(axis=1) == gold)
     assert found.reliability.right.tolist() == (probabilities.argmax(axis=1) == gold).tolist()
 
 
@@ -50,7 +50,7 @@ def test_labels_are_those_over_their_thresholds(base):
     probabilities = 1 / (1 + np.exp(-np.stack(logits).astype(np.float64)))
     on = probabilities > [0.9, 0.5]
     assert found.answer == [[name for name, is_on in zip("xy", row, strict=True) if is_on] for row in on]
-    assert found.measure.of() == pytest.approx(f1_score(gold, on, average="micro"))
+    assert found.measure.over() == pytest.approx(f1_score(gold, on, average="micro"))
     assert np.isnan(found.score).tolist() == (~on.any(axis=1)).tolist()
     both = -(gold * np.log(probabilities) + (1 - gold) * np.log1p(-probabilities)).mean(axis=1)
     assert found.loss == pytest.approx(both, rel=1e-4)
@@ -61,7 +61,7 @@ def test_numbers_have_no_classes_and_no_confidence(base):
     made, gold = manifest(base, "regression", ["score"]), np.arange(30, dtype=np.float32)
     logits = [np.array([value + 1], dtype=np.float32) for value in gold]
     found = read_answers(made, Split(("t",) * 30, gold), [], logits)
-    assert (found.measure.name, found.measure.of()) == ("mae", 1.0)
+    assert (found.measure.name, found.measure.over()) == ("mae", 1.0)
     assert found.loss == pytest.approx(np.ones(30))
     told = findings(found, ["score"], Split(("t",) * 30, gold), Table({"text": ["t"] * 30}), [])
     assert told["points"][3] == [3.0, 4.0]
@@ -82,7 +82,7 @@ def test_tags_are_those_of_the_words_that_are_read(base, tags, max_length):
     objective = OBJECTIVES["token"](tags.labels)
     scores = objective.evaluate(split, tokens, logits)
     found = read_answers(made, split, tokens, logits)
-    assert found.measure.of() == pytest.approx(scores["entity_f1"])
+    assert found.measure.over() == pytest.approx(scores["entity_f1"])
     gold, said = np.concatenate(found.gold), np.concatenate(found.answer)
     assert np.mean(gold == said) == pytest.approx(scores["token_accuracy"])
     served = [
@@ -105,7 +105,7 @@ def test_spans_are_those_that_a_server_finds_and_cut_answers_have_no_loss(base, 
     objective = OBJECTIVES["span"](["start", "end"])
     scores = objective.evaluate(split, tokens, logits)
     found = read_answers(made, split, tokens, logits)
-    assert found.measure.of() == pytest.approx(scores["f1"])
+    assert found.measure.over() == pytest.approx(scores["f1"])
     assert found.reliability.right.sum() / len(split) == pytest.approx(scores["exact_match"])
     lost = [not objective.has_target(target) for target in objective.targets(split, tokens)]
     assert np.isnan(found.loss).tolist() == lost

@@ -324,7 +324,7 @@ def test_the_new_file_has_equal_tensors_and_answers_as_the_command_says(task):
     assert two.manifest.training["calibration"]["temperature"] == found["temperature"]
     assert two.manifest.decision.temperature == pytest.approx(0.25, rel=0.3)  # labels were drawn at that
     (note,) = found["notes"]
-    assert note.startswith("the delta was trained on data of this name; rows that it learned from promise too much")
+    assert note.startswith("the delta was trained on data of this name; scores on training rows are too high")
     assert note.endswith("take others before you rely on it")
 
     answers = onebert.load(out, base=str(tiny_base()), device="cpu").classify(texts)

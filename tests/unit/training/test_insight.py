@@ -80,7 +80,7 @@ def test_confusion_is_that_of_scikit_learn():
     expected = sorted((matrix[i, j] for i in range(4) for j in range(4) if i != j and matrix[i, j]), reverse=True)
     assert [count for _, _, count in pairs] == expected
     assert all(matrix[right, said] == count and right != said for right, said, count in pairs)
-    assert classes.top_pairs(gold, answered, most=2) == pairs[:2]
+    assert classes.top_pairs(gold, answered, limit=2) == pairs[:2]
     assert classes.top_pairs(gold, gold) == []
 
 

@@ -53,21 +53,21 @@ class Calibrated:
         return Decision(**self.decision) if self.decision else None
 
 
-def targets_of(said: Sequence[str]) -> list[Target]:
+def targets_of(options: Sequence[str]) -> list[Target]:
     """Parses targets such as `fpr=0.01`; raises InvalidSettings if one is invalid, or two concern thresholds."""
-    found = []
-    for one in said:
-        kind, _, number = one.partition("=")
+    targets = []
+    for option in options:
+        kind, _, number = option.partition("=")
         try:
             value = float(number)
         except ValueError:
             value = 0.0
         if kind not in KINDS or not 0 < value < 1:
             raise InvalidSettings(f"--target is one of {', '.join(KINDS)} with a share, such as fpr=0.01")
-        found.append(Target(cast("Kind", kind), value))
-    if len({target.kind == "coverage" for target in found}) < len(found):
-        raise InvalidSettings("--target is one of fpr and precision, and coverage beside it")
-    return found
+        targets.append(Target(cast("Kind", kind), value))
+    if len({target.kind == "coverage" for target in targets}) < len(targets):
+        raise InvalidSettings("--target takes fpr or precision, and optionally coverage")
+    return targets
 
 
 def check_task(manifest: Manifest) -> None:
@@ -89,36 +89,36 @@ def calibrate(
     """
     check_task(manifest)
     decided = manifest.decision.model_dump(exclude_none=True) if manifest.decision else {}
-    found = Calibrated(dict(decided))
+    result = Calibrated(dict(decided))
     by = {("abstain" if target.kind == "coverage" else "thresholds"): target for target in targets}
-    _fit_temperature(found, logits, gold, manifest, by)
+    _fit_temperature(result, logits, gold, manifest, by)
     if "thresholds" in by:
-        _fit_thresholds(found, Judged(score(logits, _by(found, manifest)).scores, gold), manifest, by["thresholds"])
-    _fit_abstaining(found, logits, gold, manifest, by.get("abstain"), unknown)
-    return found
+        _fit_thresholds(result, Judged(score(logits, _by(result, manifest)).scores, gold), manifest, by["thresholds"])
+    _fit_abstaining(result, logits, gold, manifest, by.get("abstain"), unknown)
+    return result
 
 
 def _fit_temperature(
-    found: Calibrated, logits: Floats, gold: Flags, manifest: Manifest, refitted: Mapping[str, Target]
+    result: Calibrated, logits: Floats, gold: Flags, manifest: Manifest, refitted: Mapping[str, Target]
 ) -> None:
     activation = own_activation(manifest)
     if activation == "softmax" and manifest.task_type == "multi_label":
         return  # softmax over several right labels has no likelihood
     if len(logits) < MIN_ROWS:
-        found.notes.append(f"a temperature is fitted on {MIN_ROWS} rows and more")
+        result.notes.append(f"a temperature is fitted on {MIN_ROWS} rows and more")
         return
-    current = found.decision.get("temperature", 1.0)
+    current = result.decision.get("temperature", 1.0)
     fitted = fit_temperature(logits, gold, activation, current)
-    bound = [name for name in ("thresholds", "abstain") if name in found.decision and name not in refitted]
+    bound = [name for name in ("thresholds", "abstain") if name in result.decision and name not in refitted]
     if fitted.gains and bound:
-        found.notes.append(f"the temperature stays: the {' and '.join(bound)} of the delta are for it; give --target")
+        result.notes.append(f"the temperature stays: the {' and '.join(bound)} of the delta are for it; give --target")
     if not fitted.is_bounded:
-        why = "all of them are answered rightly" if fitted.temperature < 1 else "the logits say nothing of them"
-        found.notes.append(f"the temperature stays: the rows name none, as where {why}")
+        why = "all answers are right" if fitted.temperature < 1 else "the logits are uninformative"
+        result.notes.append(f"the temperature stays: the fit ends at its bound; {why}")
     taken = fitted.gains and not bound
     if taken:
-        found.decision["temperature"] = fitted.temperature
-    found.facts["temperature"] = {
+        result.decision["temperature"] = fitted.temperature
+    result.facts["temperature"] = {
         "before": current,
         "fitted": fitted.temperature,
         "taken": taken,
@@ -128,11 +128,11 @@ def _fit_temperature(
     }
 
 
-def _by(found: Calibrated, manifest: Manifest) -> Manifest:
-    return manifest.model_copy(update={"decision": found.decided})
+def _by(result: Calibrated, manifest: Manifest) -> Manifest:
+    return manifest.model_copy(update={"decision": result.decided})
 
 
-def _fit_thresholds(found: Calibrated, judged: Judged, manifest: Manifest, target: Target) -> None:
+def _fit_thresholds(result: Calibrated, judged: Judged, manifest: Manifest, target: Target) -> None:
     def fit(rows: Judged) -> Floats:
         if target.kind == "fpr":
             return rules.thresholds_for_fpr(rows, target.value)
@@ -145,12 +145,12 @@ def _fit_thresholds(found: Calibrated, judged: Judged, manifest: Manifest, targe
     if never.any():
         which = np.flatnonzero(never).tolist()
         names = listed((manifest.labels[i] for i in which), [_why_not(judged, target, i) for i in which])
-        found.notes.append(f"no threshold of these labels keeps {target}, and they are never selected: {names}")
-    found.decision["thresholds"] = {
+        result.notes.append(f"no threshold of these labels keeps {target}, and they are never selected: {names}")
+    result.decision["thresholds"] = {
         label: NEVER if none else float(number)
         for label, number, none in zip(manifest.labels, chosen.tolist(), never.tolist(), strict=True)
     }
-    here = rules.as_rates(rules.rates(chosen, judged))
+    observed = rules.as_rates(rules.rates(chosen, judged))
     # A label that is never selected may get a threshold in a resample; that is not this file's, so its rates are NaN.
     selected = np.append(~never, True)
     low, high = (
@@ -158,34 +158,40 @@ def _fit_thresholds(found: Calibrated, judged: Judged, manifest: Manifest, targe
         for end in interval_on_new_rows(judged, fit, rules.rates)
     )
     each = [
-        {name: _rate(getattr(here, name)[i], getattr(low, name)[i], getattr(high, name)[i]) for name in here._fields}
+        {
+            name: _rate(getattr(observed, name)[i], getattr(low, name)[i], getattr(high, name)[i])
+            for name in observed._fields
+        }
         for i in range(len(manifest.labels) + 1)
     ]
     labels = [
-        {"label": label, "rows": int(judged.right[:, i].sum()), "threshold": found.decision["thresholds"][label]}
+        {"label": label, "rows": int(judged.right[:, i].sum()), "threshold": result.decision["thresholds"][label]}
         for i, label in enumerate(manifest.labels)
     ]
-    rated = [one | rates for one, rates in zip(labels, each[:-1], strict=True)]
-    found.facts["thresholds"] = {"target": str(target), "labels": rated, "all": each[-1]}
+    rated = [label | rates for label, rates in zip(labels, each[:-1], strict=True)]
+    result.facts["thresholds"] = {"target": str(target), "labels": rated, "all": each[-1]}
 
 
 def _why_not(judged: Judged, target: Target, label: int) -> str:
     having = int(judged.right[:, label].sum())
-    rows, what = (len(judged) - having, "without it") if target.kind == "fpr" else (having, "with it")
+    rows, condition = (len(judged) - having, "without it") if target.kind == "fpr" else (having, "with it")
     if rows < target.rows:
-        return f"{rows:,} rows {what}, and {target.rows:,} are needed"
+        return f"{rows:,} rows {condition}, and {target.rows:,} are needed"
     return f"the highest precision that one promises is {rules.highest_precision(judged)[label]:.3g}"
 
 
 def _why_none(judged: Judged, target: Target) -> str:
     having = judged.right.sum(axis=0)
-    most = int((len(judged) - having if target.kind == "fpr" else having).max())
-    if most < target.rows:
+    max_rows = int((len(judged) - having if target.kind == "fpr" else having).max())
+    if max_rows < target.rows:
         if target.kind == "fpr":
-            needs, there = "a label that at least {rows:,} rows do not have", f"none is absent from more than {most:,}"
+            needs, available = (
+                "a label that at least {rows:,} rows do not have",
+                f"none is absent from more than {max_rows:,}",
+            )
         else:
-            needs, there = "a label that at least {rows:,} rows have", f"none has more than {most:,}"
-        return _too_few(target, needs.format(rows=target.rows), there, most)
+            needs, available = "a label that at least {rows:,} rows have", f"none has more than {max_rows:,}"
+        return _too_few(target, needs.format(rows=target.rows), available, max_rows)
     best = _down(float(rules.highest_precision(judged).max()))
     return (
         f"no threshold of any label keeps --target {target}: the highest precision that these rows promise is "
@@ -193,14 +199,14 @@ def _why_none(judged: Judged, target: Target) -> str:
     )
 
 
-def _too_few(target: Target, needs: str, there: str, rows: int) -> str:
+def _too_few(target: Target, needs: str, available: str, rows: int) -> str:
     """The error message for too few rows, with the best target that `rows` rows can promise."""
     # Rounds towards the side that can be promised.
     best = 1 - _down(1 - 1 / (rows + 1)) if target.kind == "fpr" else _down(rows / (rows + 1))
     other = (
         f", or ask for {target.kind}={best:g} or {'more' if target.kind == 'fpr' else 'less'}" if 0 < best < 1 else ""
     )
-    return f"--target {target} needs {needs}, and here {there}: give more rows{other}"
+    return f"--target {target} needs {needs}, and here {available}: give more rows{other}"
 
 
 def _down(share: float) -> float:
@@ -209,23 +215,23 @@ def _down(share: float) -> float:
 
 
 def _fit_abstaining(
-    found: Calibrated, logits: Floats, gold: Flags, manifest: Manifest, target: Target | None, unknown: Floats | None
+    result: Calibrated, logits: Floats, gold: Flags, manifest: Manifest, target: Target | None, unknown: Floats | None
 ) -> None:
-    outputs = _by(found, manifest)
+    outputs = _by(result, manifest)
     scored = score(logits, outputs)
     right = _right(scored.scores, scored.selected, gold, manifest)
     sure = rules.sureness(logits, outputs)
     mixed = right.any() and not right.all()
     wrong = {name: rules.auroc(each[right], each[~right]) if mixed else None for name, each in sure.items()}
-    found.facts["right"] = float(right.mean())
-    found.facts["auroc_right"] = wrong
-    told: Mapping[str, float | None] = wrong
+    result.facts["right"] = float(right.mean())
+    result.facts["auroc_right"] = wrong
+    aurocs: Mapping[str, float | None] = wrong
     if unknown is not None:
-        apart = found.facts["unknown"] = rules.unknown_facts(logits, unknown, outputs)
-        told = {name: apart[name]["auroc"] for name in sure}
+        apart = result.facts["unknown"] = rules.unknown_facts(logits, unknown, outputs)
+        aurocs = {name: apart[name]["auroc"] for name in sure}
     if target is None:
         return
-    by = "energy" if (told["energy"] or 0) > (told["probability"] or 0) else "probability"
+    by = "energy" if (aurocs["energy"] or 0) > (aurocs["probability"] or 0) else "probability"
     judged = Judged(sure[by][:, None], right[:, None])
 
     def fit(rows: Judged) -> float | None:
@@ -234,15 +240,15 @@ def _fit_abstaining(
     cut = fit(judged)
     if cut is None:
         raise InvalidData(_too_few(target, f"at least {target.rows:,} rows", f"are {len(judged):,}", len(judged)))
-    found.decision["abstain"] = {"energy": -cut} if by == "energy" else {"below": cut}
-    here = rules.answered(cut, judged)
+    result.decision["abstain"] = {"energy": -cut} if by == "energy" else {"below": cut}
+    observed = rules.answered(cut, judged)
     low, high = interval_on_new_rows(judged, fit, rules.answered)
-    found.facts["abstain"] = {
+    result.facts["abstain"] = {
         "target": str(target),
         "by": by,
-        **found.decision["abstain"],
-        "coverage": _rate(here[0], low[0], high[0]),
-        "right": _rate(here[1], low[1], high[1]),
+        **result.decision["abstain"],
+        "coverage": _rate(observed[0], low[0], high[0]),
+        "right": _rate(observed[1], low[1], high[1]),
     }
 
 
@@ -253,6 +259,6 @@ def _right(scores: Floats, selected: Flags | None, gold: Flags, manifest: Manife
     return np.asarray(gold[np.arange(len(gold)), scores.argmax(axis=1)])
 
 
-def _rate(here: float, low: float, high: float) -> dict[str, float | None]:
-    rates = {"here": here, "low": low, "high": high}
+def _rate(rate: float, low: float, high: float) -> dict[str, float | None]:
+    rates = {"here": rate, "low": low, "high": high}
     return {name: None if np.isnan(number) else float(number) for name, number in rates.items()}

@@ -30,9 +30,9 @@ class Counts:
         # F1 = 2 J / (1 + J) with J = hits / union; this maps the ends of J's interval to F1.
         jaccard = wilson(self.hits, union)
         f1 = tuple(2 * end / (1 + end) for end in jaccard)
-        found = []
+        facts = []
         for i in np.flatnonzero(union).tolist():
-            found.append(
+            facts.append(
                 {
                     "label": self.names[i],
                     "support": int(self.support[i]),
@@ -42,7 +42,7 @@ class Counts:
                     "f1": _share(2 * self.hits[i], self.answered[i] + self.support[i], f1, i),
                 }
             )
-        return found
+        return facts
 
 
 def _share(hits: Any, of: Any, ends: Sequence[Floats], i: int) -> dict[str, float]:
@@ -53,8 +53,8 @@ def _share(hits: Any, of: Any, ends: Sequence[Floats], i: int) -> dict[str, floa
 def count_indices(gold: Indices, answered: Indices, names: Sequence[str]) -> Counts:
     """Counts of [n] class indices; an answer below 0 belongs to no class."""
     hits = np.bincount(gold[gold == answered], minlength=len(names))
-    said = np.bincount(answered[answered >= 0], minlength=len(names))
-    return Counts(tuple(names), hits, said, np.bincount(gold, minlength=len(names)))
+    answer_counts = np.bincount(answered[answered >= 0], minlength=len(names))
+    return Counts(tuple(names), hits, answer_counts, np.bincount(gold, minlength=len(names)))
 
 
 def count_indicators(gold: Flags, answered: Flags, names: Sequence[str]) -> Counts:
@@ -68,12 +68,12 @@ def count_entities(gold: Sequence[Sequence[str]], answered: Sequence[Sequence[st
     Entities are parsed as in seqeval's default mode; a hit needs the right type and exactly the right words.
     """
     sides = [[set(get_entities(list(tags))) for tags in side] for side in (gold, answered)]
-    names = tuple(sorted({kind for side in sides for found in side for kind, _, _ in found}))
+    names = tuple(sorted({kind for side in sides for entities in side for kind, _, _ in entities}))
     place = {name: i for i, name in enumerate(names)}
     totals = np.zeros((3, len(names)), dtype=np.int64)
     by_text = np.zeros((len(gold), 3), dtype=np.int64)
-    for text, (right, said) in enumerate(zip(*sides, strict=True)):
-        for row, entities in enumerate((right & said, said, right)):
+    for text, (right, predicted) in enumerate(zip(*sides, strict=True)):
+        for row, entities in enumerate((right & predicted, predicted, right)):
             by_text[text, row] = len(entities)
             for kind, _, _ in entities:
                 totals[row, place[kind]] += 1
@@ -82,15 +82,15 @@ def count_entities(gold: Sequence[Sequence[str]], answered: Sequence[Sequence[st
 
 def confusion_matrix(gold: Indices, answered: Indices, classes: int) -> Indices:
     """[classes, classes]: how often the row's class is answered with the column's; skips answers below 0."""
-    said = answered >= 0
-    return np.bincount(gold[said] * classes + answered[said], minlength=classes**2).reshape(classes, classes)
+    valid = answered >= 0
+    return np.bincount(gold[valid] * classes + answered[valid], minlength=classes**2).reshape(classes, classes)
 
 
-def top_pairs(gold: Indices, answered: Indices, most: int = MAX_PAIRS) -> list[tuple[int, int, int]]:
+def top_pairs(gold: Indices, answered: Indices, limit: int = MAX_PAIRS) -> list[tuple[int, int, int]]:
     """The most frequent confusions in [n] indices, as (right class, answered class, count); skips answers below 0."""
     wrong = (gold != answered) & (answered >= 0)
     pairs, often = np.unique(np.stack([gold[wrong], answered[wrong]]), axis=1, return_counts=True)
-    order = np.argsort(-often, kind="stable")[:most]
+    order = np.argsort(-often, kind="stable")[:limit]
     return [(int(pairs[0, i]), int(pairs[1, i]), int(often[i])) for i in order]
 
 
@@ -117,9 +117,9 @@ def calibration_curve(confidence: Floats, right: Flags) -> list[dict[str, float]
     Arrays are [n].
     """
     order = np.argsort(confidence, kind="stable")
-    found = []
+    points = []
     for part in np.array_split(order, max(1, min(POINTS, len(order) // LEAST))) if len(order) else []:
         low, high = map(float, wilson(right[part].sum(), len(part)))
         means = {"confidence": float(confidence[part].mean()), "right": float(right[part].mean())}
-        found.append(means | {"low": low, "high": high, "answers": len(part)})
-    return found
+        points.append(means | {"low": low, "high": high, "answers": len(part)})
+    return points

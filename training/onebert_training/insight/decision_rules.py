@@ -59,24 +59,24 @@ def fit_temperature(logits: Floats, gold: Flags, activation: Activation, current
     """Fits a temperature by maximum likelihood (Guo et al. 2017), cross-validates its gain; arrays [rows, labels]."""
     before = losses(logits, gold, activation, current)
     after = np.empty_like(before)
-    for fitted, held in KFold(FOLDS, shuffle=True, random_state=0).split(logits):
-        found = _best(logits[fitted], gold[fitted], activation)
-        after[held] = losses(logits[held], gold[held], activation, found)
+    for fitted, held_out in KFold(FOLDS, shuffle=True, random_state=0).split(logits):
+        temperature = _best(logits[fitted], gold[fitted], activation)
+        after[held_out] = losses(logits[held_out], gold[held_out], activation, temperature)
     gain = before - after
     error = float(gain.std(ddof=1) / np.sqrt(len(gain)))
     best = _best(logits, gold, activation)
-    least, *ends = (losses(logits, gold, activation, one).mean() for one in (best, _LEAST, _MOST))
+    least, *ends = (losses(logits, gold, activation, temperature).mean() for temperature in (best, _LEAST, _MOST))
     return FittedTemperature(best, float(before.mean()), float(after.mean()), error, bool(least < min(ends)))
 
 
 def _best(logits: Floats, gold: Flags, activation: Activation) -> float:
     # The mean loss is convex in 1 / T, so it has a single minimum over log T.
-    found = minimize_scalar(
+    optimum = minimize_scalar(
         lambda log: losses(logits, gold, activation, float(np.exp(log))).mean(),
         bounds=(np.log(_LEAST), np.log(_MOST)),
         method="bounded",
     )
-    return float(np.exp(found.x))
+    return float(np.exp(optimum.x))
 
 
 class Rates(NamedTuple):
@@ -97,9 +97,9 @@ def thresholds_for_fpr(judged: Judged, rate: float) -> Floats:
     to allow even one.
     """
     allowed = np.floor((len(judged) + 1 - judged.right.sum(axis=0)) * rate + _ROUNDING).astype(np.int64)
-    others = np.sort(np.where(judged.right, -np.inf, judged.scores), axis=0)
-    found: Floats = others[np.minimum(len(judged) - allowed, len(judged) - 1), np.arange(others.shape[1])]
-    return np.where(allowed > 0, found, np.inf)
+    negatives = np.sort(np.where(judged.right, -np.inf, judged.scores), axis=0)
+    thresholds: Floats = negatives[np.minimum(len(judged) - allowed, len(judged) - 1), np.arange(negatives.shape[1])]
+    return np.where(allowed > 0, thresholds, np.inf)
 
 
 def thresholds_for_precision(judged: Judged, precision: float) -> Floats:
@@ -151,8 +151,8 @@ def _with_all(flags: Flags) -> Floats:
     return np.append(counts, counts.sum())
 
 
-def _share(part: Floats, whole: Floats) -> Floats:
-    return np.asarray(np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0))
+def _share(part: Floats, total: Floats) -> Floats:
+    return np.asarray(np.divide(part, total, out=np.full(len(part), np.nan), where=total > 0))
 
 
 def has_probabilities(manifest: Manifest) -> bool:
@@ -201,6 +201,6 @@ def lowest_sureness(sure: Floats, coverage: float) -> float | None:
 
 def answered(cut: float | None, judged: Judged) -> Floats:
     """[2]: the share of rows answered at this cut, and of right answers among them (NaN if no row is answered)."""
-    given: Flags = judged.scores[:, 0] >= (-np.inf if cut is None else cut)
-    right = judged.right[given, 0]
-    return np.array([given.mean(), right.mean() if len(right) else np.nan])
+    passed: Flags = judged.scores[:, 0] >= (-np.inf if cut is None else cut)
+    right = judged.right[passed, 0]
+    return np.array([passed.mean(), right.mean() if len(right) else np.nan])

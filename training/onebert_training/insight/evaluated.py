@@ -46,7 +46,7 @@ def evaluate_delta(
     for column in slices:
         cells_of(labeled.table, column)  # fails here, before the slow work
     if unknown and not has_probabilities(manifest):
-        raise InvalidInput("unknown texts are told apart by single_label and multi_label tasks with probabilities")
+        raise InvalidInput("only single_label and multi_label tasks with probabilities take unknown texts")
     objective = OBJECTIVES[manifest.task_type](manifest.labels)
     started = time.perf_counter()
     tokens = tokenize(base, manifest, examples.texts)
@@ -76,7 +76,7 @@ def evaluate_delta(
         "metric": decides,
         "metrics": scores,
         "interval": list(interval) if interval is not None and np.isfinite(interval).all() else None,
-        "yardsticks": _yardsticks(objective, labeled, tokens, manifest, decides),
+        "yardsticks": _baselines(objective, labeled, tokens, manifest, decides),
         "warnings": [*verdict.warnings, *doubts],
         "useful": verdict.useful,
         "seconds": round(seconds, 3),
@@ -96,32 +96,32 @@ def deciding_metric(manifest: Manifest, objective: Objective, labeled: Labeled) 
 def _unknown(base: Base, delta: Delta, known: Sequence[Logits], texts: Sequence[Text]) -> dict[str, Any] | None:
     if not texts:
         return None
-    others = predict_delta(base, delta, tokenize(base, delta.manifest, texts))
-    here, away = (np.stack(one).astype(np.float64) for one in (known, others))
-    return unknown_facts(here, away, delta.manifest)
+    unknown = predict_delta(base, delta, tokenize(base, delta.manifest, texts))
+    known_logits, unknown_logits = (np.stack(logits).astype(np.float64) for logits in (known, unknown))
+    return unknown_facts(known_logits, unknown_logits, delta.manifest)
 
 
-def _yardsticks(
+def _baselines(
     objective: Objective, labeled: Labeled, tokens: Sequence[Tokens], manifest: Manifest, metric: str
 ) -> list[dict[str, Any]]:
     """Scores of cheap baselines: the best constant answer and, if the file records it, the head on the bare base."""
-    found, examples = [], labeled.split
+    baselines, examples = [], labeled.split
     if (constant := objective.best_constant(examples, tokens, metric)) is not None:
-        found.append({"name": f"always {constant[0].answer}", "metrics": constant[1]})
-    said: Any = manifest.training
+        baselines.append({"name": f"always {constant[0].answer}", "metrics": constant[1]})
+    score: Any = manifest.training
     for key in ("yardsticks", "head", labeled.name):
-        said = said.get(key) if isinstance(said, dict) else None
+        score = score.get(key) if isinstance(score, dict) else None
     recorded = manifest.training.get("data")
     data = recorded if isinstance(recorded, dict) else {}
     same = data.get("name") == labeled.source
     # The recorded score is in training's metric, and belongs to the splits of the training data.
-    if same and manifest.training.get("metric") == metric and isinstance(said, int | float) and np.isfinite(said):
+    if same and manifest.training.get("metric") == metric and isinstance(score, int | float) and np.isfinite(score):
         # Training's split may have had other rows, for example a share that training held out.
         rows = data.get("rows")
         count = rows.get(labeled.name) if isinstance(rows, dict) else None
         where = f" ({labeled.name}, {count:,} rows)" if isinstance(count, int) else ""
-        found.append({"name": f"head alone, in training{where}", "metrics": {metric: float(said)}})
-    return found
+        baselines.append({"name": f"head alone, in training{where}", "metrics": {metric: float(score)}})
+    return baselines
 
 
 def decided(logits: Sequence[Logits], manifest: Manifest) -> Sequence[Logits]:
@@ -138,8 +138,8 @@ def trained_on(manifest: Manifest, data: str, split: str) -> list[str]:
     if split not in ("all", "train") or not isinstance(trained, Mapping) or trained.get("name") != data:
         return []
     return [
-        "the delta was trained on data of this name; rows that it learned from promise too much: "
-        "if these are those, take others before you rely on it"
+        "the delta was trained on data of this name; scores on training rows are too high: "
+        "evaluate on other rows if these are among them"
     ]
 
 
@@ -149,31 +149,29 @@ def calibrated_on(manifest: Manifest, data: str, split: str, examples: Split) ->
     known = calibration.get("data") if isinstance(calibration, Mapping) else None
     if not isinstance(calibration, Mapping) or not isinstance(known, Mapping):
         return []
-    too_much = "promise too much of its temperature, thresholds and rule to abstain"
+    too_much = "overstate its temperature, thresholds and rule for abstaining"
     # The digest covers the split's name, which a lone file does not have.
     named = {str(calibration.get("split")): examples}
     if known.get("digest") == digest_of(manifest.task_type, manifest.labels, named):
-        return [f"the delta was calibrated on these very rows, which {too_much}: take others before you rely on it"]
+        return [f"the delta was calibrated on these rows, which {too_much}: evaluate on others"]
     may_be = split == calibration.get("split") or "all" in (split, calibration.get("split"))
     if known.get("name") != data or not may_be:
         return []
     return [
-        f"the delta was calibrated on data of this name; rows that it was calibrated on {too_much}: if these are "
-        "those, take others before you rely on it"
+        f"the delta was calibrated on data of this name; rows that it was calibrated on {too_much}: "
+        "evaluate on other rows if these are among them"
     ]
 
 
 def unread(tokens: Sequence[Tokens], manifest: Manifest) -> list[str]:
     """Counts the texts truncated at `max_length`, and warns when a server reads more of them."""
     window = None if manifest.decision is None else manifest.decision.window
-    longer = sum(one.truncated or (window is not None and len(one) > window.tokens) for one in tokens)
+    longer = sum(text.truncated or (window is not None and len(text) > window.tokens) for text in tokens)
     if not longer:
         return []
     if window is not None:
-        return [
-            f"{longer:,} texts are longer than a window: a server reads them whole, and here their beginning is read"
-        ]
+        return [f"{longer:,} texts are longer than a window: a server reads them whole, and here they are truncated"]
     return [
-        f"of {longer:,} texts the beginning is read, {manifest.max_length} tokens, as a server does; "
-        "clients that cannot be told of a cut get the answer of all windows, which is surer"
+        f"{longer:,} texts are truncated to {manifest.max_length} tokens, as by a server; "
+        "clients that cannot be told of truncation get the answer of all windows, which is surer"
     ]

@@ -66,10 +66,10 @@ def interval_of(
     return bootstrap(len(split), lambda rows: objective.evaluate(split.take(rows), [], list(stacked[rows]))[metric])
 
 
-def worst(answers: Answers, split: Split, table: Table, most: int = MAX_WORST) -> list[dict[str, Any]]:
+def worst(answers: Answers, split: Split, table: Table, limit: int = MAX_WORST) -> list[dict[str, Any]]:
     """The rows with the highest losses: place, texts, right answer, delta's answer."""
-    order = np.argsort(-np.where(np.isnan(answers.loss), -np.inf, answers.loss), kind="stable")[:most].tolist()
-    found = []
+    order = np.argsort(-np.where(np.isnan(answers.loss), -np.inf, answers.loss), kind="stable")[:limit].tolist()
+    records = []
     for row in order:
         facts = {
             "place": table.place(row) if table.rows else {},
@@ -78,19 +78,19 @@ def worst(answers: Answers, split: Split, table: Table, most: int = MAX_WORST) -
             "score": plain(answers.score[row]),
             "loss": plain(answers.loss[row]),
         }
-        found.append(facts)
-    return [one for one in found if one["loss"] is not None]
+        records.append(facts)
+    return [record for record in records if record["loss"] is not None]
 
 
 def _both(answers: Answers, split: Split, row: int) -> dict[str, Any]:
     """The right answer and the delta's; of tags only the words on which they differ."""
-    gold, said = answers.gold[row], answers.answer[row]
+    gold, answer = answers.gold[row], answers.answer[row]
     if not split.words:
-        return {"gold": gold, "answer": said}
+        return {"gold": gold, "answer": answer}
     text = str(split.texts[row])
     wrong = [
         {"word": shown(text[start:end]), "gold": right, "answer": tag}
-        for (start, end), right, tag in zip(split.words[row], gold, said, strict=True)
+        for (start, end), right, tag in zip(split.words[row], gold, answer, strict=True)
         if right != tag
     ]
     return {"words": wrong[:MAX_WORDS], "wrong": len(wrong)}
@@ -99,29 +99,29 @@ def _both(answers: Answers, split: Split, row: int) -> dict[str, Any]:
 def _classes(counts: Counts | None) -> dict[str, Any] | None:
     if counts is None:
         return None
-    facts = sorted(counts.facts(), key=lambda one: -one["support"])
+    facts = sorted(counts.facts(), key=lambda entry: -entry["support"])
     return {"shown": facts[:MAX_CLASSES], "left_out": max(0, len(facts) - MAX_CLASSES)}
 
 
 def _confusion(answers: Answers, labels: Sequence[str]) -> dict[str, Any] | None:
-    if answers.told is None:
+    if answers.class_pairs is None:
         return None
-    gold, said = answers.told
+    gold, answered = answers.class_pairs
     pairs = [
         {"gold": labels[right], "answer": labels[wrong], "count": count}
-        for right, wrong, count in top_pairs(gold, said)
+        for right, wrong, count in top_pairs(gold, answered)
     ]
     if len(labels) > MATRIX_LABELS:
         return {"pairs": pairs, "matrix": None}
-    return {"pairs": pairs, "matrix": confusion_matrix(gold, said, len(labels)).tolist(), "labels": list(labels)}
+    return {"pairs": pairs, "matrix": confusion_matrix(gold, answered, len(labels)).tolist(), "labels": list(labels)}
 
 
 def _calibration(answers: Answers) -> dict[str, Any] | None:
     if answers.reliability is None or not len(answers.reliability.confidence):
         return None
-    what, confidence, right = answers.reliability
+    description, confidence, right = answers.reliability
     return {
-        "of": what,
+        "of": description,
         "answers": len(confidence),
         "ece": expected_calibration_error(confidence, right),
         "bins": BINS,
@@ -134,7 +134,7 @@ def _calibration(answers: Answers) -> dict[str, Any] | None:
 def _abstained(answers: Answers) -> dict[str, Any] | None:
     if answers.abstained is None:
         return None
-    score = answers.measure.of(np.flatnonzero(~answers.abstained))  # NaN of no row
+    score = answers.measure.over(np.flatnonzero(~answers.abstained))  # NaN of no row
     return {"rows": int(answers.abstained.sum()), "metric": answers.measure.name, "score_of_the_rest": plain(score)}
 
 

@@ -55,12 +55,12 @@ def bootstrap(
     rightly, resampling them cannot tell how far new rows would be from that.
     """
     draw = np.random.default_rng(seed)
-    found = np.array([measure(draw.integers(0, rows, rows)) for _ in range(times)])
-    found = found[~np.isnan(found)]
-    if not len(found) or np.ptp(found) == 0:
+    samples = np.array([measure(draw.integers(0, rows, rows)) for _ in range(times)])
+    samples = samples[~np.isnan(samples)]
+    if not len(samples) or np.ptp(samples) == 0:
         return UNKNOWN
     outside = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(found, [outside, 1 - outside])
+    low, high = np.quantile(samples, [outside, 1 - outside])
     return Interval(float(low), float(high))
 
 
@@ -101,15 +101,15 @@ def interval_on_new_rows(
         return Judged(ranks[rows], judged.right[rows])
 
     anew = _ends([measure(fit(draw()), draw()) for _ in range(RESAMPLES_OF_CHOICES)])
-    kept = _ends([measure(chosen, redraw()) for _ in range(RESAMPLES_OF_CHOICES)])
-    return np.stack([np.fmin(anew[0], kept[0]), np.fmax(anew[1], kept[1])])
+    refitted = _ends([measure(chosen, redraw()) for _ in range(RESAMPLES_OF_CHOICES)])
+    return np.stack([np.fmin(anew[0], refitted[0]), np.fmax(anew[1], refitted[1])])
 
 
 def _ends(rates: Sequence[Floats]) -> Floats:
     """[2, rates], the ends of the middle `CONFIDENCE` of each rate; NaN for a rate that was never defined."""
-    found = np.array(rates)
-    ends = np.full((2, found.shape[1]), np.nan)
-    there = ~np.isnan(found).all(axis=0)
+    samples = np.array(rates)
+    ends = np.full((2, samples.shape[1]), np.nan)
+    defined = ~np.isnan(samples).all(axis=0)
     tail = 100 * (1 - CONFIDENCE) / 2
-    ends[:, there] = np.nanpercentile(found[:, there], [tail, 100 - tail], axis=0)
+    ends[:, defined] = np.nanpercentile(samples[:, defined], [tail, 100 - tail], axis=0)
     return ends

@@ -10,10 +10,10 @@ from onebert_training.insight.intervals import Indices, Interval, bootstrap, pla
 
 def measured(measure: Measure, rows: Indices) -> tuple[float, Interval]:
     """The metric on some rows with its interval: Wilson's for accuracy, otherwise the bootstrap's."""
-    score = measure.of(rows)
+    score = measure.over(rows)
     if measure.name == "accuracy":
         return score, Interval(*map(float, wilson(measure.top[rows].sum(), len(rows))))
-    return score, bootstrap(len(rows), lambda drawn: measure.of(rows[drawn]))
+    return score, bootstrap(len(rows), lambda drawn: measure.over(rows[drawn]))
 
 
 def slice_by(table: Table, column: str, measure: Measure) -> dict[str, Any]:
@@ -23,4 +23,4 @@ def slice_by(table: Table, column: str, measure: Measure) -> dict[str, Any]:
         score, ends = measured(measure, rows)
         numbers = {"score": plain(score), "low": plain(ends.low), "high": plain(ends.high)}
         values.append({"value": value, "rows": len(rows), **numbers})
-    return {"column": column, "metric": measure.name, "score": plain(measure.of()), "values": values}
+    return {"column": column, "metric": measure.name, "score": plain(measure.over()), "values": values}

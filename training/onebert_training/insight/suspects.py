@@ -33,34 +33,34 @@ def folds_of(examples: Split) -> Indices:
 def out_of_fold(labels: Sequence[str], vectors: Vectors, examples: Split, fold: Indices) -> Floats:
     """[rows, labels] probabilities of each row: the mean of two models that are fitted on the other folds.
 
-    One is an exact head on `vectors` [rows, h]; its strength maximizes the likelihood of all rows' labels. The other
+    One is an exact head on `vectors` [rows, h]; its regularization maximizes the likelihood of all labels. The other
     takes the labels of the nearest rows (Bahri et al. 2020), which separates near-duplicates that no hyperplane
     separates.
     """
     objective, gold = SingleLabel(labels), examples.gold
-    folds = [fold == one for one in np.unique(fold)]
-    heads = [fit_heads(objective, vectors[~held], gold[~held], _STRENGTHS) for held in folds]
-    # One strength at a time: holding the probabilities of all takes several times the memory.
+    folds = [fold == number for number in np.unique(fold)]
+    heads = [fit_heads(objective, vectors[~held_out], gold[~held_out], _STRENGTHS) for held_out in folds]
+    # One regularization at a time: the probabilities of all would take several times the memory.
     likelihood = np.zeros(len(_STRENGTHS))
-    for held, fitted in zip(folds, heads, strict=True):
-        likelihood += [_log_likelihood(_of_head(head, vectors[held]), gold[held]) for head in fitted]
-    found = np.zeros((len(gold), len(labels)))
-    for held, fitted in zip(folds, heads, strict=True):
-        near = _of_neighbours(vectors[~held], gold[~held], vectors[held], len(labels))
-        found[held] = (_of_head(fitted[likelihood.argmax()], vectors[held]) + near) / 2
-    return found
+    for held_out, fitted in zip(folds, heads, strict=True):
+        likelihood += [_log_likelihood(_of_head(head, vectors[held_out]), gold[held_out]) for head in fitted]
+    probabilities = np.zeros((len(gold), len(labels)))
+    for held_out, fitted in zip(folds, heads, strict=True):
+        near = _of_neighbours(vectors[~held_out], gold[~held_out], vectors[held_out], len(labels))
+        probabilities[held_out] = (_of_head(fitted[likelihood.argmax()], vectors[held_out]) + near) / 2
+    return probabilities
 
 
-def _of_head(head: ExactHead, asked: Vectors) -> Floats:
-    return softmax(head.logits(asked, TargetScale()).astype(np.float64))
+def _of_head(head: ExactHead, vectors: Vectors) -> Floats:
+    return softmax(head.logits(vectors, TargetScale()).astype(np.float64))
 
 
 def _log_likelihood(probabilities: Floats, gold: Indices) -> float:
-    own = probabilities[np.arange(len(gold)), gold]
-    return float(np.log(np.maximum(own, np.finfo(np.float64).tiny)).sum())
+    of_label = probabilities[np.arange(len(gold)), gold]
+    return float(np.log(np.maximum(of_label, np.finfo(np.float64).tiny)).sum())
 
 
-def _of_neighbours(known: Vectors, gold: Indices, asked: Vectors, labels: int) -> Floats:
+def _of_neighbours(known: Vectors, gold: Indices, queries: Vectors, labels: int) -> Floats:
     """[rows, labels], distance-weighted label shares of the nearest known rows, by centered unit vectors."""
     rows = np.random.default_rng(SPLIT_SEED).permutation(len(known))[:_SEARCHED]
     mean = known.mean(axis=0)
@@ -72,9 +72,9 @@ def _of_neighbours(known: Vectors, gold: Indices, asked: Vectors, labels: int) -
     )
     with undoubted_labels():
         classifier.fit(_unit(known[rows] - mean), gold[rows])
-    found = np.zeros((len(asked), labels))
-    found[:, classifier.classes_] = classifier.predict_proba(_unit(asked - mean))
-    return found
+    shares = np.zeros((len(queries), labels))
+    shares[:, classifier.classes_] = classifier.predict_proba(_unit(queries - mean))
+    return shares
 
 
 def _unit(vectors: Vectors) -> Vectors:
@@ -123,10 +123,10 @@ def wrong_labels(probabilities: Floats, gold: Indices) -> float:
     of another label is extrapolated to all rows with the label. Arguments are as in `find_suspects`.
     """
     labels = probabilities.shape[1]
-    own = probabilities[np.arange(len(gold)), gold]
+    of_label = probabilities[np.arange(len(gold)), gold]
     rows = np.bincount(gold, minlength=labels)
     # A label without rows has no mean confidence, so no row is confidently of it.
-    mean = np.bincount(gold, weights=own, minlength=labels) / np.maximum(rows, 1)
+    mean = np.bincount(gold, weights=of_label, minlength=labels) / np.maximum(rows, 1)
     confident = np.where((probabilities >= mean) & (rows > 0), probabilities, -np.inf)
     sure, named = confident.max(axis=1) > -np.inf, confident.argmax(axis=1)
     of_any = np.bincount(gold[sure], minlength=labels)
