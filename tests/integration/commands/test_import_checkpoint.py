@@ -19,7 +19,7 @@ from fine_tuned import TEXTS, WORDS, fine_tune
 from onebert_encoder.base.base import load_base
 from onebert_store.file.format import load
 from onebert_store.file.manifest import parse_manifest
-from onebert_training.interop.checkpoint.search import Agreement, Answered, compare, concordance, fewest
+from onebert_training.interop.checkpoint.search import Agreement, ModelLogits, compare, concordance, fewest
 from onebert_training.methods.low_rank import Parts, factorize
 from peft_models import delta_logits, model_logits
 from tiny_delta import manifest_dict
@@ -401,7 +401,7 @@ def test_of_several_numbers_the_one_that_agrees_least_counts():
     theirs = np.random.default_rng(0).normal(size=(50, 3)) + np.array([0, 50, 100])
     ours = np.where(np.arange(3) == 1, 50.0, theirs)
     manifest = parse_manifest(manifest_dict(task_type="regression", labels=["a", "b", "c"]))
-    found = compare(manifest, ["text"] * 50, Answered([], list(theirs)), Answered([], list(ours)))
+    found = compare(manifest, ["text"] * 50, ModelLogits([], list(theirs)), ModelLogits([], list(ours)))
     assert found.share == pytest.approx(0, abs=1e-9)
 
 

@@ -164,7 +164,7 @@ def test_what_no_model_does_is_said_and_written_beside_it(onebert, tmp_path):
     feeds = {one.name: tokens[one.name].astype("int64") for one in session.get_inputs()}
     assert session.run(["logits"], feeds)[0][0].tolist() == pytest.approx((logits / 2).tolist(), abs=1e-4)
     printed, _ = succeeded(onebert("export", file, "--base", tiny_base(), "--merged", tmp_path / "again"))
-    said = 'note: left to whoever asks the model, and written into its configuration: thresholds {"label 1": 0.75}, '
+    said = 'note: left to callers of the model, and written into its configuration: thresholds {"label 1": 0.75}, '
     assert said in printed
 
 

@@ -15,7 +15,7 @@ from bases import tiny_base
 from onebert_encoder.base.base import Base
 from onebert_store.errors import InvalidInput, InvalidManifest, MalformedFile, OneBertError, TensorMismatch
 from onebert_store.file.format import dumps, loads
-from onebert_training.interop.heads import Wanted
+from onebert_training.interop.heads import TaskOptions
 from onebert_training.interop.peft_import import import_adapter
 from peft_models import assert_equal_logits, base_of, delta_logits, model_logits, random_adapter, texts
 
@@ -151,7 +151,7 @@ def test_a_heads_activation_is_the_models_own_or_is_refused(
 ) -> None:
     adapted, base = random_adapter(family, config, tmp_path, **{key: activation}), base_of(family)
     adapted.get_base_model().config.save_pretrained(tmp_path)
-    wanted = Wanted(task_type="single_label")
+    wanted = TaskOptions(task_type="single_label")
     delta = loads(dumps(import_adapter(tmp_path, base, wanted)))
     assert delta.manifest.activation == activation
     assert_equal_logits(delta_logits(base, delta, texts()), model_logits(adapted, texts()))
@@ -180,7 +180,7 @@ def test_labels_and_task_type(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(named))
     manifest = import_adapter(tmp_path, base).manifest
     assert (manifest.task_type, list(manifest.labels)) == ("multi_label", ["bad", "fair", "good"])
-    manifest = import_adapter(tmp_path, base, Wanted(["x", "y", "z"], "regression", 20)).manifest
+    manifest = import_adapter(tmp_path, base, TaskOptions(["x", "y", "z"], "regression", 20)).manifest
     assert (manifest.task_type, list(manifest.labels), manifest.max_length) == ("regression", ["x", "y", "z"], 20)
 
 
@@ -430,11 +430,11 @@ def test_damaged_files_are_named(folder: Path) -> None:
 def test_labels_and_tasks_that_do_not_fit_are_refused(folder: Path) -> None:
     base = base_of("bert")
     with pytest.raises(InvalidInput, match="2 labels for a classifier of 3 outputs"):
-        import_adapter(folder, base, Wanted(["a", "b"]))
+        import_adapter(folder, base, TaskOptions(["a", "b"]))
     with pytest.raises(InvalidInput, match="no token task"):
-        import_adapter(folder, base, Wanted(task_type="token"))
+        import_adapter(folder, base, TaskOptions(task_type="token"))
     with pytest.raises(InvalidManifest, match="distinct"):
-        import_adapter(folder, base, Wanted(["a", "a", "b"]))
+        import_adapter(folder, base, TaskOptions(["a", "a", "b"]))
     (folder / "config.json").write_text('{"id2label": {"0": "x", "1": "y"}}')
     with pytest.raises(InvalidInput, match="names 0, 1, and the classifier has the outputs 0 to 2; give the labels"):
         import_adapter(folder, base)

@@ -12,7 +12,7 @@ from onebert_encoder.base.families import FAMILIES
 from onebert_store.disk import whole_folder
 from onebert_store.errors import InvalidInput, InvalidSettings, StorageFull
 from onebert_training.interop.folders import write_json, write_tensors
-from onebert_training.interop.heads import Wanted, fitting_layout, layout_of, outputs_of, peft_layout
+from onebert_training.interop.heads import TaskOptions, fitting_layout, layout_of, outputs_of, peft_layout
 from tiny_delta import make_delta
 
 HEAD = ("head.weight", "head.bias")
@@ -70,9 +70,9 @@ SIGMOID, IDENTITY = (
 )
 def test_a_task_type_is_the_one_by_which_the_model_itself_is_asked(config, count, task_type, assumed):
     names = [f"label {i}" for i in range(count)]
-    (found, _), warnings = outputs_of(config, "sequence", count, Wanted(names))
+    (found, _), warnings = outputs_of(config, "sequence", count, TaskOptions(names))
     assert (found, len(warnings)) == (task_type, assumed)
-    assert outputs_of(config, "sequence", count, Wanted(names, "regression")) == (("regression", names), [])
+    assert outputs_of(config, "sequence", count, TaskOptions(names, "regression")) == (("regression", names), [])
 
 
 @pytest.mark.parametrize(
@@ -85,15 +85,15 @@ def test_a_task_type_is_the_one_by_which_the_model_itself_is_asked(config, count
     ],
 )
 def test_names_are_read_in_the_order_of_the_outputs(config, labels):
-    assert outputs_of(config, "sequence", 2, Wanted()) == (("single_label", labels), [])
+    assert outputs_of(config, "sequence", 2, TaskOptions()) == (("single_label", labels), [])
 
 
 def test_outputs_without_names_are_said():
     for config in ({}, {"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}):
-        outputs, warnings = outputs_of(config, "token", 2, Wanted())
+        outputs, warnings = outputs_of(config, "token", 2, TaskOptions())
         assert outputs == ("token", ["LABEL_0", "LABEL_1"])
         assert warnings == ["the outputs have no names but LABEL_0, …; --labels gives them names, in their order"]
-    assert outputs_of({}, "span", 2, Wanted()) == (("span", ["start", "end"]), [])
+    assert outputs_of({}, "span", 2, TaskOptions()) == (("span", ["start", "end"]), [])
 
 
 @pytest.mark.parametrize(
@@ -113,8 +113,8 @@ def test_outputs_without_names_are_said():
 )
 def test_a_configuration_that_contradicts_itself_is_refused_unless_the_caller_decides(config, why):
     with pytest.raises(InvalidInput, match=why):
-        outputs_of(config, "sequence", 2, Wanted())
-    assert outputs_of(config, "sequence", 2, Wanted(["no", "yes"], "multi_label")) == (
+        outputs_of(config, "sequence", 2, TaskOptions())
+    assert outputs_of(config, "sequence", 2, TaskOptions(["no", "yes"], "multi_label")) == (
         ("multi_label", ["no", "yes"]),
         [],
     )

@@ -53,10 +53,10 @@ def import_(
     The base is the one that you name; the model that the files name is never opened.
     """
     from onebert_training.interop.commands import run_import  # noqa: PLC0415
-    from onebert_training.interop.heads import Wanted  # noqa: PLC0415
+    from onebert_training.interop.heads import TaskOptions  # noqa: PLC0415
 
     names = [label.strip() for label in labels.split(",")] if labels is not None else None
-    run_import(source, out, base, Wanted(names, task_type, max_length), checkpoint, as_json)
+    run_import(source, out, base, TaskOptions(names, task_type, max_length), checkpoint, as_json)
 
 
 def export(

@@ -20,7 +20,7 @@ from onebert_training.fit.loop import Progress
 from onebert_training.fit.run import Run
 from onebert_training.interop.checkpoint.importing import import_checkpoint
 from onebert_training.interop.checkpoint.options import CheckpointOptions
-from onebert_training.interop.heads import AUTO_CLASSES, Wanted, split_head
+from onebert_training.interop.heads import AUTO_CLASSES, TaskOptions, split_head
 from onebert_training.interop.merged import left_to_callers, merge, without_temperature, write_checkpoint
 from onebert_training.interop.onnx_export import require_onnx, write_onnx
 from onebert_training.interop.peft_export import export_adapter
@@ -30,7 +30,12 @@ from onebert_training.interop.sentence import LOADS_WITH
 
 
 def run_import(
-    source: str, out: Path | None, base: str | None, wanted: Wanted, asked: CheckpointOptions, as_json: bool
+    source: str,
+    out: Path | None,
+    base: str | None,
+    task_options: TaskOptions,
+    options: CheckpointOptions,
+    as_json: bool,
 ) -> None:
     """Converts a PEFT folder or a fine-tuned checkpoint to a delta file, and shows a summary."""
     # The last part of a folder or of a Hub id.
@@ -43,16 +48,16 @@ def run_import(
         raise InvalidInput(
             f"{source} is no folder, not in the Hugging Face cache, and could not be fetched from the Hub"
         ) from None
-    whole = _is_checkpoint(folder, asked)
+    is_model = _is_checkpoint(folder, options)
     agreed: dict[str, Any] = {}
     with console.busy("loading the base and converting"):
         loaded = load_base(base)
-        if whole:
+        if is_model:
             name = folder.resolve().name if Path(source).is_dir() else source
-            delta, agreed = import_checkpoint(folder, name, loaded, asked, wanted, out, _tell_progress)
+            delta, agreed = import_checkpoint(folder, name, loaded, options, task_options, out, _tell_progress)
         else:
-            own = find_base(base or DEFAULT_BASE) / "config.json"
-            delta = import_adapter(folder, loaded, wanted, read_json(own) if own.is_file() else None)
+            config = find_base(base or DEFAULT_BASE) / "config.json"
+            delta = import_adapter(folder, loaded, task_options, read_json(config) if config.is_file() else None)
     save(out, delta)
     manifest = delta.manifest
     record = {
@@ -79,18 +84,18 @@ def _tell_progress(run: Run, progress: Progress) -> None:
         console.tell(f"step {progress.step:,} of {progress.steps:,} by {run.settings.method}: {score} on validation")
 
 
-def _is_checkpoint(folder: Path, asked: CheckpointOptions) -> bool:
+def _is_checkpoint(folder: Path, options: CheckpointOptions) -> bool:
     """Whether the folder holds a whole model, not a PEFT adapter; rejects options that do not fit."""
     adapter = (folder / CONFIG).exists()
-    whole = not adapter and (folder / MODEL_CONFIG).exists()
-    if whole and asked.data is None and asked.distil is None:
+    is_model = not adapter and (folder / MODEL_CONFIG).exists()
+    if is_model and options.data is None and options.distil is None:
         raise InvalidSettings(
             "the folder holds a whole model, whose delta is as large as its answers need: give texts with --data"
         )
-    for option, given in (("--data", asked.data), ("--distil", asked.distil)):
-        if adapter and given is not None:
+    for option, value in (("--data", options.data), ("--distil", options.distil)):
+        if adapter and value is not None:
             raise InvalidSettings(f"{option} is for a whole model; what an adapter holds, its delta holds exactly")
-    return whole
+    return is_model
 
 
 def run_export(
@@ -124,8 +129,8 @@ def run_export(
                 record["loads_with"] = ONNX
             else:
                 record["loads_with"] = write_checkpoint(*model)
-    if left := left_to_callers(delta.manifest):
-        record["left_to_callers"] = left
+    if rules := left_to_callers(delta.manifest):
+        record["left_to_callers"] = rules
     if peft is None:
         record["example"] = example(record["loads_with"], folder, delta.manifest)
     _show(record, as_json)
@@ -140,9 +145,9 @@ def _show(record: dict[str, Any], as_json: bool) -> None:
             console.say(f"{key.replace('_', ' ')}: {_text(value)}")
     for warning in record.get("warnings", ()):
         console.say(f"note: {warning}")
-    if left := record.get("left_to_callers"):
-        said = ", ".join(f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in left.items())
-        console.say(f"note: left to whoever asks the model, and written into its configuration: {said}")
+    if rules := record.get("left_to_callers"):
+        listing = ", ".join(f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in rules.items())
+        console.say(f"note: left to callers of the model, and written into its configuration: {listing}")
     if "example" in record:
         console.say(f"\n{record['example']}")
 
@@ -173,8 +178,8 @@ from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained({folder!r})
 tokens = tokenizer({text}, truncation="only_second", return_tensors="pt")
-found = AutoModelForQuestionAnswering.from_pretrained({folder!r})(**tokens)
-first, last = found.start_logits.argmax(), found.end_logits.argmax()
+logits = AutoModelForQuestionAnswering.from_pretrained({folder!r})(**tokens)
+first, last = logits.start_logits.argmax(), logits.end_logits.argmax()
 print(tokenizer.decode(tokens["input_ids"][0, first : last + 1]))"""
 
 _ONNX = """\

@@ -12,9 +12,9 @@ from torch import Tensor
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], **facts: str) -> None:
     """Writes float32 tensors as safetensors for `from_pretrained`; `facts` go into the header."""
-    whole = {name: tensor.detach().to("cpu", torch.float32).contiguous() for name, tensor in tensors.items()}
+    copies = {name: tensor.detach().to("cpu", torch.float32).contiguous() for name, tensor in tensors.items()}
     # Not `save_file`: its error for a full disk is not an OSError.
-    path.write_bytes(save(whole, metadata={"format": "pt", **facts}))
+    path.write_bytes(save(copies, metadata={"format": "pt", **facts}))
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -26,57 +26,57 @@ def fused_maps(anatomy: Anatomy) -> Fused:
     }
 
 
-def split_rows(found: Mapping[str, Tensor], fused: Fused) -> dict[str, Tensor]:
+def split_rows(by_module: Mapping[str, Tensor], fused: Fused) -> dict[str, Tensor]:
     """Tensors by our maps, from tensors with a row for each output by a checkpoint's; raises TensorMismatch."""
-    own: dict[str, Tensor] = {}
-    for module, tensor in found.items():
+    by_part: dict[str, Tensor] = {}
+    for module, tensor in by_module.items():
         parts = fused.get(module, (module,))
         if len(tensor) % len(parts):
             raise TensorMismatch(f"{module} has {len(tensor)} outputs for {len(parts)} maps")
-        own |= zip(parts, tensor.chunk(len(parts)), strict=True)
-    return own
+        by_part |= zip(parts, tensor.chunk(len(parts)), strict=True)
+    return by_part
 
 
-def shared_rows(found: Mapping[str, Tensor], fused: Fused) -> dict[str, Tensor]:
+def shared_rows(by_module: Mapping[str, Tensor], fused: Fused) -> dict[str, Tensor]:
     """Tensors by our maps, from tensors that all maps of a fused one share."""
-    return {part: tensor for module, tensor in found.items() for part in fused.get(module, (module,))}
+    return {part: tensor for module, tensor in by_module.items() for part in fused.get(module, (module,))}
 
 
 def to_checkpoint(anatomy: Anatomy, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Parameters by a checkpoint's names; raises InvalidInput for a changed one that no checkpoint has."""
     if changed := [name for name, (value, _) in anatomy.constants.items() if (params[name] != value).any()]:
         raise InvalidInput(f"a checkpoint of this architecture has no {listed(changed)}, which the delta changes")
-    left = {name: tensor for name, tensor in params.items() if name not in anatomy.constants}
+    joined = {name: tensor for name, tensor in params.items() if name not in anatomy.constants}
     for module, parts in fused_maps(anatomy).items():
-        left[f"{module}.weight"] = torch.cat([left.pop(f"{part}.weight") for part in parts])
-    return left
+        joined[f"{module}.weight"] = torch.cat([joined.pop(f"{part}.weight") for part in parts])
+    return joined
 
 
 def join_pairs(pairs: Mapping[str, Pair], shapes: Mapping[str, Sequence[int]], fused: Fused) -> dict[str, Pair]:
     """Low-rank pairs A, B by a checkpoint's maps: equal As shared, missing pairs zeros; `shapes` has our maps."""
-    left, joined = dict(pairs), dict[str, Pair]()
+    rest, joined = dict(pairs), dict[str, Pair]()
     for module, parts in fused.items():
-        own = [left.pop(part, None) for part in parts]
-        there = [pair for pair in own if pair is not None]
-        if not there:
+        members = [rest.pop(part, None) for part in parts]
+        present = [pair for pair in members if pair is not None]
+        if not present:
             continue
-        shared = all(torch.equal(A, there[0][0]) for A, _ in there)
-        ranks = [0 if pair is None or shared else len(pair[0]) for pair in own]
+        shared = all(torch.equal(A, present[0][0]) for A, _ in present)
+        ranks = [0 if pair is None or shared else len(pair[0]) for pair in members]
         rows = []
-        for i, (part, pair) in enumerate(zip(parts, own, strict=True)):
-            rank = len(there[0][0]) if shared else ranks[i]
+        for i, (part, pair) in enumerate(zip(parts, members, strict=True)):
+            rank = len(present[0][0]) if shared else ranks[i]
             B = torch.zeros(shapes[part][0], rank) if pair is None else pair[1]
             rows.append(torch.nn.functional.pad(B, (sum(ranks[:i]), sum(ranks[i + 1 :]))))
-        joined[module] = there[0][0] if shared else torch.cat([A for A, _ in there]), torch.cat(rows)
-    return left | joined
+        joined[module] = present[0][0] if shared else torch.cat([A for A, _ in present]), torch.cat(rows)
+    return rest | joined
 
 
 def join_rows(
-    found: Mapping[str, Tensor], shapes: Mapping[str, Sequence[int]], fused: Fused, fill: float
+    by_part: Mapping[str, Tensor], shapes: Mapping[str, Sequence[int]], fused: Fused, fill: float
 ) -> dict[str, Tensor]:
     """Tensors [outputs, 1] by a checkpoint's maps; maps of a fused one that are not there are filled."""
-    left, joined = dict(found), dict[str, Tensor]()
+    rest, joined = dict(by_part), dict[str, Tensor]()
     for module, parts in fused.items():
-        if left.keys() & set(parts):
-            joined[module] = torch.cat([left.pop(part, torch.full((shapes[part][0], 1), fill)) for part in parts])
-    return left | joined
+        if rest.keys() & set(parts):
+            joined[module] = torch.cat([rest.pop(part, torch.full((shapes[part][0], 1), fill)) for part in parts])
+    return rest | joined

@@ -20,7 +20,7 @@ Kind = Literal["sequence", "token", "span"]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class TaskOptions:
     """The user's choices for an imported task; None reads the model's files, or the base for `max_length` in tokens."""
 
     labels: Sequence[str] | None = None
@@ -66,31 +66,33 @@ class Layout:
     @property
     def saved(self) -> list[str]:
         """The head's modules in PEFT's `modules_to_save`."""
-        own = (self.linear, None if self.has_pooler else self.dense, self.head.norm)
-        return sorted({name.partition(".")[0] for name in own if name})
+        layers = (self.linear, None if self.has_pooler else self.dense, self.head.norm)
+        return sorted({name.partition(".")[0] for name in layers if name})
 
     def pooling(self, config: Mapping[str, Any]) -> str:
         """What the head reads, by a model's config.json; raises InvalidInput if a delta has no such pooling."""
         if self.kind != "sequence":
             return "none"
-        key, said = self.head.pooling_key, self.head.pooling
+        key, pooling = self.head.pooling_key, self.head.pooling
         if key is not None:
-            said = str(config.get(key, said))
-            said = self.head.poolings.get(said, said)
-        if said not in _POOLINGS:
+            pooling = str(config.get(key, pooling))
+            pooling = self.head.poolings.get(pooling, pooling)
+        if pooling not in _POOLINGS:
             raise InvalidInput(
-                f"the checkpoint's classifier reads {shown(said)}, and a delta's the first token or the mean"
+                f"the checkpoint's classifier reads {shown(pooling)}, and a delta's the first token or the mean"
             )
-        return said
+        return pooling
 
     def activation(self, config: Mapping[str, Any]) -> Activation:
         """The activation of the head's layer, by a model's config.json; InvalidInput if a delta has no such one."""
-        own, key = self.head.activation, self.head.activation_key
-        said = own if key is None else config.get(key, own)
-        if (found := next((one for one in ACTIVATIONS if one == said), None)) is None:
+        default, key = self.head.activation, self.head.activation_key
+        activation = default if key is None else config.get(key, default)
+        if (known := next((name for name in ACTIVATIONS if name == activation), None)) is None:
             named = ", ".join(ACTIVATIONS)
-            raise InvalidInput(f"{key} of the checkpoint's classifier is {shown(str(said))}, and a delta's is {named}")
-        return found
+            raise InvalidInput(
+                f"{key} of the checkpoint's classifier is {shown(str(activation))}, and a delta's is {named}"
+            )
+        return known
 
     @property
     def has_pooler(self) -> bool:
@@ -118,7 +120,7 @@ _ONE_OUTPUT = (
     "does; --task-type regression takes it for a number"
 )
 NOT_FINITE = "the answers of the imported task are not numbers"
-_UNTOLD = (
+_AMBIGUOUS_LABELS = (
     "the config.json of a DeBERTa without a problem_type does not tell one label of a text from several: give "
     "--task-type single_label or multi_label"
 )
@@ -135,33 +137,37 @@ def kind_of(task_type: str) -> Kind:
     return "span" if task_type == "span" else "sequence"
 
 
-def outputs_of(config: Mapping[str, Any], kind: Kind, count: int, wanted: Wanted) -> Outputs:
+def outputs_of(config: Mapping[str, Any], kind: Kind, count: int, task_options: TaskOptions) -> Outputs:
     """The meaning of a model's outputs: from the caller, or from the configuration as transformers reads it.
 
     Raises:
         InvalidInput: labels do not match the head's `count` outputs, or the configuration contradicts itself.
     """
-    names, unnamed = (list(wanted.labels), None) if wanted.labels else _names(config, kind, count)
+    names, unnamed = (list(task_options.labels), None) if task_options.labels else _names(config, kind, count)
     if len(names) != count:
         raise InvalidInput(f"{len(names)} labels for a classifier of {count} outputs")
-    task_type, unread = wanted.task_type or kind, None
+    task_type, unread = task_options.task_type or kind, None
     if task_type == "sequence":
         task_type, unread = _task_type(config, count)
-    return (task_type, names), [said for said in (unnamed, unread) if said]
+    return (task_type, names), [warning for warning in (unnamed, unread) if warning]
 
 
 def _task_type(config: Mapping[str, Any], count: int) -> tuple[TaskType, str | None]:
     """The task type of a sequence head and a warning about assumptions; one output is read as pipelines read it."""
-    problem, own = config.get("problem_type"), config.get("sentence_transformers")
+    problem, activation_fn = config.get("problem_type"), config.get("sentence_transformers")
     if problem is not None and problem not in PROBLEMS.values():
         raise _unlike("problem_type", f"one of {', '.join(PROBLEMS.values())}", problem, "--task-type")
     # A cross-encoder names the module behind its logits; sentence-transformers before release 4 did so under another
     # key.
-    own = own.get("activation_fn") if isinstance(own, dict) else config.get("sbert_ce_default_activation_function")
-    activation = str(own).rpartition(".")[2] if problem is None else ""
-    if problem is None and own is None and count > 1 and str(config.get("model_type")).startswith("deberta"):
+    activation_fn = (
+        activation_fn.get("activation_fn")
+        if isinstance(activation_fn, dict)
+        else config.get("sbert_ce_default_activation_function")
+    )
+    activation = str(activation_fn).rpartition(".")[2] if problem is None else ""
+    if problem is None and activation_fn is None and count > 1 and str(config.get("model_type")).startswith("deberta"):
         # The only classes of transformers that train a multi-label task and do not write it into the configuration.
-        raise InvalidInput(_UNTOLD)
+        raise InvalidInput(_AMBIGUOUS_LABELS)
     if problem == PROBLEMS["regression"] or (activation == "Identity" and count == 1):
         return "regression", None
     if problem == PROBLEMS["multi_label"] or activation == "Sigmoid":
@@ -173,9 +179,9 @@ def _names(config: Mapping[str, Any], kind: Kind, count: int) -> tuple[list[str]
     if kind == "span":
         return list(SPAN_LABELS), None
     plain, numbers = {str(i): f"LABEL_{i}" for i in range(count)}, config.get("label2id")
-    names = plain if (found := config.get("id2label")) is None else found
+    names = plain if (by_number := config.get("id2label")) is None else by_number
     if not isinstance(names, dict) or not all(isinstance(name, str | int) for name in names.values()):
-        raise _unlike("id2label", "names by numbers", found, "--labels")
+        raise _unlike("id2label", "names by numbers", by_number, "--labels")
     if names.keys() != plain.keys():
         raise InvalidInput(
             f"id2label in config.json names {listed(names) or 'nothing'}, "
@@ -186,13 +192,13 @@ def _names(config: Mapping[str, Any], kind: Kind, count: int) -> tuple[list[str]
         name in (plain.get(str(i)), names.get(str(i))) for name, i in numbers.items()
     )
     if numbers is not None and not fits:
-        said = f"what id2label says, {shown(strict_json.encode(names))}"
-        raise _unlike("label2id", said, numbers, "--labels in the order of the outputs")
+        names_json = f"what id2label says, {shown(strict_json.encode(names))}"
+        raise _unlike("label2id", names_json, numbers, "--labels in the order of the outputs")
     return [str(names[number]) for number in plain], _NO_NAMES if names == plain else None
 
 
-def _unlike(name: str, wanted: str, found: Any, cure: str) -> InvalidInput:
-    return InvalidInput(f"{name} in config.json is not {wanted}: {shown(strict_json.encode(found))}; give {cure}")
+def _unlike(name: str, expected: str, value: Any, cure: str) -> InvalidInput:
+    return InvalidInput(f"{name} in config.json is not {expected}: {shown(strict_json.encode(value))}; give {cure}")
 
 
 def layout_of(model_type: str, kind: Kind) -> Layout:
@@ -216,8 +222,8 @@ def fitting_layout(manifest: Manifest, head: Container[str]) -> Layout | None:
     if pooling == "pooler":
         return layout if known.dense and known.activation == "tanh" and not (known.norm or has_dense) else None
     layer = (has_dense, manifest.activation, HEAD_NORM in head)
-    own = manifest.activation if known.activation_key else known.activation
-    fits = layer == (known.dense is not None, own if known.dense else "tanh", known.norm is not None)
+    activation = manifest.activation if known.activation_key else known.activation
+    fits = layer == (known.dense is not None, activation if known.dense else "tanh", known.norm is not None)
     reads = pooling in ("none", known.pooling) or (known.pooling_key is not None and pooling in _POOLINGS)
     return layout if fits and reads else None
 
@@ -243,8 +249,8 @@ def head_layers(manifest: Manifest, params: Mapping[str, Tensor], head: Mapping[
     if manifest.pooling == "pooler":
         layers.append(Layer(params[f"{POOLER}.weight"], params[f"{POOLER}.bias"], "tanh"))
     if HEAD_DENSE_WEIGHT in head:
-        own = head[HEAD_DENSE_WEIGHT], head[HEAD_DENSE_BIAS]
-        layers.append(Layer(*own, manifest.activation, head.get(HEAD_NORM)))
+        layer = head[HEAD_DENSE_WEIGHT], head[HEAD_DENSE_BIAS]
+        layers.append(Layer(*layer, manifest.activation, head.get(HEAD_NORM)))
     return [*layers, Layer(head[HEAD_WEIGHT], head[HEAD_BIAS], None)]
 
 
@@ -274,8 +280,8 @@ class WithHead(nn.Module):
         self.norms = nn.ParameterDict({name: nn.Parameter(norm) for name, norm in norms.items()})
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Any:
-        more = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
-        x = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **more).last_hidden_state
+        segments = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+        x = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **segments).last_hidden_state
         if self.pooling == "mean":
             weight = attention_mask[..., None].to(x.dtype)
             x = (x * weight).sum(1) / weight.sum(1)

@@ -110,12 +110,12 @@ def write_surroundings(folder: Path, base: str | None, manifest: Manifest, auto_
         if (source / name).is_file():
             shutil.copyfile(source / name, folder / name)
     settings = folder / _SETTINGS
-    said = read_json(settings) if settings.exists() else {}
+    tokenizer = read_json(settings) if settings.exists() else {}
     config = model_config(source, manifest, auto_class)
     if (config.get("type_vocab_size") or 0) > 1:
         # A generic tokenizer class returns no segments unless this lists them, and pairs need segments.
-        said["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
-    write_json(settings, said | {"model_max_length": manifest.max_length})
+        tokenizer["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+    write_json(settings, tokenizer | {"model_max_length": manifest.max_length})
     write_json(folder / "config.json", config)
 
 
@@ -133,8 +133,8 @@ def model_config(source: Path, manifest: Manifest, auto_class: str) -> dict[str,
         config[known.pooling_key] = theirs.get(manifest.pooling, manifest.pooling)
     if known is not None and known.activation_key is not None and auto_class != "AutoModel":
         config[known.activation_key] = manifest.activation
-    problem, left = problem_of(manifest), left_to_callers(manifest)
-    return config | ({"problem_type": problem} if problem else {}) | ({IN_CONFIG: left} if left else {})
+    problem, rules = problem_of(manifest), left_to_callers(manifest)
+    return config | ({"problem_type": problem} if problem else {}) | ({IN_CONFIG: rules} if rules else {})
 
 
 def without_temperature(delta: Delta) -> Delta:
@@ -152,8 +152,8 @@ def without_temperature(delta: Delta) -> Delta:
     if abstain is not None and abstain.energy is not None:
         # energy = -T logsumexp(logits / T); with divided logits the factor T is gone.
         abstain = Abstain(energy=abstain.energy / decision.temperature)
-    left = decision.model_copy(update={"temperature": None, "abstain": abstain})
-    rest = left if left.model_dump(exclude_none=True) else None
+    remaining = decision.model_copy(update={"temperature": None, "abstain": abstain})
+    rest = remaining if remaining.model_dump(exclude_none=True) else None
     changed = {"decision": rest, "format": format_for(rest, manifest.head), "golden": None, "reference": None}
     return Delta(manifest.model_copy(update=changed), {**delta.tensors, **head})
 
@@ -171,5 +171,5 @@ def left_to_callers(manifest: Manifest) -> dict[str, Any]:
     if manifest.decision is None:
         return {}
     # The token pipeline always applies a softmax; it has no other activation.
-    said = {"temperature"} if manifest.per_token else {"temperature", "activation"}
-    return manifest.decision.model_dump(exclude_none=True, exclude=said)
+    excluded = {"temperature"} if manifest.per_token else {"temperature", "activation"}
+    return manifest.decision.model_dump(exclude_none=True, exclude=excluded)

@@ -46,8 +46,8 @@ def write_onnx(
         # The other attention implementations branch on their inputs, which a recorded graph cannot.
         encoder = AutoModel.from_config(config, attn_implementation="eager")
         # The class has a pooler even if the base has none; a task's pooler is among the head's layers.
-        own = {name: tensor for name, tensor in encoder.state_dict().items() if name.startswith(POOLER)}
-        encoder.load_state_dict(own | dict(params))
+        pooler = {name: tensor for name, tensor in encoder.state_dict().items() if name.startswith(POOLER)}
+        encoder.load_state_dict(pooler | dict(params))
         layers = head_layers(manifest, params, head)
         model = WithHead(encoder, layers, manifest.pooling, read_config(filling)[0].eps, kind == "span").eval()
         outputs = ["start_logits", "end_logits"] if kind == "span" else ["logits"]
@@ -61,7 +61,7 @@ def _record(model: nn.Module, path: Path, segments: bool, outputs: Sequence[str]
     mask[1, 5:] = 0
     names = ["input_ids", "attention_mask", *(["token_type_ids"] if segments else [])]
     # Three distinct tensors: the same tensor given twice would be recorded as one input.
-    given = [torch.ones_like(mask), mask, torch.zeros_like(mask)][: len(names)]
+    inputs = [torch.ones_like(mask), mask, torch.zeros_like(mask)][: len(names)]
     sizes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("tokens")}
     total = sum(parameter.nbytes for parameter in model.parameters())
     # It warns about its internals, and about missing packages that no text encoder needs.
@@ -70,7 +70,7 @@ def _record(model: nn.Module, path: Path, segments: bool, outputs: Sequence[str]
         warnings.simplefilter("ignore")
         torch.onnx.export(
             model,
-            tuple(given),
+            tuple(inputs),
             path,
             input_names=names,
             output_names=list(outputs),

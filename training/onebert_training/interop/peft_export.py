@@ -75,9 +75,9 @@ def export_adapter(folder: Path, delta: Delta, base: Base, base_name: str | None
 
 
 def _refuse(encoder: Mapping[str, Tensor]) -> None:
-    for prefix, what in ((names.SPARSE_INDEX, "sparse differences"), (names.ADAPTER_DOWN, "Houlsby adapters")):
+    for prefix, description in ((names.SPARSE_INDEX, "sparse differences"), (names.ADAPTER_DOWN, "Houlsby adapters")):
         if any(name.startswith(prefix) for name in encoder):
-            raise InvalidInput(f"PEFT has no tuner that loads {what}")
+            raise InvalidInput(f"PEFT has no tuner that loads {description}")
     scales = [name for name in encoder if name.startswith((names.SCALE, names.OUTPUT_SCALE))]
     if scales and len(scales) < len(encoder):
         raise InvalidInput("PEFT has no tuner that holds (IA)3 scales beside other differences")
@@ -139,9 +139,9 @@ def _lora(anatomy: Anatomy, encoder: Mapping[str, Tensor], changed: set[str], pa
         first = anatomy.modules[0]
         pairs[first.name] = torch.zeros(1, first.shape[1]), torch.zeros(first.shape[0], 1)
     pairs = join_pairs(pairs, _shapes(anatomy), fused_maps(anatomy))
-    whole = {name.removesuffix(".weight") for name in changed if name.endswith(".weight")}
-    biases = {name for name in changed if name.endswith(".bias") and name.removesuffix(".bias") not in whole}
-    state = {f"{norm}.{kind}": params[f"{norm}.{kind}"] for norm in whole for kind in _stored(anatomy, norm)}
+    norms = {name.removesuffix(".weight") for name in changed if name.endswith(".weight")}
+    biases = {name for name in changed if name.endswith(".bias") and name.removesuffix(".bias") not in norms}
+    state = {f"{norm}.{kind}": params[f"{norm}.{kind}"] for norm in norms for kind in _stored(anatomy, norm)}
     for name in biases:
         module = name.removesuffix(".bias")
         state[f"{module}.base_layer.bias" if module in pairs else name] = params[name]
@@ -156,7 +156,7 @@ def _lora(anatomy: Anatomy, encoder: Mapping[str, Tensor], changed: set[str], pa
         "bias": "all" if biases else "none",
         **{"r": rank, "lora_alpha": rank, "rank_pattern": ranks, "alpha_pattern": ranks},
     }
-    return Tuned(config, state, tuple(_full(anatomy, whole)))
+    return Tuned(config, state, tuple(_full(anatomy, norms)))
 
 
 def _stored(anatomy: Anatomy, module: str) -> list[str]:

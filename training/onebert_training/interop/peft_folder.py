@@ -49,13 +49,13 @@ _COPIES = (".modules_to_save.", ".original_module.")
 class Adapter:
     """The contents of a PEFT folder; `model_config` is config.json or task_config.json, or empty.
 
-    `found` maps the kind of tensor (`A`, `B`, `B_bias`, `magnitude`, `scale`, `value`) to float32 tensors by the name
+    `tensors` maps the kind of tensor (`A`, `B`, `B_bias`, `magnitude`, `scale`, `value`) to float32 tensors by the name
     of their module or parameter: encoder names without prefix, head names as in the whole model.
     """
 
     config: Mapping[str, Any]
     model_config: Mapping[str, Any]
-    found: Mapping[str, dict[str, Tensor]]
+    tensors: Mapping[str, dict[str, Tensor]]
 
 
 def read_adapter(folder: Path, prefix: str) -> Adapter:
@@ -73,14 +73,14 @@ def read_adapter(folder: Path, prefix: str) -> Adapter:
         pickled = (folder / PICKLE).is_file()
         why = f"; {PICKLE} is a pickle, which is never opened: save the adapter as safetensors" if pickled else ""
         raise InvalidInput(f"the folder has no {WEIGHTS}{why}")
-    found: dict[str, dict[str, Tensor]] = {key: {} for key in ("A", "B", "B_bias", "magnitude", "scale", "value")}
+    tensors: dict[str, dict[str, Tensor]] = {key: {} for key in ("A", "B", "B_bias", "magnitude", "scale", "value")}
     for name, tensor in _read_tensors(folder / WEIGHTS).items():
         plain = name.removeprefix("base_model.model.").removeprefix(prefix)
         ending = next((ending for ending in _ENDINGS if plain.endswith(ending)), "")
-        what, instead = _ENDINGS.get(ending, ("value", ""))
-        found[what][plain.removesuffix(ending) + instead] = tensor
+        kind, instead = _ENDINGS.get(ending, ("value", ""))
+        tensors[kind][plain.removesuffix(ending) + instead] = tensor
     path = next((folder / name for name in (MODEL_CONFIG, TASK_CONFIG) if (folder / name).exists()), None)
-    return Adapter(config, read_json(path) if path else {}, found)
+    return Adapter(config, read_json(path) if path else {}, tensors)
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
@@ -90,8 +90,8 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
             tensors = {name: file.get_tensor(name) for name in names}
     except (SafetensorError, OSError) as error:
         raise MalformedFile(f"{path.name} cannot be read: {type(error).__name__}") from None
-    if whole := [name for name, tensor in tensors.items() if not tensor.is_floating_point()]:
-        raise InvalidInput(f"not floating point: {listed(whole)}")
+    if integers := [name for name, tensor in tensors.items() if not tensor.is_floating_point()]:
+        raise InvalidInput(f"not floating point: {listed(integers)}")
     if odd := [name for name, tensor in tensors.items() if tensor.dim() not in (1, 2) or not tensor.numel()]:
         raise InvalidInput(f"neither vectors nor matrices: {listed(odd)}")
     return {name: tensor.float() for name, tensor in tensors.items()}

@@ -20,7 +20,7 @@ from onebert_training.fit.result import checked_delta
 from onebert_training.fit.run import make_manifest
 from onebert_training.interop import heads
 from onebert_training.interop.fused import fused_maps, shared_rows, split_rows
-from onebert_training.interop.heads import POOLER, Kind, Layout, Wanted, kind_of
+from onebert_training.interop.heads import POOLER, Kind, Layout, TaskOptions, kind_of
 from onebert_training.interop.peft_folder import Adapter, read_adapter
 
 _NO_CONFIG = (
@@ -44,7 +44,7 @@ SCALED_AS: Mapping[tuple[str, int], str] = {
 def import_adapter(
     folder: Path,
     base: Base,
-    wanted: Wanted = Wanted(),  # noqa: B008 - frozen
+    task_options: TaskOptions = TaskOptions(),  # noqa: B008 - frozen
     base_config: Mapping[str, Any] | None = None,
 ) -> Delta:
     """Reads a PEFT adapter as a delta for `base`; nothing that the folder names is opened or fetched.
@@ -64,16 +64,16 @@ def import_adapter(
         NotFinite: a tensor or an answer contains NaN or infinity.
     """
     adapter = read_adapter(folder, base.anatomy.family.prefix)
-    kind = _kind(adapter, wanted.task_type)
+    kind = _kind(adapter, task_options.task_type)
     _require_tokenizer(folder, base)
     layout = heads.layout_of(base.spec.model_type, kind)
     config = adapter.model_config or base_config or {}
     pooling = layout.pooling(config)
     tensors, pooling = Conversion(adapter, base, layout, pooling).run()
-    outputs, warnings = heads.outputs_of(adapter.model_config, kind, len(tensors[delta.HEAD_BIAS]), wanted)
+    outputs, warnings = heads.outputs_of(adapter.model_config, kind, len(tensors[delta.HEAD_BIAS]), task_options)
     if layout.kind == "sequence" and layout.head.pooling_key is not None and not config:
         warnings.append(_NO_CONFIG.format(pooling, layout.head.pooling_key))
-    longest = base.spec.max_length if wanted.max_length is None else wanted.max_length
+    longest = base.spec.max_length if task_options.max_length is None else task_options.max_length
     version, method = shown(str(adapter.config.get("peft_version", ""))), adapter.config["peft_type"].lower()
     facts = {"imported_from": "peft", "peft_version": version, "warnings": warnings}
     activation = layout.activation(config) if delta.HEAD_DENSE_WEIGHT in tensors else "tanh"
@@ -90,10 +90,10 @@ def _require_tokenizer(folder: Path, base: Base) -> None:
     if not has_tokenizer(folder):
         return
     try:
-        own, _ = read_tokenizer(folder, base.config)
+        tokenizer, _ = read_tokenizer(folder, base.config)
     except UnsupportedBase as error:
         raise InvalidInput(f"the adapter's own tokenizer does not fit the base: {error.detail}") from None
-    if parts := differing_parts(own.written, base.tokenizer.written):
+    if parts := differing_parts(tokenizer.written, base.tokenizer.written):
         raise InvalidInput(
             f"the adapter's own tokenizer differs from the base's, which reads every task's texts, in its {parts}; "
             "where the adapter was trained with the base's, remove the tokenizer's files"
@@ -101,14 +101,16 @@ def _require_tokenizer(folder: Path, base: Base) -> None:
 
 
 def _kind(adapter: Adapter, task_type: TaskType | None) -> Kind:
-    said = adapter.config.get("task_type")
-    if said is None:
+    peft_task = adapter.config.get("task_type")
+    if peft_task is None:
         return kind_of(task_type or "single_label")
-    if not isinstance(said, str) or said not in heads.PEFT_TASKS:
-        raise InvalidInput(f"a delta cannot hold a {shown(str(said))} task; it holds {', '.join(heads.PEFT_TASKS)}")
-    if task_type is not None and kind_of(task_type) != heads.PEFT_TASKS[said]:
-        raise InvalidInput(f"the adapter is for {said}, which is no {task_type} task")
-    return heads.PEFT_TASKS[said]
+    if not isinstance(peft_task, str) or peft_task not in heads.PEFT_TASKS:
+        raise InvalidInput(
+            f"a delta cannot hold a {shown(str(peft_task))} task; it holds {', '.join(heads.PEFT_TASKS)}"
+        )
+    if task_type is not None and kind_of(task_type) != heads.PEFT_TASKS[peft_task]:
+        raise InvalidInput(f"the adapter is for {peft_task}, which is no {task_type} task")
+    return heads.PEFT_TASKS[peft_task]
 
 
 def made_for(adapter: Adapter) -> str:
@@ -126,13 +128,13 @@ class Conversion:
     def __init__(self, adapter: Adapter, base: Base, layout: Layout, pooling: str) -> None:
         self.adapter, self.base, self.layout, self.pooling = adapter, base, layout, pooling
         self.fused = fused_maps(base.anatomy)
-        self.whole = {part: module for module, parts in self.fused.items() for part in parts}
-        self.values = dict(adapter.found["value"])
+        self.fused_module = {part: module for module, parts in self.fused.items() for part in parts}
+        self.values = dict(adapter.tensors["value"])
         self.low_rank = self._low_rank()
         # PEFT's `lora_bias` gives a low-rank map a bias; it becomes a difference of the module's bias.
         self.biases = {
             module: bias * self.scale_of(module, len(self.low_rank[module][0]))
-            for module, bias in split_rows(adapter.found["B_bias"], self.fused).items()
+            for module, bias in split_rows(adapter.tensors["B_bias"], self.fused).items()
         }
         self.factors = self._factors()
 
@@ -143,8 +145,8 @@ class Conversion:
         return tensors, pooling
 
     def _low_rank(self) -> dict[str, tuple[Tensor, Tensor]]:
-        A = shared_rows(self.adapter.found["A"], self.fused)
-        B, B_bias = (split_rows(self.adapter.found[what], self.fused) for what in ("B", "B_bias"))
+        A = shared_rows(self.adapter.tensors["A"], self.fused)
+        B, B_bias = (split_rows(self.adapter.tensors[kind], self.fused) for kind in ("B", "B_bias"))
         if halves := (A.keys() ^ B.keys()) | (B_bias.keys() - B.keys()):
             raise InvalidInput(f"half of a low-rank pair: {listed(halves)}")
         shapes = {**self.base.spec.modules, POOLER: (self.base.spec.hidden_size,) * 2}
@@ -158,7 +160,7 @@ class Conversion:
 
     def _factors(self) -> dict[str, Tensor]:
         """DoRA's factors of the outputs of W + BA, by module: m / ‖W + BA‖ (Liu et al. 2024, equation 5)."""
-        magnitudes, factors = split_rows(self.adapter.found["magnitude"], self.fused), dict[str, Tensor]()
+        magnitudes, factors = split_rows(self.adapter.tensors["magnitude"], self.fused), dict[str, Tensor]()
         normed = self.low_rank.keys() if self.adapter.config.get("use_dora") else set[str]()
         if halves := magnitudes.keys() ^ normed:
             raise InvalidInput(f"half of DoRA, a magnitude or a low-rank pair: {listed(halves)}")
@@ -191,13 +193,13 @@ class Conversion:
 
     def option(self, module: str, key: str, patterns: str) -> float:
         """An option for one module: the first pattern that matches the end of its name wins over the general value."""
-        config, name = self.adapter.config, self.base.anatomy.family.prefix + self.whole.get(module, module)
+        config, name = self.adapter.config, self.base.anatomy.family.prefix + self.fused_module.get(module, module)
         value = config.get(key)
         of_pattern = config.get(patterns) or {}
         # Every pattern is tried on the name of every module, twice.
         if not isinstance(of_pattern, dict) or len(of_pattern) > _MOST_PATTERNS:
             raise InvalidInput(f"adapter_config.json: {patterns} is an object of at most {_MOST_PATTERNS} patterns")
-        for pattern, own in of_pattern.items():
+        for pattern, pattern_value in of_pattern.items():
             # The folder is untrusted: reject regular expressions that could take exponential time.
             if len(pattern) > 256 or len(_REPEAT.findall(pattern)) > 4 or _REPEATED_GROUP.search(pattern):
                 raise InvalidInput(f"{patterns} has a pattern that is too intricate to follow")
@@ -206,7 +208,7 @@ class Conversion:
             except re.error:
                 raise InvalidInput(f"{patterns} has a pattern that is no regular expression") from None
             if matches:
-                value = own
+                value = pattern_value
                 break
         if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
             raise InvalidInput(f"adapter_config.json: {key} is a number above 0")
@@ -248,24 +250,24 @@ class Conversion:
         return weight, bias + self.biases.pop(POOLER, 0)
 
     def pairs(self) -> dict[str, Tensor]:
-        found = {module: pair for module, pair in self.low_rank.items() if pair[1].any()}
-        self.refuse(found.keys() & {POOLER})
+        pairs = {module: pair for module, pair in self.low_rank.items() if pair[1].any()}
+        self.refuse(pairs.keys() & {POOLER})
         return {
-            **{delta.LORA_A + module: A for module, (A, _) in found.items()},
-            **{delta.LORA_B + module: B for module, (_, B) in found.items()},
+            **{delta.LORA_A + module: A for module, (A, _) in pairs.items()},
+            **{delta.LORA_B + module: B for module, (_, B) in pairs.items()},
         }
 
     def scales(self) -> dict[str, Tensor]:
         """Scales of (IA)3 and of DoRA."""
         self.refuse(self.factors.keys() & {POOLER})
-        own = self.adapter.found["scale"]
+        saved = self.adapter.tensors["scale"]
         # A scale [1, inputs] is of the input of a whole fused map, which no delta has: it is refused by its name.
-        outputs = split_rows({module: scale for module, scale in own.items() if scale.shape[1] == 1}, self.fused)
-        found = {module: scale for module, scale in own.items() if scale.shape[1] != 1} | outputs
-        found |= {module: factor[:, None] for module, factor in self.factors.items()}
+        outputs = split_rows({module: scale for module, scale in saved.items() if scale.shape[1] == 1}, self.fused)
+        unplaced = {module: scale for module, scale in saved.items() if scale.shape[1] != 1} | outputs
+        unplaced |= {module: factor[:, None] for module, factor in self.factors.items()}
         scales: dict[str, Tensor] = {}
         for module in self.base.anatomy.modules:
-            if (scale := found.get(module.name)) is None:
+            if (scale := unplaced.get(module.name)) is None:
                 continue
             rows, columns = module.shape
             if tuple(scale.shape) not in ((rows, 1), (1, columns)):
@@ -275,23 +277,23 @@ class Conversion:
             turned = module.symbol == "W_q" and self.base.anatomy.family.scores == "rotary"
             if turned or (place := SCALED_AS.get((module.symbol, side))) is None:
                 continue
-            del found[module.name]
+            del unplaced[module.name]
             prefix, symbol, _ = delta.PLACES[place]
             name = prefix + self.base.anatomy.path(symbol.removeprefix("W_"), module.layer)
             scales[name] = scales.get(name, torch.ones(())) * scale.flatten()
-        self.refuse(found.keys())
+        self.refuse(unplaced.keys())
         return scales
 
     def leave_out_tables(self) -> None:
         """Drops embedding tables that PEFT saved whole and unchanged; rejects tables of another size."""
         for name in [name for name in self.values if name.startswith("embeddings.") and name in self.base.params]:
-            table, own = self.values[name], self.base.params[name]
-            if len(table) != len(own):
+            table, base_table = self.values[name], self.base.params[name]
+            if len(table) != len(base_table):
                 raise TensorMismatch(
-                    f"the adapter's {name} has {len(table):,} rows and the base's {len(own):,}: a delta has no place "
-                    f"for added tokens{made_for(self.adapter)}"
+                    f"the adapter's {name} has {len(table):,} rows and the base's {len(base_table):,}: a delta has no "
+                    f"place for added tokens{made_for(self.adapter)}"
                 )
-            if torch.equal(table, own):
+            if torch.equal(table, base_table):
                 del self.values[name]
 
     def differences(self, pooling: str) -> dict[str, Tensor]:
@@ -302,12 +304,14 @@ class Conversion:
         self.refuse(self.values.keys() - allowed)
         for name, value in self.values.items():
             self.require(name, value, shapes[name])
-        found = {name: value - self.base.params[name] for name, value in self.values.items()}
+        differences = {name: value - self.base.params[name] for name, value in self.values.items()}
         for module, bias in self.biases.items():
             name = f"{module}.bias"
-            found[name] = found.get(name, torch.zeros(())) + bias
+            differences[name] = differences.get(name, torch.zeros(())) + bias
         for module, factor in self.factors.items():
             # DoRA does not scale the bias, but a delta's scale does: divide it beforehand.
-            own = self.base.params[f"{module}.bias"]
-            found[f"{module}.bias"] = (own + found.get(f"{module}.bias", torch.zeros(()))) / factor - own
-        return {delta.DELTA + name: difference for name, difference in found.items() if difference.any()}
+            base_bias = self.base.params[f"{module}.bias"]
+            differences[f"{module}.bias"] = (
+                base_bias + differences.get(f"{module}.bias", torch.zeros(()))
+            ) / factor - base_bias
+        return {delta.DELTA + name: difference for name, difference in differences.items() if difference.any()}

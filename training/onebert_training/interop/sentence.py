@@ -75,9 +75,9 @@ def read_modules(folder: Path) -> tuple[str, list[Layer]]:
 
 
 def _read_layer(folder: Path) -> Layer:
-    activation, found = read_json(folder / "config.json").get("activation_function"), read_weights(folder, "linear.")
-    ours = [one for one, name in _ACTIVATIONS.items() if name == activation]
-    weight, bias = found.get("weight"), found.get("bias")
+    activation, tensors = read_json(folder / "config.json").get("activation_function"), read_weights(folder, "linear.")
+    ours = [key for key, name in _ACTIVATIONS.items() if name == activation]
+    weight, bias = tensors.get("weight"), tensors.get("bias")
     if not ours or weight is None or bias is None:
         raise InvalidInput(f"a delta's head cannot hold the layer {folder.name}")
     if weight.ndim != 2 or bias.shape != weight.shape[:1]:

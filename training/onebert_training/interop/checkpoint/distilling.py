@@ -24,10 +24,10 @@ from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings, refuse_steps
 from onebert_training.interop.checkpoint.finetuned import answer_all
 from onebert_training.interop.checkpoint.options import CheckpointOptions
-from onebert_training.interop.checkpoint.search import Answered, Probe
+from onebert_training.interop.checkpoint.search import ModelLogits, Probe
 from onebert_training.interop.checkpoint.teacher import Teacher, read_teacher
 from onebert_training.interop.checkpoint.texts import read_texts
-from onebert_training.interop.heads import Wanted, outputs_of
+from onebert_training.interop.heads import TaskOptions, outputs_of
 
 # The metric nearest to the agreement: the share of equal answers, or of a regression 1 only for equal numbers.
 _METRIC = {"single_label": "accuracy", "multi_label": "accuracy", "regression": "r2"}
@@ -37,8 +37,8 @@ def import_by_distillation(
     folder: Path,
     name: str,
     base: Base,
-    asked: CheckpointOptions,
-    wanted: Wanted,
+    options: CheckpointOptions,
+    task_options: TaskOptions,
     missed: str,
     out: Path,
     report: Report = ignore,
@@ -58,19 +58,19 @@ def import_by_distillation(
         InvalidMethod, InvalidSettings: the method does not exist, does not fit the base, or gives no delta.
     """
     teacher = read_teacher(folder)
-    outputs, warnings = outputs_of(teacher.config, "sequence", teacher.outputs, wanted)
-    texts = read_texts(asked, outputs[0])
-    longest = wanted.max_length or min(teacher.max_length, base.spec.max_length)
+    outputs, warnings = outputs_of(teacher.config, "sequence", teacher.outputs, task_options)
+    texts = read_texts(options, outputs[0])
+    longest = task_options.max_length or min(teacher.max_length, base.spec.max_length)
     inputs = TaskInputs(base, _dataset(teacher, name, texts.learned, outputs), longest)
-    run = _run(inputs, asked, name)
+    run = _run(inputs, options, name)
     result = train_kept(run, report, checkpoint_path(out)).result
     if result.delta is None:
         raise ValueError("only methods that give a delta are trained here")
     probe = Probe(base, result.delta.manifest, texts.compared, _answers(teacher, texts.compared))
-    found = probe(result.delta.tensors)
-    if not found.reaches(asked.agree, asked.max_difference):
+    agreement = probe(result.delta.tensors)
+    if not agreement.reaches(options.agree, options.max_difference):
         raise InvalidInput(
-            f"{found.beside(asked.agree, asked.max_difference)}, although {run.settings.method} learned "
+            f"{agreement.shortfall(options.agree, options.max_difference)}, although {run.settings.method} learned "
             f"{len(texts.learned):,} other texts; with a lower --agree the same command trains no more. "
             f"Not by rank: {missed}"
         )
@@ -78,11 +78,11 @@ def import_by_distillation(
     facts = {
         **{"imported_from": "checkpoint", "checkpoint": name},
         "teacher": {"digest": teacher.digest, "texts": len(texts.learned)},
-        "agreement": found.facts(texts.data),
+        "agreement": agreement.facts(texts.data),
         "warnings": [*warnings, *result.verdict.warnings],
     }
     return _imported(result.delta, facts), {
-        **found.record(outputs[0]),
+        **agreement.record(outputs[0]),
         "learned_texts": len(texts.learned),
         "checkpoint_bytes": teacher.weight_bytes,
         "not_by_rank": missed,
@@ -108,14 +108,14 @@ def _dataset(teacher: Teacher, name: str, texts: Sequence[Text], outputs: tuple[
         raise InvalidInput(f"a regression of {len(labels)} numbers is not learned, only of one")
     if len(np.unique(gold, axis=0)) < 2:
         raise InvalidData("the checkpoint gives all texts of --distil the same answer; give more different texts")
-    whole = Split(tuple(texts), gold, soft=None if soft is None else soft.astype(np.float32))
-    train, validation = hold_out(whole, task_type, 1 / HELD_OUT, None, SPLIT_SEED)
+    examples = Split(tuple(texts), gold, soft=None if soft is None else soft.astype(np.float32))
+    train, validation = hold_out(examples, task_type, 1 / HELD_OUT, None, SPLIT_SEED)
     return Dataset(name, task_type, tuple(labels), None, {"train": train, "validation": validation})
 
 
-def _run(inputs: TaskInputs, asked: CheckpointOptions, name: str) -> Run:
+def _run(inputs: TaskInputs, options: CheckpointOptions, name: str) -> Run:
     metric = _METRIC[inputs.data.task_type]
-    settings = Settings(method=asked.method, epochs=asked.epochs, max_length=inputs.max_length, metric=metric)
+    settings = Settings(method=options.method, epochs=options.epochs, max_length=inputs.max_length, metric=metric)
     refuse_steps(settings)
     settings = read_pairs(inputs, settings, name)
     run = make_run(inputs, settings, name)
@@ -124,6 +124,6 @@ def _run(inputs: TaskInputs, asked: CheckpointOptions, name: str) -> Run:
     return run
 
 
-def _answers(teacher: Teacher, texts: Sequence[Text]) -> Answered:
+def _answers(teacher: Teacher, texts: Sequence[Text]) -> ModelLogits:
     tokens = teacher.tokenizer.encode(texts, teacher.max_length)
-    return Answered(tokens, answer_all(teacher.model, tokens))
+    return ModelLogits(tokens, answer_all(teacher.model, tokens))

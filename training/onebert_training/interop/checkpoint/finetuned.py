@@ -113,8 +113,8 @@ def read_finetuned(folder: Path, base: Base) -> FineTuned:
 def _require_same(config: EncoderConfig, base: Base) -> None:
     ours, theirs = config_form(base.config), config_form(config)
     if differing := [name for name in ours | theirs if ours.get(name) != theirs.get(name)]:
-        said = ", ".join(f"{name} {theirs.get(name)} and not {ours.get(name)}" for name in differing)
-        raise OutOfReach(f"the checkpoint has another architecture than the base {base.spec.name}: {said}")
+        differences = ", ".join(f"{name} {theirs.get(name)} and not {ours.get(name)}" for name in differing)
+        raise OutOfReach(f"the checkpoint has another architecture than the base {base.spec.name}: {differences}")
 
 
 def _head(folder: Path, raw: Mapping[str, Any], prefix: str) -> Head:
@@ -126,8 +126,8 @@ def _head(folder: Path, raw: Mapping[str, Any], prefix: str) -> Head:
         except InvalidInput as error:
             raise OutOfReach(error.detail) from None
         dense = None if layout.dense is None else layout.dense.removeprefix(prefix)
-        own = layout.head
-        return Head(kind, own.linear, dense, pooling, activation, own.norm, own.bias)
+        head = layout.head
+        return Head(kind, head.linear, dense, pooling, activation, head.norm, head.bias)
     pooling, layers = read_modules(folder)
     dense = "head.dense" if len(layers) > 1 else None
     return Head("sequence", "head", dense, pooling, layers[0].activation or "tanh", layers=layers)
@@ -136,15 +136,15 @@ def _head(folder: Path, raw: Mapping[str, Any], prefix: str) -> Head:
 def kind_named(folder: Path, raw: Mapping[str, Any]) -> Kind | None:
     """The kind of a configuration's class, None for sentence-transformers modules; raises InvalidInput for others."""
     architectures = raw.get("architectures")
-    named = [str(one) for one in architectures] if isinstance(architectures, list) else []
+    named = [str(name) for name in architectures] if isinstance(architectures, list) else []
     known = {kind: CLASS_NAMES[auto].get(raw["model_type"]) for kind, auto in AUTO_CLASSES.items()}
     classes = {name: kind for kind, name in known.items() if name is not None}
-    if (name := next((one for one in classes if one in named), None)) is not None:
+    if (name := next((name for name in classes if name in named), None)) is not None:
         return classes[name]
     if (folder / MODULES).is_file():
         return None
-    said = ", ".join(shown(name) for name in named) or "no class"
-    raise InvalidInput(f"the checkpoint is for {said}; what is imported is {', '.join(classes)}")
+    classes_named = ", ".join(shown(name) for name in named) or "no class"
+    raise InvalidInput(f"the checkpoint is for {classes_named}; what is imported is {', '.join(classes)}")
 
 
 def _require_parameters(params: Mapping[str, Tensor], base: Base, head: Head) -> None:
@@ -173,7 +173,7 @@ def load_model(folder: Path, config: Any, kind: Kind | None) -> tuple[Any, set[s
     """The plain model of transformers, and the parameters that the checkpoint lacks; `kind` None is a bare encoder."""
     try:
         with quiet():
-            model, found = getattr(transformers, AUTO_CLASSES[kind] if kind else "AutoModel").from_pretrained(
+            model, loading = getattr(transformers, AUTO_CLASSES[kind] if kind else "AutoModel").from_pretrained(
                 str(folder),
                 config=config,
                 local_files_only=True,
@@ -185,7 +185,7 @@ def load_model(folder: Path, config: Any, kind: Kind | None) -> tuple[Any, set[s
             )
     except Exception as error:  # a damaged folder can raise anything in transformers' loader
         raise InvalidInput(f"transformers does not load the checkpoint: {type(error).__name__}") from None
-    return model.eval(), set(found["missing_keys"])
+    return model.eval(), set(loading["missing_keys"])
 
 
 @torch.inference_mode()
@@ -194,16 +194,16 @@ def answer_all(model: Any, tokens: Sequence[Tokens]) -> list[Array]:
 
     Batches hold texts of one length, so that nothing is padded. Raises NotFinite for NaN or infinity.
     """
-    found: dict[int, Array] = {}
+    logits: dict[int, Array] = {}
     for length, group in groupby(
         sorted(range(len(tokens)), key=lambda i: len(tokens[i])), key=lambda i: len(tokens[i])
     ):
         same, size = list(group), max(1, _BATCH_TOKENS // length)
         for chosen in (same[start : start + size] for start in range(0, len(same), size)):
-            found.update(zip(chosen, _logits(model, [tokens[i] for i in chosen]), strict=True))
-    if not all(np.isfinite(one).all() for one in found.values()):
+            logits.update(zip(chosen, _logits(model, [tokens[i] for i in chosen]), strict=True))
+    if not all(np.isfinite(answer).all() for answer in logits.values()):
         raise NotFinite("an answer of the checkpoint is not a finite number")
-    return [found[i] for i in range(len(tokens))]
+    return [logits[i] for i in range(len(tokens))]
 
 
 def _logits(model: Any, texts: Sequence[Tokens]) -> Array:
@@ -217,5 +217,5 @@ def _logits(model: Any, texts: Sequence[Tokens]) -> Array:
         raise InvalidInput(f"transformers does not run the checkpoint: {type(error).__name__}") from None
     if not isinstance(out, Tensor):
         out = out.logits if "logits" in out else torch.stack([out.start_logits, out.end_logits], -1)
-    found: Array = out.float().numpy()
-    return found
+    logits: Array = out.float().numpy()
+    return logits

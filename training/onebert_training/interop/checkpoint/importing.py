@@ -11,11 +11,17 @@ from onebert_training.interop.checkpoint.by_rank import import_by_rank
 from onebert_training.interop.checkpoint.distilling import import_by_distillation
 from onebert_training.interop.checkpoint.finetuned import OutOfReach
 from onebert_training.interop.checkpoint.options import CheckpointOptions
-from onebert_training.interop.heads import Wanted
+from onebert_training.interop.heads import TaskOptions
 
 
 def import_checkpoint(
-    folder: Path, name: str, base: Base, asked: CheckpointOptions, wanted: Wanted, out: Path, report: Report
+    folder: Path,
+    name: str,
+    base: Base,
+    options: CheckpointOptions,
+    task_options: TaskOptions,
+    out: Path,
+    report: Report,
 ) -> tuple[Delta, dict[str, Any]]:
     """The delta with golden logits, and its agreement with the checkpoint as JSON.
 
@@ -23,8 +29,8 @@ def import_checkpoint(
         folder: the checkpoint's files.
         name: of the checkpoint, for the manifest.
         base: must compute in float32.
-        asked: texts to compare on and to learn on, and the required agreement.
-        wanted: the longest input is else the limit of the checkpoint's tokenizer, or else of the base.
+        options: texts to compare on and to learn on, and the required agreement.
+        task_options: the longest input is else the limit of the checkpoint's tokenizer, or else of the base.
         out: checkpoints of a training lie beside this file.
         report: called after every step of a training.
 
@@ -32,8 +38,8 @@ def import_checkpoint(
         OneBertError: see `import_by_rank` and `import_by_distillation`.
     """
     try:
-        return import_by_rank(folder, name, base, asked, wanted)
+        return import_by_rank(folder, name, base, options, task_options)
     except OutOfReach as missed:
-        if asked.distil is None:
+        if options.distil is None:
             raise InvalidInput(f"{missed.detail}; --distil TEXTS trains a delta that learns its answers") from None
-        return import_by_distillation(folder, name, base, asked, wanted, missed.detail, out, report)
+        return import_by_distillation(folder, name, base, options, task_options, missed.detail, out, report)

@@ -22,7 +22,7 @@ from onebert_training.insight.intervals import UNKNOWN, Interval, bootstrap, wil
 
 
 @dataclass(frozen=True)
-class Answered:
+class ModelLogits:
     """A model's logits for texts, and its own tokens; another model may tokenize differently."""
 
     tokens: Sequence[Tokens]
@@ -50,7 +50,7 @@ class Agreement:
     def reaches(self, share: float, difference: float | None) -> bool:
         return self.share >= share and (difference is None or self.largest <= difference)
 
-    def beside(self, share: float, difference: float | None) -> str:
+    def shortfall(self, share: float, difference: float | None) -> str:
         """The beginning of a sentence on an agreement that does not reach the one asked for."""
         between = "" if self._ends is None else " (95 %: {:.4f} to {:.4f})".format(*self._ends)
         within = "" if difference is None else f" with differences up to {difference:g}"
@@ -61,8 +61,8 @@ class Agreement:
 
     def facts(self, data: str) -> dict[str, Any]:
         """The agreement for a manifest, with the name of the texts."""
-        said = {"share": self.share, "interval": self._ends, "largest": self.largest}
-        return said | {"texts": self.texts, "data": data}
+        facts = {"share": self.share, "interval": self._ends, "largest": self.largest}
+        return facts | {"texts": self.texts, "data": data}
 
     def record(self, task_type: TaskType) -> dict[str, Any]:
         return {
@@ -78,21 +78,21 @@ class Agreement:
         return None if isnan(self.interval.low) else list(self.interval)
 
 
-def compare(manifest: Manifest, texts: Sequence[Text], theirs: Answered, ours: Answered) -> Agreement:
+def compare(manifest: Manifest, texts: Sequence[Text], theirs: ModelLogits, ours: ModelLogits) -> Agreement:
     """The agreement of two models; `theirs` is the checkpoint."""
-    scores = zip(*(_scores(manifest, one) for one in (theirs, ours)), strict=True)
+    scores = zip(*(_scores(manifest, side) for side in (theirs, ours)), strict=True)
     # If the tokens differ, a per-token task has logits of other shapes; only its answers can be compared.
     apart = [np.abs(a - b).ravel() for a, b in scores if a.shape == b.shape]
     differences = np.concatenate(apart) if apart else np.zeros(1)
     if manifest.task_type == "regression":
-        outputs = [np.stack(one.logits).T for one in (theirs, ours)]
+        outputs = [np.stack(side.logits).T for side in (theirs, ours)]
 
         def lowest(rows: Any) -> float:
             return min(concordance(a[rows], b[rows]) for a, b in zip(*outputs, strict=True))
 
         share, interval = lowest(slice(None)), bootstrap(len(texts), lowest)
     else:
-        answers = (_answers(manifest, texts, one) for one in (theirs, ours))
+        answers = (_answers(manifest, texts, side) for side in (theirs, ours))
         same = np.concatenate([_same(*pair) for pair in zip(*answers, strict=True)])
         share = float(same.mean()) if len(same) else 1.0
         interval = Interval(*map(float, wilson(same.sum(), len(same))))
@@ -107,16 +107,16 @@ def concordance(a: Array, b: Array) -> float:
     return float(2 * ((a - a.mean()) * (b - b.mean())).mean() / spread) if spread else 1.0
 
 
-def _scores(manifest: Manifest, of: Answered) -> list[Array]:
+def _scores(manifest: Manifest, model: ModelLogits) -> list[Array]:
     if manifest.task_type == "span":
-        return [softmax(logits.T) for logits in of.logits]
-    return [ACTIVATE[own_activation(manifest)](logits) for logits in of.logits]
+        return [softmax(logits.T) for logits in model.logits]
+    return [ACTIVATE[own_activation(manifest)](logits) for logits in model.logits]
 
 
-def _answers(manifest: Manifest, texts: Sequence[Text], of: Answered) -> list[Answer]:
+def _answers(manifest: Manifest, texts: Sequence[Text], model: ModelLogits) -> list[Answer]:
     return [
         answer(logits, manifest, text, tokens.alignment)
-        for logits, text, tokens in zip(of.logits, texts, of.tokens, strict=True)
+        for logits, text, tokens in zip(model.logits, texts, model.tokens, strict=True)
     ]
 
 
@@ -142,7 +142,7 @@ _CLOSE = 32
 class Probe:
     """Compares the answers of a delta, by its tensors, with the checkpoint's."""
 
-    def __init__(self, base: Base, manifest: Manifest, texts: Sequence[Text], theirs: Answered) -> None:
+    def __init__(self, base: Base, manifest: Manifest, texts: Sequence[Text], theirs: ModelLogits) -> None:
         self._base, self._manifest, self._texts, self._theirs = base, manifest, texts, theirs
         tokenizer = base.tokenizer.reading(manifest.pooling)
         tokens = tokenizer.encode(texts, manifest.max_length, manifest.per_token)
@@ -150,12 +150,12 @@ class Probe:
 
     def __call__(self, tensors: Mapping[str, Array]) -> Agreement:
         row = fold_delta(self._base, Delta(self._manifest, tensors))
-        ours = Answered(self._features.tokens, predict(self._base, row, self._features))
+        ours = ModelLogits(self._features.tokens, predict(self._base, row, self._features))
         return compare(self._manifest, self._texts, self._theirs, ours)
 
-    def doubts(self, own: Tokenizer) -> list[str]:
+    def doubts(self, tokenizer: Tokenizer) -> list[str]:
         """Other reasons for disagreement, as sentences: a checkpoint with its `own` tokenizer."""
-        if not (parts := differing_parts(own.written, self._base.tokenizer.written)):
+        if not (parts := differing_parts(tokenizer.written, self._base.tokenizer.written)):
             return []
         both = zip(self._theirs.tokens, self._features.tokens, strict=True)
         other = sum(a.input_ids != b.input_ids for a, b in both)
@@ -165,11 +165,13 @@ class Probe:
         ]
 
 
-def fewest(probe: Callable[[int], Agreement], most: int, enough: Callable[[Agreement], bool]) -> tuple[int, Agreement]:
+def fewest(
+    probe: Callable[[int], Agreement], max_parts: int, enough: Callable[[Agreement], bool]
+) -> tuple[int, Agreement]:
     """The smallest sufficient number of parts, within 1 / `_CLOSE`, and its agreement; at worst `most`."""
-    high, found = most, probe(most)
-    if not enough(found) or not most:
-        return high, found
+    high, agreement = max_parts, probe(max_parts)
+    if not enough(agreement) or not max_parts:
+        return high, agreement
     if enough(bare := probe(0)):
         return 0, bare
     low = 0
@@ -178,7 +180,7 @@ def fewest(probe: Callable[[int], Agreement], most: int, enough: Callable[[Agree
         middle = min(max(low + 1, round((max(low, 1) * high) ** 0.5)), high - 1)
         tried = probe(middle)
         if enough(tried):
-            high, found = middle, tried
+            high, agreement = middle, tried
         else:
             low = middle
-    return high, found
+    return high, agreement

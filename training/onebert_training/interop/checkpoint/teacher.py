@@ -70,8 +70,8 @@ def read_teacher(folder: Path) -> Teacher:
 def _read(folder: Path) -> Teacher:
     raw = read_json(folder / "config.json")
     if (model_type := raw.get("model_type")) not in CONFIG_MAPPING_NAMES:
-        said = shown(str(model_type))
-        raise InvalidInput(f"{said} is no architecture of transformers, and the code of a checkpoint is never run")
+        name = shown(str(model_type))
+        raise InvalidInput(f"{name} is no architecture of transformers, and the code of a checkpoint is never run")
     if (kind := kind_named(folder, raw)) not in ("sequence", None):
         raise InvalidInput("its class answers tokens, and only answers to whole texts are learned")
     files = sorted(folder.glob("model*.safetensors"))
@@ -129,11 +129,11 @@ def _whole_numbers(value: Any, key: str = "") -> Iterator[tuple[str, int]]:
     if isinstance(value, int):
         yield key, value
     elif isinstance(value, dict):
-        for name, one in value.items():
-            yield from _whole_numbers(one, name)
+        for name, item in value.items():
+            yield from _whole_numbers(item, name)
     elif isinstance(value, list):
-        for one in value:
-            yield from _whole_numbers(one, key)
+        for item in value:
+            yield from _whole_numbers(item, key)
 
 
 def _digest(files: list[Path]) -> str:

@@ -27,30 +27,30 @@ class Texts(NamedTuple):
     learned: list[Text]
 
 
-def read_texts(asked: CheckpointOptions, task_type: TaskType) -> Texts:
+def read_texts(options: CheckpointOptions, task_type: TaskType) -> Texts:
     """At most `_MOST_TEXTS` texts of --data, else of --distil, and the other texts of --distil.
 
     Raises InvalidData if they cannot be read, are too few, or are not the texts that the task takes.
     """
     learned: list[Text] = []
-    if asked.distil is not None:
-        name, learned = load_texts(asked.distil, asked.columns, asked.encoding, task_type, split="train")
-    if asked.data is not None:
-        data, compared = load_texts(asked.data, asked.columns, asked.encoding, task_type)
+    if options.distil is not None:
+        name, learned = load_texts(options.distil, options.columns, options.encoding, task_type, split="train")
+    if options.data is not None:
+        data, compared = load_texts(options.data, options.columns, options.encoding, task_type)
         if len(compared) < 2:
             raise InvalidData(
                 "--data has one text, and the answers of the model and of its delta are compared on two at least; "
                 "give more texts like those that the task is for"
             )
         compared = compared[:: -(-len(compared) // _MOST_TEXTS)]
-        seen = set(compared)
-        learned = [text for text in learned if text not in seen]
-    if asked.distil is not None:
+        compared_texts = set(compared)
+        learned = [text for text in learned if text not in compared_texts]
+    if options.distil is not None:
         if len(learned) < _LEAST:
-            apart = " that are not in --data" if asked.data is not None else ""
+            apart = " that are not in --data" if options.data is not None else ""
             raise InvalidData(f"--distil has {len(learned)} texts{apart}; answers are learned on {_LEAST} at least")
-        if asked.data is None:
+        if options.data is None:
             rows = Split(tuple(learned), np.zeros(len(learned)))
-            rest, held = hold_out(rows, "regression", _SHARE, _MOST_TEXTS, SPLIT_SEED)
-            data, compared, learned = name, list(held.texts), list(rest.texts)
+            rest, held_out = hold_out(rows, "regression", _SHARE, _MOST_TEXTS, SPLIT_SEED)
+            data, compared, learned = name, list(held_out.texts), list(rest.texts)
     return Texts(data, compared, learned)
