@@ -101,7 +101,7 @@ def prepare(
     if out is not None:
         check_writable("--out", out, [Path(data)] if isinstance(data, str) else ())
     with busy(f"reading {data if isinstance(data, str) else data.name}"):
-        dataset = load_dataset(data, reading, keep_few=True, keep_all=settings.method == HEAD, more=more)
+        dataset = load_dataset(data, reading, keep_few=True, keep_all=settings.method == HEAD, extra=more)
         if settings.method == HEAD:
             dataset = dataset.rejoined()
     with busy("loading the base"):

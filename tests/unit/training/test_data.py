@@ -186,7 +186,7 @@ def test_a_test_split_with_hidden_labels_is_left_out(folder):
     write_csv(folder / "test.csv", [("t", -1)] * 3)
     data = load(folder)
     assert "test" not in data.splits
-    assert data.notes[0] == "the test split has no labels and is left out"
+    assert data.notes[0] == "the test split has no labels and is skipped"
 
 
 def test_the_digest_sees_every_cell(folder):
@@ -363,7 +363,7 @@ def test_a_share_of_the_training_rows_validates_and_the_validation_split_tests(f
     assert np.bincount(data.splits["validation"].gold).tolist() == [6, 2]
     assert data.notes == (
         "the validation split of the data is the test split",
-        "by the share asked for: 8 of 40 training rows are held out for it",
+        "by the requested share: 8 of 40 training rows are held out for it",
     )
     assert load(folder, validation_share=0.2).digest == data.digest
     (folder / "dev.csv").unlink()
@@ -391,6 +391,6 @@ def test_what_was_guessed_or_is_missing_is_noted(tmp_path):
     data = load_dataset(str(tmp_path / "stars.csv"), DataOptions(train_rows=500))
     assert data.task_type == "single_label"
     assert "taken as 5 classes; --task-type regression" in " ".join(data.notes)
-    assert "only 40 training rows are there, not 500" in data.notes
+    assert "only 40 training rows exist, not 500" in data.notes
     said = load_dataset(str(tmp_path / "stars.csv"), DataOptions(task_type="single_label"))
     assert not any("taken as" in note for note in said.notes)

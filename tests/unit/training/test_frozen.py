@@ -34,7 +34,7 @@ def identity(base):
 
 
 def held_out(data):
-    return replace(data, whole=data.splits["train"].joined(data.splits["validation"]))
+    return replace(data, undivided=data.splits["train"].joined(data.splits["validation"]))
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "pooler"])

@@ -58,7 +58,7 @@ def test_rows_without_a_label_are_all_named_or_left_out(tmp_path):
         load(path)
     data = load(path, drop_unlabeled=True)
     assert sum(map(len, data.splits.values())) == 36
-    assert "4 of 40 train rows have no label and are left out" in data.notes
+    assert "4 of 40 train rows have no label and are skipped" in data.notes
     split = load_split(str(path), ReadOptions(drop_unlabeled=True), "single_label", data.labels).split
     assert len(split) == 36
 
@@ -271,7 +271,7 @@ def test_what_has_no_label_is_not_what_has_none_of_the_labels(tmp_path, unlabele
         load_dataset(path, keep_few=True)
     data = load_dataset(path, DataOptions(drop_unlabeled=True), keep_few=True)
     assert data.splits["train"].gold.sum(axis=1).tolist() == [1, 0, 1] * 5
-    assert "5 of 20 train rows have no label and are left out" in data.notes
+    assert "5 of 20 train rows have no label and are skipped" in data.notes
 
 
 def test_empty_cells_of_a_text_file_are_rows_without_any_label_and_counted(tmp_path):
@@ -311,7 +311,7 @@ def test_rows_without_a_text_are_left_out_where_asked(tmp_path):
     with pytest.raises(InvalidData, match=r"a\.csv lines 22 and 23: the text is empty or not a text"):
         load_dataset(path)
     data = load_dataset(path, DataOptions(drop_empty=True))
-    assert "2 of 22 train rows have no text and are left out" in data.notes
+    assert "2 of 22 train rows have no text and are skipped" in data.notes
     assert len(load_split(path, ReadOptions(drop_empty=True), "single_label", ("a", "b")).split) == 20
 
 

@@ -43,7 +43,7 @@ def test_rows_are_added_and_their_labels_win(data: Path, tmp_path: Path) -> None
         assert found.splits[split].gold.tolist() == plain.splits[split].gold.tolist()
     assert found.notes[-1] == (
         "rows of feedback.jsonl: 2 added, 1 of the data replaced by them, "
-        "1 left out: validation or test has their texts, or a later row"
+        "1 skipped: validation or test has their texts, or a later row"
     )
 
 

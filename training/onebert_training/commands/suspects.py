@@ -9,7 +9,7 @@ from onebert_store.command import console
 from onebert_store.errors import InvalidSettings
 from onebert_store.file.strict_json import shown
 from onebert_training.commands.showing import percent
-from onebert_training.data.examination import MAX_LISTED, Examined
+from onebert_training.data.examination import MAX_LISTED, Examination
 from onebert_training.data.examples import Split
 from onebert_training.data.splitting import check_divisible
 from onebert_training.fit.inputs import frozen_vectors
@@ -20,7 +20,7 @@ _SHOWN = 20  # rows in a table
 _TEXT = 80  # characters of a text in a table
 
 
-def suspects_of(found: Examined, max_length: int, machine: Machine) -> dict[str, Any]:
+def suspects_of(found: Examination, max_length: int, machine: Machine) -> dict[str, Any]:
     """Rows of all splits with suspicious labels, surest first, as JSON with the share of labels confirmed.
 
     Raises InvalidSettings if the data is not single_label, and InvalidData if all rows have the same text.

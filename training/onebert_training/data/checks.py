@@ -21,7 +21,7 @@ from onebert_training.data.examples import Split
 MAX_SHOWN = 5  # labels that a note names
 
 
-def _seen(split: Split, task_type: TaskType) -> set[int]:
+def _labels_of(split: Split, task_type: TaskType) -> set[int]:
     """Indices of the labels that a split has; empty for task types without a list of labels."""
     counts = split.label_counts(task_type)
     return set() if counts is None else set(np.flatnonzero(counts).tolist())
@@ -44,22 +44,22 @@ def check_seen(splits: Mapping[str, Split], task_type: TaskType, labels: Sequenc
     """Refuses data whose validation split has a label that the training split lacks."""
     if "validation" not in splits:
         return
-    for label in sorted(_seen(splits["validation"], task_type) - _seen(splits["train"], task_type)):
+    for label in sorted(_labels_of(splits["validation"], task_type) - _labels_of(splits["train"], task_type)):
         raise InvalidData(f"the validation split has the label {labels[label][:40]!r}, which no training row has")
 
 
 def check_variety(train: Split, task_type: TaskType, held_out: int = 0) -> None:
     """Refuses training rows that teach nothing: no row has a label, or all have the same."""
-    if task_type == "multi_label" and not _seen(train, task_type):
+    if task_type == "multi_label" and not _labels_of(train, task_type):
         raise InvalidData("no training row has a label")
-    one_label = task_type in ("single_label", "token") and len(_seen(train, task_type)) < 2
+    one_label = task_type in ("single_label", "token") and len(_labels_of(train, task_type)) < 2
     if one_label or (task_type == "regression" and len(np.unique(train.gold)) < 2):
-        what = "words" if task_type == "token" else "rows"
+        unit = "words" if task_type == "token" else "rows"
         if not held_out:
-            raise InvalidData(f"all training {what} have the same label")
+            raise InvalidData(f"all training {unit} have the same label")
         raise InvalidData(
             f"after {held_out:,} of {held_out + len(train):,} training rows were held out for validation, all training "
-            f"{what} that are left have the same label; give more different texts, or a validation split"
+            f"{unit} that are left have the same label; give more different texts, or a validation split"
         )
 
 
@@ -117,7 +117,7 @@ def label_doubts(task_type: TaskType, labels: Sequence[str], guessed: bool, trai
 
 def _as_seen(name: str) -> str:
     """Folds case, spaces, invisible characters and equivalent Unicode forms, which people do not see."""
-    visible = "".join(one for one in unicodedata.normalize("NFKC", name) if unicodedata.category(one) != "Cf")
+    visible = "".join(char for char in unicodedata.normalize("NFKC", name) if unicodedata.category(char) != "Cf")
     return " ".join(visible.casefold().split())
 
 
@@ -139,7 +139,7 @@ def repeated(split: Split, task_type: TaskType) -> Repeated:
     rows_of = defaultdict[Text, list[int]](list)
     for row, text in enumerate(split.texts):
         rows_of[text].append(row)
-    gold = [tuple(one) if isinstance(one, list) else one for one in split.plain_gold()]
+    gold = [tuple(answer) if isinstance(answer, list) else answer for answer in split.plain_gold()]
     several = [(rows, len({gold[row] for row in rows})) for rows in rows_of.values() if len(rows) > 1]
     # A regression often has one text with several numbers, from several people: no contradiction.
     torn = [rows for rows, answers in several if answers > 1 and task_type != "regression"]
@@ -148,16 +148,16 @@ def repeated(split: Split, task_type: TaskType) -> Repeated:
 
 def repetitions(splits: Mapping[str, Split], task_type: TaskType, train: Table) -> list[str]:
     """Notes on repeated and contradictory training rows, and on texts of other splits that training has as well."""
-    found = repeated(splits["train"], task_type)
+    repeats = repeated(splits["train"], task_type)
     notes = []
-    if rows := found.rows:
+    if rows := repeats.rows:
         notes.append(f"{rows:,} training {'row repeats' if rows == 1 else 'rows repeat'} another row")
-    if torn := found.torn:
+    if torn := repeats.torn:
         which = "text has" if len(torn) == 1 else "texts have"
         example = train.where(torn[0])
         notes.append(f"{len(torn):,} training {which} different {_ANSWERS[task_type]}, for example {example}")
     for name, split in splits.items():
-        if name != "train" and (leaked := sum(text in found.rows_of for text in split.texts)):
+        if name != "train" and (leaked := sum(text in repeats.rows_of for text in split.texts)):
             notes.append(f"{leaked:,} of {len(split):,} {name} rows have a text that is in the training split, too")
     return notes
 

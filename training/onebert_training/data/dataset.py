@@ -32,7 +32,7 @@ class Dataset:
     Attributes:
         labels: names of the labels by index; a regression has the one name `score`.
         splits: `train`; `validation`, unless few rows were kept together; `test` if the data has one.
-        whole: the training rows in their order, if the validation rows were taken from them here.
+        undivided: the training rows in their order, if the validation rows were taken from them.
         added: the training rows from `--more`; `digest` has them, too.
     """
 
@@ -42,7 +42,7 @@ class Dataset:
     metric: str | None
     splits: Mapping[str, Split]
     notes: tuple[str, ...] = ()
-    whole: Split | None = None
+    undivided: Split | None = None
     added: "Added | None" = None
 
     @property
@@ -51,13 +51,13 @@ class Dataset:
 
     def rejoined(self) -> "Dataset":
         """Moves held-out validation rows back to the training split."""
-        if self.whole is None:
+        if self.undivided is None:
             return self
         splits = {name: split for name, split in self.splits.items() if name != "validation"}
-        splits["train"] = self.whole
+        splits["train"] = self.undivided
         note = f"a head alone is fitted on all {len(splits['train']):,} training rows, and folds of them are measured"
         added = self.added and Added(self.added.rows, self.added.without.rejoined())
-        return replace(self, splits=splits, notes=(*self.notes, note), whole=None, added=added)
+        return replace(self, splits=splits, notes=(*self.notes, note), undivided=None, added=added)
 
     @cached_property
     def digest(self) -> str:
@@ -68,8 +68,8 @@ class Dataset:
         """Name and digest for manifests and records; the digest is without added rows, and these have their own."""
         if self.added is None:
             return {"name": self.name, "digest": self.digest}
-        more = {"rows": self.added.rows, "digest": self.digest}
-        return {"name": self.name, "digest": self.added.without.digest, "more": more}
+        added = {"rows": self.added.rows, "digest": self.digest}
+        return {"name": self.name, "digest": self.added.without.digest, "more": added}
 
 
 class Added(NamedTuple):
@@ -104,10 +104,10 @@ def digest_of(task_type: TaskType, labels: Sequence[str], splits: Mapping[str, S
 
 def load_dataset(
     source: str | Source,
-    asked: DataOptions = DataOptions(),  # noqa: B008 - frozen
+    options: DataOptions = DataOptions(),  # noqa: B008 - frozen
     keep_few: bool = False,
     keep_all: bool = False,
-    more: Source | None = None,
+    extra: Source | None = None,
 ) -> Dataset:
     """Loads data for training, and holds out validation rows if the data has no validation split.
 
@@ -116,24 +116,24 @@ def load_dataset(
 
     Args:
         source: a file, a folder, `hf:dataset[/config]`, or a `Source` in memory.
-        asked: `validation_share` holds rows out even if the data has a validation split, which then replaces the test
+        options: `validation_share` holds rows out even if the data has a validation split, which then replaces the test
             split: for benchmarks that hide their test labels (What Parameters to Freeze, section III-B).
         keep_few: hold nothing out of fewer than `TOO_FEW_TO_SPARE` training rows, unless a share or a number is given.
         keep_all: the same for any number of rows; folds of them measure the result.
-        more: rows to add to the training split, in place of `asked.more`.
+        extra: rows to add to the training split, in place of `options.more`.
 
     Raises:
         InvalidData: one sentence, with line numbers if rows are bad.
         InvalidSettings: the encoding is unknown.
     """
-    task_type, train_rows = asked.task_type, asked.train_rows
-    share, most = asked.validation_share, asked.validation_rows
+    task_type, train_rows = options.task_type, options.train_rows
+    share, max_validation_rows = options.validation_share, options.validation_rows
     if share is not None and not 0 < share < 1:
         raise InvalidData("the share of the training rows to validate on is above 0 and below 1")
-    read = asked.read(source) if isinstance(source, str) else source
+    read = options.read(source) if isinstance(source, str) else source
     if "train" not in read.tables:
         raise InvalidData("the data has no training split")
-    read, columns, notes = usable_rows(read, asked, task_type)
+    read, columns, notes = usable_rows(read, options, task_type)
     tables = dict(read.tables)
     read_as = [note for table in tables.values() for note in table.notes]
     if share is not None and "validation" in tables:
@@ -146,7 +146,7 @@ def load_dataset(
     cells = {split: Cells(table, columns, names[split]) for split, table in tables.items()}
     notes += cells["train"].notes(task_type)
     labels = cells["train"].label_names(task_type)
-    splits = {name: one.split(task_type, labels) for name, one in cells.items()}
+    splits = {name: part.split(task_type, labels) for name, part in cells.items()}
     checks.check_seen(splits, task_type, labels)
     if share is not None and "validation" in splits:
         splits["test"] = splits.pop("validation")
@@ -156,76 +156,76 @@ def load_dataset(
     checks.check_variety(splits["train"], task_type)
     checks.check_names(labels, task_type)
     spares_none = keep_all or (keep_few and len(splits["train"]) < TOO_FEW_TO_SPARE)
-    whole = splits["train"]
-    held_out = "validation" not in splits and (share is not None or most is not None or not spares_none)
+    undivided = splits["train"]
+    held_out = "validation" not in splits and (share is not None or max_validation_rows is not None or not spares_none)
     if held_out:
-        splits, said = _with_held_out(splits, task_type, share, most)
+        splits, held_out_notes = _with_held_out(splits, task_type, share, max_validation_rows)
     else:
-        splits, said = _with_own_validation(splits, task_type, most)
-    notes += said
+        splits, held_out_notes = _with_own_validation(splits, task_type, max_validation_rows)
+    notes += held_out_notes
     notes += checks.shortages(splits, task_type, labels)
     if train_rows is not None and rows_there < train_rows:
-        notes.append(f"only {rows_there:,} training rows are there, not {train_rows:,}")
+        notes.append(f"only {rows_there:,} training rows exist, not {train_rows:,}")
     notes += [*read_as, *checks.label_doubts(task_type, labels, guessed, splits["train"]), *doubts]
-    dataset = Dataset(read.name, task_type, labels, read.metric, splits, tuple(notes), whole if held_out else None)
-    added = more or asked.more
+    dataset = Dataset(read.name, task_type, labels, read.metric, splits, tuple(notes), undivided if held_out else None)
+    added = extra or options.more
     return dataset if added is None else _with_more(dataset, added)
 
 
-def _with_more(dataset: Dataset, more: str | Source) -> Dataset:
+def _with_more(dataset: Dataset, source: str | Source) -> Dataset:
     """Adds labeled rows to the training split; validation and test stay, so that scores compare with earlier ones."""
-    added = load_split(more, ReadOptions(), dataset.task_type, dataset.labels, "train").split
+    added = load_split(source, ReadOptions(), dataset.task_type, dataset.labels, "train").split
     measured = {text for name, split in dataset.splits.items() if name != "train" for text in split.texts}
     # A text with several rows has the label of the last.
     last = {text: row for row, text in enumerate(added.texts) if text not in measured}
     new = added.take(np.array([*last.values()], dtype=np.int64))
 
     def joined(rows: Split) -> Split:
-        kept = [row for row, text in enumerate(rows.texts) if text not in last]
-        return rows.take(np.array(kept, dtype=np.int64)).joined(new)
+        others = [row for row, text in enumerate(rows.texts) if text not in last]
+        return rows.take(np.array(others, dtype=np.int64)).joined(new)
 
     train = joined(dataset.splits["train"])
     replaced = len(dataset.splits["train"]) + len(new) - len(train)
-    name = Path(more).name if isinstance(more, str) else more.name
-    said = f"rows of {name}: {len(new):,} added, {replaced:,} of the data replaced by them"
-    if left := len(added) - len(new):
-        said += f", {left:,} left out: validation or test has their texts, or a later row"
+    name = Path(source).name if isinstance(source, str) else source.name
+    note = f"rows of {name}: {len(new):,} added, {replaced:,} of the data replaced by them"
+    if skipped := len(added) - len(new):
+        note += f", {skipped:,} skipped: validation or test has their texts, or a later row"
     return replace(
         dataset,
         splits={**dataset.splits, "train": train},
-        notes=(*dataset.notes, said),
-        whole=dataset.whole and joined(dataset.whole),
+        notes=(*dataset.notes, note),
+        undivided=dataset.undivided and joined(dataset.undivided),
         added=Added(len(new), dataset),
     )
 
 
 def _with_held_out(
-    splits: Mapping[str, Split], task_type: TaskType, share: float | None, most: int | None
+    splits: Mapping[str, Split], task_type: TaskType, share: float | None, max_rows: int | None
 ) -> tuple[dict[str, Split], list[str]]:
     rows = len(splits["train"])
-    train, kept = hold_out(splits["train"], task_type, share or 1 / HELD_OUT, most, SPLIT_SEED)
-    checks.check_variety(train, task_type, len(kept))
-    found = {**splits, "train": train, "validation": kept}
-    why = "no validation split" if share is None else "by the share asked for"
-    said = f"{why}: {len(kept)} of {rows} training rows are held out for it"
+    train, validation = hold_out(splits["train"], task_type, share or 1 / HELD_OUT, max_rows, SPLIT_SEED)
+    checks.check_variety(train, task_type, len(validation))
+    parts = {**splits, "train": train, "validation": validation}
+    why = "no validation split" if share is None else "by the requested share"
+    note = f"{why}: {len(validation)} of {rows} training rows are held out for it"
     # The digest depends on the order of the splits: keep the order of SPLITS.
-    return {name: found[name] for name in SPLITS if name in found}, [said]
+    return {name: parts[name] for name in SPLITS if name in parts}, [note]
 
 
 def _with_own_validation(
-    splits: Mapping[str, Split], task_type: TaskType, most: int | None
+    splits: Mapping[str, Split], task_type: TaskType, max_rows: int | None
 ) -> tuple[dict[str, Split], list[str]]:
     if "validation" not in splits:
         check_divisible(splits["train"], task_type)
         rows = len(splits["train"])
-        said = f"no validation split: all {rows:,} training rows are fitted on, and folds of them measured"
+        note = f"no validation split: all {rows:,} training rows are fitted on, and folds of them measured"
         if rows < TOO_FEW_TO_SPARE:
             few = "are too few to spare any: all are trained on, and folds of them measured"
-            said = f"no validation split, and {rows} training rows {few}"
-        return dict(splits), [said]
-    whole = splits["validation"]
-    used = subset(whole, task_type, most, SPLIT_SEED)
-    notes = [f"{len(used):,} of {len(whole):,} validation rows are used"] if len(used) < len(whole) else []
+            note = f"no validation split, and {rows} training rows {few}"
+        return dict(splits), [note]
+    validation = splits["validation"]
+    used = subset(validation, task_type, max_rows, SPLIT_SEED)
+    notes = [f"{len(used):,} of {len(validation):,} validation rows are used"] if len(used) < len(validation) else []
     return {**splits, "validation": used}, notes
 
 
@@ -245,31 +245,31 @@ def load_split(
     read, columns, _ = usable_rows(source, reading, task_type)
     name = choose_split(read, split)
     cells = Cells(read.tables[name], columns, find_names(read, columns, task_type, labels)[name])
-    found = cells.label_names(task_type)
-    if found and task_type != "regression" and not set(found) & set(labels):
-        there, known = checks.listed(found), checks.listed(labels)
-        raise InvalidData(f"no label of the data, {there}, is one of the task, which has {known}")
+    data_labels = cells.label_names(task_type)
+    if data_labels and task_type != "regression" and not set(data_labels) & set(labels):
+        theirs, known = checks.listed(data_labels), checks.listed(labels)
+        raise InvalidData(f"no label of the data, {theirs}, is one of the task, which has {known}")
     examples = cells.split(task_type, tuple(labels))
-    rows = read.tables[name].take(cells.kept).only(source.tables[name])
+    rows = read.tables[name].take(cells.used_rows).only(source.tables[name])
     return Labeled("all" if read.single_file else name, examples, read.metric, read.name, rows)
 
 
-def usable_rows(source: Source, asked: ReadOptions, task_type: TaskType | None) -> tuple[Source, Columns, list[str]]:
-    """The source and its columns, without an unlabeled test split and, if asked, rows without label or text; notes."""
-    read, columns = join_label_columns(source, asked.columns, task_type)
+def usable_rows(source: Source, options: ReadOptions, task_type: TaskType | None) -> tuple[Source, Columns, list[str]]:
+    """The source and its columns, without an unlabeled test split and, by `options`, rows without label or text."""
+    read, columns = join_label_columns(source, options.columns, task_type)
     tables, notes = dict(read.tables), list[str]()
     if "test" in tables and len(tables) > 1 and not has_labels(tables["test"], columns):
         del tables["test"]
-        notes.append("the test split has no labels and is left out")
-    for wanted, what, keep in ((asked.drop_unlabeled, "label", _labeled), (asked.drop_empty, "text", _with_text)):
-        for split, table in tables.items() if wanted else ():
+        notes.append("the test split has no labels and is skipped")
+    for drop, column, keep in ((options.drop_unlabeled, "label", _labeled), (options.drop_empty, "text", _with_text)):
+        for split, table in tables.items() if drop else ():
             rows = keep(table, columns)
             if not rows:
-                raise InvalidData(f"{split} split: no row has a {what}")
+                raise InvalidData(f"{split} split: no row has a {column}")
             if len(rows) < table.rows:
                 tables[split] = table.take(rows)
                 notes.append(
-                    f"{table.rows - len(rows):,} of {table.rows:,} {split} rows have no {what} and are left out"
+                    f"{table.rows - len(rows):,} of {table.rows:,} {split} rows have no {column} and are skipped"
                 )
     return replace(read, tables=tables), columns, notes
 

@@ -28,7 +28,7 @@ Lengths = Callable[[Sequence[Text]], np.ndarray[Any, np.dtype[np.int64]]]
 
 
 @dataclass
-class Examined:
+class Examination:
     """The result of `examine`.
 
     Attributes:
@@ -49,56 +49,58 @@ class Examined:
             self.facts["refused"].append(why)
 
 
-def examine(data: str | Source, asked: DataOptions, max_length: int, lengths: Lengths) -> Examined:
+def examine(data: str | Source, options: DataOptions, max_length: int, lengths: Lengths) -> Examination:
     """Reads data as training does, and continues after faults; `lengths` counts tokens with the special ones."""
-    found, faults = Examined(), Faults()
+    examination, faults = Examination(), Faults()
     try:
-        read = asked.read(data, faults) if isinstance(data, str) else data
-        found.source = read
-        found.facts["files"] = [kind for table in read.tables.values() for kind in table.kinds]
-        found.facts["rows"] = {split: table.rows for split, table in read.tables.items()}
-        found.facts["notes"] = [note for table in read.tables.values() for note in table.notes]
-        _look(read, asked, found, max_length, lengths)
+        read = options.read(data, faults) if isinstance(data, str) else data
+        examination.source = read
+        examination.facts["files"] = [kind for table in read.tables.values() for kind in table.kinds]
+        examination.facts["rows"] = {split: table.rows for split, table in read.tables.items()}
+        examination.facts["notes"] = [note for table in read.tables.values() for note in table.notes]
+        _examine_tables(read, options, examination, max_length, lengths)
     except InvalidData as error:
-        found.refuse(error.detail)
+        examination.refuse(error.detail)
     for why in faults.broken:
-        found.refuse(why)
-    _count_bad(found, faults)
-    if found.source is not None and not found.facts["refused"]:
+        examination.refuse(why)
+    _count_bad(examination, faults)
+    if examination.source is not None and not examination.facts["refused"]:
         try:
-            found.dataset = load_dataset(found.source, asked, keep_few=True)
-            found.facts["notes"] = list(found.dataset.notes)
+            examination.dataset = load_dataset(examination.source, options, keep_few=True)
+            examination.facts["notes"] = list(examination.dataset.notes)
         except InvalidData as error:
-            found.refuse(error.detail)
-    return found
+            examination.refuse(error.detail)
+    return examination
 
 
-def _look(read: Source, asked: DataOptions, found: Examined, max_length: int, lengths: Lengths) -> None:
+def _examine_tables(
+    read: Source, options: DataOptions, examination: Examination, max_length: int, lengths: Lengths
+) -> None:
     if "train" not in read.tables:
         raise InvalidData("the data has no training split")
-    read, columns, _ = usable_rows(read, asked, asked.task_type)
+    read, columns, _ = usable_rows(read, options, options.task_type)
     tables = read.tables
-    task_type = asked.task_type or infer_task_type(read, columns)
+    task_type = options.task_type or infer_task_type(read, columns)
     texts, label = find_columns(tables["train"], columns)
-    found.facts |= {"task_type": task_type, "text": list(texts), "label": label}
+    examination.facts |= {"task_type": task_type, "text": list(texts), "label": label}
     names = find_names(read, columns, task_type)
     cells = dict[str, Cells]()
     for split, table in tables.items():
         try:
             cells[split] = Cells(table, columns, names[split])
         except InvalidData as error:
-            found.refuse(error.detail)
+            examination.refuse(error.detail)
     labels = cells["train"].label_names(task_type)
     splits, bad = {}, dict[str, dict[str, list[int]]]()
-    for name, one in cells.items():
-        splits[name] = one.split(task_type, labels, bad.setdefault(name, {}))
+    for name, part in cells.items():
+        splits[name] = part.split(task_type, labels, bad.setdefault(name, {}))
     for name, kinds in bad.items():
         if kinds:
-            found.refuse(describe_bad_rows(kinds, tables[name].where))
-        found.bad += [Fault(tables[name].places[row], what) for what, rows in kinds.items() for row in rows]
+            examination.refuse(describe_bad_rows(kinds, tables[name].where))
+        examination.bad += [Fault(tables[name].places[row], message) for message, rows in kinds.items() for row in rows]
     for name, examples in splits.items():
-        found.rows[name] = examples, [tables[name].places[row] for row in cells[name].kept]
-    found.facts["splits"] = {
+        examination.rows[name] = examples, [tables[name].places[row] for row in cells[name].used_rows]
+    examination.facts["splits"] = {
         name: {
             "rows": len(split),
             **_of_labels(split, task_type, labels),
@@ -106,21 +108,21 @@ def _look(read: Source, asked: DataOptions, found: Examined, max_length: int, le
         }
         for name, split in splits.items()
     }
-    found.facts["few"] = _few(found.facts["splits"]["train"].get("labels", {}))
-    found.facts |= _repeated(splits, {name: (tables[name], cells[name].kept) for name in splits}, task_type)
+    examination.facts["few"] = _few(examination.facts["splits"]["train"].get("labels", {}))
+    examination.facts |= _repeated(splits, {name: (tables[name], cells[name].used_rows) for name in splits}, task_type)
 
 
-def _count_bad(found: Examined, faults: Faults) -> None:
+def _count_bad(examination: Examination, faults: Faults) -> None:
     """Lists unreadable rows and rows with bad cells, in the order of their files."""
-    bad = sorted([*faults.rows, *found.bad])
-    first = [{"file": file, unit: number, "what": what} for (file, unit, number), what in bad[:MAX_LISTED]]
-    found.facts["bad"] = {"rows": len(bad), "first": first}
+    bad = sorted([*faults.rows, *examination.bad])
+    first = [{"file": file, unit: number, "what": message} for (file, unit, number), message in bad[:MAX_LISTED]]
+    examination.facts["bad"] = {"rows": len(bad), "first": first}
     if faults.rows:
-        kinds = Counter(f"{one.place.file}: {one.reason}" for one in faults.rows)
-        said = "; ".join(
-            f"{what}" + (f" in {count:,} rows" if count > 1 else "") for what, count in kinds.most_common(3)
+        kinds = Counter(f"{fault.place.file}: {fault.reason}" for fault in faults.rows)
+        summary = "; ".join(
+            f"{message}" + (f" in {count:,} rows" if count > 1 else "") for message, count in kinds.most_common(3)
         )
-        found.refuse(f"rows that cannot be read: {len(faults.rows):,}: {said}")
+        examination.refuse(f"rows that cannot be read: {len(faults.rows):,}: {summary}")
 
 
 def _of_labels(split: Split, task_type: TaskType, labels: Sequence[str]) -> dict[str, Any]:
@@ -130,10 +132,10 @@ def _of_labels(split: Split, task_type: TaskType, labels: Sequence[str]) -> dict
         facts = {"least": numbers.min(), "mean": numbers.mean(), "most": numbers.max(), "deviation": numbers.std()}
         return {"numbers": {name: round(float(value), 4) for name, value in facts.items()}}
     counts = split.label_counts(task_type, len(labels))
-    found: dict[str, Any] = {} if counts is None else {"labels": dict(zip(labels, counts.tolist(), strict=True))}
+    by_label: dict[str, Any] = {} if counts is None else {"labels": dict(zip(labels, counts.tolist(), strict=True))}
     if task_type == "multi_label":
-        found["without"] = int((split.gold.sum(axis=1) == 0).sum()) if len(split) else 0
-    return found
+        by_label["without"] = int((split.gold.sum(axis=1) == 0).sum()) if len(split) else 0
+    return by_label
 
 
 def _of_lengths(lengths: np.ndarray[Any, np.dtype[np.int64]], max_length: int) -> dict[str, Any]:
@@ -154,35 +156,35 @@ def _few(labels: Mapping[str, int]) -> dict[str, int]:
     """Labels with fewer than `FEW_ROWS` rows, the rarest first; empty if no row could be read."""
     if not any(labels.values()):
         return {}
-    return {name: count for name, count in sorted(labels.items(), key=lambda one: one[1]) if count < FEW_ROWS}
+    return {name: count for name, count in sorted(labels.items(), key=lambda item: item[1]) if count < FEW_ROWS}
 
 
 def _repeated(
     splits: Mapping[str, Split], places: Mapping[str, tuple[Table, Sequence[int]]], task_type: TaskType
 ) -> dict[str, Any]:
-    found = {name: repeated(split, task_type) for name, split in splits.items()}
-    torn = [(name, rows) for name, one in found.items() for rows in one.torn]
+    repeats = {name: repeated(split, task_type) for name, split in splits.items()}
+    torn = [(name, rows) for name, repeat in repeats.items() for rows in repeat.torn]
     return {
-        "duplicates": {name: one.rows for name, one in found.items()},
+        "duplicates": {name: repeat.rows for name, repeat in repeats.items()},
         "contradictions": {
             "texts": len(torn),
             "first": [_where(places[name], rows) for name, rows in torn[:MAX_LISTED]],
         },
-        "leaks": list(_leaks({name: one.rows_of for name, one in found.items()}, places)),
+        "leaks": list(_leaks({name: repeat.rows_of for name, repeat in repeats.items()}, places)),
     }
 
 
 def _leaks(
     rows_of: Mapping[str, Mapping[Text, list[int]]], places: Mapping[str, tuple[Table, Sequence[int]]]
 ) -> Iterable[dict[str, Any]]:
-    for one, other in combinations([name for name in SPLITS if name in rows_of], 2):
-        shared = [text for text in rows_of[other] if text in rows_of[one]]
+    for first_split, other in combinations([name for name in SPLITS if name in rows_of], 2):
+        shared = [text for text in rows_of[other] if text in rows_of[first_split]]
         if shared:
             first = [f"{_where(places[other], rows_of[other][text])}" for text in shared[:MAX_LISTED]]
             rows = sum(len(rows_of[other][text]) for text in shared)
-            yield {"split": other, "of": one, "rows": rows, "first": first}
+            yield {"split": other, "of": first_split, "rows": rows, "first": first}
 
 
 def _where(place: tuple[Table, Sequence[int]], rows: Sequence[int]) -> str:
-    table, kept = place
-    return table.where([kept[row] for row in rows])
+    table, row_numbers = place
+    return table.where([row_numbers[row] for row in rows])

@@ -82,14 +82,14 @@ class Split:
 
 
 class Cells:
-    """The unchecked text and label cells of one split; `kept` are the table's rows that `split` made examples of."""
+    """The unchecked text and label cells of one split; `used_rows` are the rows that `split` made examples of."""
 
     def __init__(self, table: Table, columns: Columns, names: LabelNames) -> None:
         texts, label = find_columns(table, columns)
         self.table, self.names = table, names
         self.texts = [table[name] for name in texts]
         self.labels = table[label]
-        self.kept: list[int] = []
+        self.used_rows: list[int] = []
         self._bad: dict[str, list[int]] | None = None
 
     def label_names(self, task_type: TaskType) -> tuple[str, ...]:
@@ -100,15 +100,15 @@ class Cells:
             return tuple(SPAN_LABELS)
         if self.names.listed is not None:
             return self.names.listed
-        found = set[str]()
+        names = set[str]()
         for cell in self.labels:
             with suppress(BadRow):  # `split` reports it together with other bad rows
-                found.update(self.names.in_cell(cell, task_type))
-        if len(found) > MAX_LABELS:
-            raise InvalidData(f"the labels have {len(found)} different values; a task has at most {MAX_LABELS}")
-        if all(map(str.isdecimal, found)):
-            return tuple(sorted(found, key=lambda name: (int(name), name)))
-        return tuple(sorted(found))
+                names.update(self.names.in_cell(cell, task_type))
+        if len(names) > MAX_LABELS:
+            raise InvalidData(f"the labels have {len(names)} different values; a task has at most {MAX_LABELS}")
+        if all(map(str.isdecimal, names)):
+            return tuple(sorted(names, key=lambda name: (int(name), name)))
+        return tuple(sorted(names))
 
     def notes(self, task_type: TaskType) -> list[str]:
         notes = [self.names.form.note] if self.names.form.note else []
@@ -124,8 +124,8 @@ class Cells:
         """Reads texts and gold answers; moves bad rows to `bad`, or refuses them if `bad` is None."""
         self._bad = bad
         if task_type == "span":
-            asked = self._of_rows(self._asked)
-            return Split(tuple(text for text, _ in asked), tuple(answers for _, answers in asked))
+            questions = self._of_rows(self._question)
+            return Split(tuple(text for text, _ in questions), tuple(answers for _, answers in questions))
         index = {name: i for i, name in enumerate(labels)}
         if task_type == "token":
             tagged = self._of_rows(lambda row: self._tagged(row, index))
@@ -136,17 +136,17 @@ class Cells:
         return Split(tuple(text for _, text in rows), gold)
 
     def _of_rows(self, read: Callable[[int], _Read]) -> list[_Read]:
-        found, bad = [], dict[str, list[int]]() if self._bad is None else self._bad
-        self.kept = []
+        examples, bad = [], dict[str, list[int]]() if self._bad is None else self._bad
+        self.used_rows = []
         for row in range(len(self.labels)):
             try:
-                found.append(read(row))
-                self.kept.append(row)
+                examples.append(read(row))
+                self.used_rows.append(row)
             except BadRow as problem:
                 bad.setdefault(str(problem), []).append(row)
         if bad and self._bad is None:
             raise InvalidData(describe_bad_rows(bad, self.table.where))
-        return found
+        return examples
 
     def _text(self, row: int) -> Text:
         cells = [column[row] for column in self.texts]
@@ -167,7 +167,7 @@ class Cells:
             raise BadRow(f"{len(words)} words have {len(tags)} tags")
         return words, tags
 
-    def _asked(self, row: int) -> tuple[Text, tuple[GoldAnswer, ...]]:
+    def _question(self, row: int) -> tuple[Text, tuple[GoldAnswer, ...]]:
         text = self._text(row)
         if isinstance(text, str):
             raise InvalidData("a span task has a question and a context; say which with --text and --text-pair")

@@ -51,9 +51,9 @@ def _groups(pairs: Sequence[tuple[str, str]]) -> NDArray[np.int64]:
     from scipy.sparse.csgraph import connected_components  # noqa: PLC0415
 
     number: dict[str, int] = {}
-    one, other = np.array([[number.setdefault(text, len(number)) for text in pair] for pair in pairs]).T
-    links = coo_array((np.ones(len(pairs), dtype=np.int8), (one, other)), shape=(len(number), len(number)))
-    return np.asarray(connected_components(links, directed=False)[1][one].astype(np.int64))
+    left, right = np.array([[number.setdefault(text, len(number)) for text in pair] for pair in pairs]).T
+    links = coo_array((np.ones(len(pairs), dtype=np.int8), (left, right)), shape=(len(number), len(number)))
+    return np.asarray(connected_components(links, directed=False)[1][left].astype(np.int64))
 
 
 def subset(train: Split, task_type: TaskType, rows: int | None, seed: int) -> Split:
@@ -77,8 +77,8 @@ def check_divisible(train: Split, task_type: TaskType) -> None:
         raise InvalidData("all training rows have the same text, so none can be held out to measure by")
 
 
-def hold_out(train: Split, task_type: TaskType, share: float, most: int | None, seed: int) -> tuple[Split, Split]:
-    """Divides rows into training rows and at most `most` validation rows; rows with equal `_keys` stay together."""
+def hold_out(train: Split, task_type: TaskType, share: float, max_rows: int | None, seed: int) -> tuple[Split, Split]:
+    """Divides rows into training rows and at most `max_rows` validation rows; rows with equal `_keys` stay together."""
     if len(train) < HELD_OUT:
         raise InvalidData(f"without a validation split at least {HELD_OUT} training rows are needed")
     order = even_order(train, task_type, seed)
@@ -86,7 +86,7 @@ def hold_out(train: Split, task_type: TaskType, share: float, most: int | None, 
     keys = [by_row[i] for i in order.tolist()]
     sizes = Counter(keys)
     check_divisible(train, task_type)
-    room = max(1, min(int(len(train) * share + 1e-9), most or len(train)))
+    room = max(1, min(int(len(train) * share + 1e-9), max_rows or len(train)))
     held_out = set[Hashable]()
     for key in reversed(keys):
         if sizes[key] <= room and key not in held_out:
