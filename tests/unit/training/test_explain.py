@@ -87,7 +87,7 @@ def test_words_of_a_pair_say_their_text_and_those_left_out_are_counted(made):
 
 def test_of_a_single_word_a_line_stands_in_place_of_an_empty_table(made):
     file, _ = made()
-    said = "can be left out: of what was read nothing would be left\n"
+    said = "can be removed: nothing of what was read would remain\n"
     printed = invoke(explain, file, "late").stdout
     assert f"no word of the text {said}" in printed
     assert "gradient" not in printed
@@ -119,7 +119,7 @@ def test_how_much_of_a_long_text_is_explained_is_said(made):
         assert found["tokens"] == {"read": 8, "of": tokens}
         for one in found["explanations"]:
             assert [text[word["start"] : word["end"]] for word in one["words"]] == text.split()[:6]
-        said = f"8 of {tokens} tokens were read, and are what this is about; a server reads all, in windows\n"
+        said = f"8 of {tokens} tokens were read; effects are of these; a server reads all, in windows\n"
         assert (said in printed) == ("tokens were read" in printed) == (tokens > 8)
 
 

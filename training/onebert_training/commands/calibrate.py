@@ -40,42 +40,46 @@ def run_calibrate(
     as_json: bool,
 ) -> None:
     """Calibrates a delta file on labeled rows, writes the better decision as a new file, and shows the measurements."""
-    wanted = targets_of(targets)
+    parsed_targets = targets_of(targets)
     delta = load(file)
     manifest = delta.manifest
     check_task(manifest)
     out = out or file.with_name(f"{file.stem}-calibrated.safetensors")
-    check_writable("--out", out, [Path(one) for one in (data, unknown) if one is not None])
-    console.note_replaced(out, "where the calibration decides anything new")
+    check_writable("--out", out, [Path(path) for path in (data, unknown) if path is not None])
+    console.note_replaced(out, "if the calibration changes the decision")
     read = reading.read(data)
     if split is None and "validation" in read.tables:
         split = "validation"
     name, examples, *_ = load_split(read, reading, manifest.task_type, manifest.labels, split)
-    others = None if unknown is None else load_texts(unknown, reading.columns, reading.encoding, else_by_name=True)[1]
+    unknown_texts = (
+        None if unknown is None else load_texts(unknown, reading.columns, reading.encoding, else_by_name=True)[1]
+    )
     loaded = machine.load()
     check(delta, loaded.spec)
-    with console.busy(f"asking {len(examples) + len(others or ()):,} texts"):
+    with console.busy(f"classifying {len(examples) + len(unknown_texts or ()):,} texts"):
         tokens = tokenize(loaded, manifest, examples.texts)
         logits = _logits(loaded, delta, tokens)
-        away = None if others is None else _logits(loaded, delta, tokenize(loaded, manifest, others))
+        unknown_logits = (
+            None if unknown_texts is None else _logits(loaded, delta, tokenize(loaded, manifest, unknown_texts))
+        )
     with console.busy("calibrating"):
-        found = calibrate(logits, _gold(examples, len(manifest.labels)), manifest, wanted, away)
-    seen = trained_on(manifest, read.name, name)
-    found.notes += [*seen, *unread(tokens, manifest)]
+        calibrated = calibrate(logits, _gold(examples, len(manifest.labels)), manifest, parsed_targets, unknown_logits)
+    warnings = trained_on(manifest, read.name, name)
+    calibrated.notes += [*warnings, *unread(tokens, manifest)]
     digest = Dataset(read.name, manifest.task_type, tuple(manifest.labels), None, {name: examples}).digest
-    facts = {"data": {"name": read.name, "digest": digest}, "split": name, "rows": len(examples), **found.facts}
-    made = _decided(delta, found, facts)
-    if made is not None and not seen:
-        made = with_reference(made, reference_of(made.manifest, list(logits), examples.gold, name))
-    if made is not None:
-        save(out, made)
+    facts = {"data": {"name": read.name, "digest": digest}, "split": name, "rows": len(examples), **calibrated.facts}
+    new_delta = _decided(delta, calibrated, facts)
+    if new_delta is not None and not warnings:
+        new_delta = with_reference(new_delta, reference_of(new_delta.manifest, list(logits), examples.gold, name))
+    if new_delta is not None:
+        save(out, new_delta)
     record = {
         "file": str(file),
         "digest": delta.digest,
         **facts,
-        "decision": found.decision or None,
-        "notes": found.notes,
-        "out": None if made is None else {"file": str(out), "digest": made.digest},
+        "decision": calibrated.decision or None,
+        "notes": calibrated.notes,
+        "out": None if new_delta is None else {"file": str(out), "digest": new_delta.digest},
     }
     if as_json:
         console.print_json(record)
@@ -94,11 +98,11 @@ def _gold(examples: Split, labels: int) -> Flags:
     return np.asarray(examples.gold[:, None] == np.arange(labels))
 
 
-def _decided(delta: Delta, found: Calibrated, facts: Mapping[str, Any]) -> Delta | None:
+def _decided(delta: Delta, calibrated: Calibrated, facts: Mapping[str, Any]) -> Delta | None:
     """The delta with the new decision and its origin; None if the decision is unchanged."""
     # Tensors and golden logits stay the same. Folding the temperature into the head would change every number of it,
     # and hide that both versions compute the same.
-    decision, manifest = found.decided, delta.manifest
+    decision, manifest = calibrated.decided, delta.manifest
     if decision == manifest.decision:
         return None
     why = {"of": delta.digest, **{name: facts[name] for name in ("data", "split", "rows")}}
@@ -107,7 +111,7 @@ def _decided(delta: Delta, found: Calibrated, facts: Mapping[str, Any]) -> Delta
             why[name] = {key: value for key, value in facts[name].items() if key != "labels"}
     training = {**manifest.training, "calibration": why}
     format_ = format_for(decision, manifest.head)
-    return delta.with_manifest(format=format_, decision=found.decision or None, training=training, reference=None)
+    return delta.with_manifest(format=format_, decision=calibrated.decision or None, training=training, reference=None)
 
 
 def _show(record: Mapping[str, Any]) -> None:
@@ -117,8 +121,8 @@ def _show(record: Mapping[str, Any]) -> None:
     table.add_row("right", f"{percent(record['right'])} of all answers")
     wrong = record["auroc_right"]
     if wrong["probability"] is not None:
-        said = f"AUROC by probability {wrong['probability']:.3f}, by energy {wrong['energy']:.3f}"
-        table.add_row("right or wrong", said)
+        aurocs = f"AUROC by probability {wrong['probability']:.3f}, by energy {wrong['energy']:.3f}"
+        table.add_row("right or wrong", aurocs)
     if unknown := record.get("unknown"):
         for row in unknown_rows(unknown):
             table.add_row(*row)
@@ -133,7 +137,7 @@ def _show(record: Mapping[str, Any]) -> None:
     for note in record["notes"]:
         console.say(f"note: {note}")
     if record["out"] is None:
-        console.say("nothing is written: the delta decides as well as these rows can tell")
+        console.say("nothing is written: the decision of the delta is as good on these rows")
     else:
         console.say(f"next: onebert push {record['out']['file']}")
 
@@ -143,26 +147,26 @@ def _show_thresholds(facts: Mapping[str, Any]) -> None:
     labels = facts["labels"]
     rows = [
         (
-            shown(one["label"]),
-            f"{one['rows']:,}",
-            f"{one['threshold']:.4f}",
-            *(_rate(one[name]) for name in columns[3:]),
+            shown(label["label"]),
+            f"{label['rows']:,}",
+            f"{label['threshold']:.4f}",
+            *(_rate(label[name]) for name in columns[3:]),
         )
-        for one in labels[:MOST_LABELS]
+        for label in labels[:MOST_LABELS]
     ]
     rows.append(("all together", "", "", *(_rate(facts["all"][name]) for name in columns[3:])))
     console.out.print(console.title(f"Thresholds for {facts['target']}"))
     console.show(columns, rows, numbers=columns[1:])
     if len(labels) > MOST_LABELS:
         console.say(f"and {len(labels) - MOST_LABELS:,} more labels; --json has them all")
-    console.say(f"(on these rows, and where as many new rows lie in {CONFIDENCE:.0%} of all cases)")
+    console.say(f"(on these rows, with the {CONFIDENCE:.0%} interval for as many new rows)")
 
 
 def _temperature(fitted: Mapping[str, Any]) -> str:
     nll = fitted["nll"]
-    said = f"NLL {nll['before']:.4f} → {nll['after']:.4f} ± {nll['error']:.4f} on rows that it was not fitted on"
+    gain = f"NLL {nll['before']:.4f} → {nll['after']:.4f} ± {nll['error']:.4f} on rows that it was not fitted on"
     state = f"{fitted['before']:.3f} → {fitted['fitted']:.3f}" if fitted["taken"] else f"stays {fitted['before']:.3f}"
-    return f"{state} ({said})"
+    return f"{state} ({gain})"
 
 
 def _rate(rate: Mapping[str, Any]) -> str:

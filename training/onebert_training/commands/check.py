@@ -31,17 +31,17 @@ def run_check(data: str, reading: DataOptions, max_length: int, labels: bool, ma
     tokenizer, longest = load_tokenizer(machine.base)
     max_length = min(max_length, longest)
     with console.busy(f"checking {data}"):
-        found = examine(data, reading, max_length, partial(_lengths, tokenizer))
-        if found.dataset is not None:
+        examination = examine(data, reading, max_length, partial(_lengths, tokenizer))
+        if examination.dataset is not None:
             try:
-                found.facts["notes"] += _check_tokens(found.dataset, tokenizer, max_length)
+                examination.facts["notes"] += _check_tokens(examination.dataset, tokenizer, max_length)
             except InvalidData as error:
-                found.refuse(error.detail)
-    if labels and found.dataset is not None and not found.facts["refused"]:
+                examination.refuse(error.detail)
+    if labels and examination.dataset is not None and not examination.facts["refused"]:
         from onebert_training.commands.suspects import suspects_of  # noqa: PLC0415 - imports torch
 
-        found.facts["suspects"] = suspects_of(found, max_length, machine)
-    facts = {"data": data, "trainable": not found.facts["refused"], **found.facts}
+        examination.facts["suspects"] = suspects_of(examination, max_length, machine)
+    facts = {"data": data, "trainable": not examination.facts["refused"], **examination.facts}
     if as_json:
         console.print_json(facts)
     else:
@@ -51,13 +51,13 @@ def run_check(data: str, reading: DataOptions, max_length: int, labels: bool, ma
 
 def _lengths(tokenizer: Tokenizer, texts: Sequence[Text]) -> Any:
     """[texts], the length of each text in tokens, with special tokens and without a limit."""
-    found = np.zeros(len(texts), dtype=np.int64)
+    lengths = np.zeros(len(texts), dtype=np.int64)
     for start in range(0, len(texts), _TEXTS):
         pieces = tokenizer.split(texts[start : start + _TEXTS], 0, placed=False)
         # With no piece kept, `measure` counts the special tokens only.
-        for place, one in enumerate(pieces, start=start):
-            found[place] = sum(one.lengths) + tokenizer.measure(one, ())[0]
-    return found
+        for place, text_pieces in enumerate(pieces, start=start):
+            lengths[place] = sum(text_pieces.lengths) + tokenizer.measure(text_pieces, ())[0]
+    return lengths
 
 
 def _check_tokens(dataset: Dataset, tokenizer: Tokenizer, max_length: int) -> list[str]:
@@ -153,6 +153,6 @@ def _bad_rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         unit = "line" if "line" in row else "row"
         numbers[row["file"], unit, row["what"]].append(row[unit])
     return [
-        f"bad: {file} {unit}{'s' * (len(found) > 1)} {ranges(found, dash='-')}: {what}"
-        for (file, unit, what), found in numbers.items()
+        f"bad: {file} {unit}{'s' * (len(row_numbers) > 1)} {ranges(row_numbers, dash='-')}: {message}"
+        for (file, unit, message), row_numbers in numbers.items()
     ]

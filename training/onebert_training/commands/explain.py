@@ -63,26 +63,26 @@ def explain_text(file: Path, text: Text, layers: bool, machine: Machine, as_json
         raise InvalidInput(why)
     loaded = _load(file, machine)
     explainer = TextExplainer.of(loaded.base, loaded.delta)
-    [whole] = explainer.answers([text])
+    [prediction] = explainer.answers([text])
     ways = [explainer.by_occlusion(text), explainer.by_gradient(text)]
     read, tokens = explainer.read(text)
     record: dict[str, Any] = {
         "digest": loaded.delta.digest,
-        "label": whole.label,
-        "score": whole.score,
+        "label": prediction.label,
+        "score": prediction.score,
         "tokens": {"read": read, "of": tokens},
-        "explanations": [asdict(one) for one in ways],
+        "explanations": [asdict(explanation) for explanation in ways],
     }
     if layers:
-        record["removed"] = _removed_for_text(loaded, text, whole)
+        record["removed"] = _removed_for_text(loaded, text, prediction)
     if as_json:
         console.print_json(record)
         return
-    console.say(f"{shown(whole.label)} {whole.score:.4f}")
+    console.say(f"{shown(prediction.label)} {prediction.score:.4f}")
     if read < tokens:
         decision = loaded.delta.manifest.decision
         server = "; a server reads all, in windows" if decision and decision.window else ""
-        console.say(f"{read} of {tokens} tokens were read, and are what this is about{server}")
+        console.say(f"{read} of {tokens} tokens were read; effects are of these{server}")
     _show_words(halves, *ways)
     if layers:
         _show_removed(record["removed"], {"score": "score less without it"})
@@ -91,16 +91,16 @@ def explain_text(file: Path, text: Text, layers: bool, machine: Machine, as_json
 def _show_words(halves: Mapping[str, str], occlusion: Explanation, gradient: Explanation) -> None:
     both = sorted(zip(occlusion.words, gradient.words, strict=True), key=lambda pair: -abs(pair[0].effect))
     which = {"text": ["first"], "text_pair": ["second"]} if len(halves) > 1 else {"text": []}
-    for field in [one for one in halves if one not in {left.field for left, _ in both}]:
+    for field in [field for field in halves if field not in {word.field for word, _ in both}]:
         name = " ".join(["the", *which[field], "text"])
-        said = f"no word of {name} can be left out: of what was read nothing would be left"
-        console.say(said)
+        message = f"no word of {name} can be removed: nothing of what was read would remain"
+        console.say(message)
     if not both:
         return
     rows = []
-    for left, inner in both[:_SHOWN]:
-        word = shown(halves[left.field][left.start : left.end])
-        rows.append((*which[left.field], word, _signed(left.effect), _signed(inner.effect)))
+    for outer, inner in both[:_SHOWN]:
+        word = shown(halves[outer.field][outer.start : outer.end])
+        rows.append((*which[outer.field], word, _signed(outer.effect), _signed(inner.effect)))
     console.show([*["text"] * (len(halves) > 1), "word", "score less without it", "gradient × input"], rows)
     _say_more(len(both) - _SHOWN)
 
@@ -114,33 +114,35 @@ def _say_more(count: int) -> None:
         console.say(f"and {count:,} more, which --json has")
 
 
-def _removed_for_text(loaded: Loaded, text: Text, whole: Prediction) -> list[dict[str, Any]]:
+def _removed_for_text(loaded: Loaded, text: Text, prediction: Prediction) -> list[dict[str, Any]]:
     """The loss of score of the answer's label without each part of the delta."""
     manifest = loaded.delta.manifest
     tokens = tokenize(loaded.base, manifest, [text])
-    found = []
+    parts = []
     for removed, [logits] in zip(loaded.removed, loaded.rows.logits(tokens), strict=True):
         if not logits.isfinite().all():
             raise AnswerNotFinite(f"the answer without {_named(_part(removed))} is not a finite number")
-        left = answer(logits.float().cpu().numpy(), manifest)
-        if isinstance(left, Prediction) and removed.kind != "whole":
-            found.append(_part(removed) | {"score": whole.score - float(left.scores[whole.best])})
-    return found
+        without = answer(logits.float().cpu().numpy(), manifest)
+        if isinstance(without, Prediction) and removed.kind != "whole":
+            parts.append(_part(removed) | {"score": prediction.score - float(without.scores[prediction.best])})
+    return parts
 
 
 def explain_data(
-    file: Path, data: str, split: str | None, most: int, reading: ReadOptions, machine: Machine, as_json: bool
+    file: Path, data: str, split: str | None, max_rows: int, reading: ReadOptions, machine: Machine, as_json: bool
 ) -> None:
     """Shows the effect of each layer and symbol of a delta on labeled rows."""
     loaded = _load(file, machine)
     manifest = loaded.delta.manifest
     labeled = load_split(data, reading, manifest.task_type, manifest.labels, split)
-    name, examples = labeled.name, subset(labeled.split, manifest.task_type, most, SPLIT_SEED)
+    name, examples = labeled.name, subset(labeled.split, manifest.task_type, max_rows, SPLIT_SEED)
     objective = OBJECTIVES[manifest.task_type](manifest.labels)
     tokens = tokenize(loaded.base, manifest, examples.texts)
     with console.busy(f"computing {len(examples):,} rows without each of {len(loaded.removed) - 1} parts"):
         logits = _logits(loaded, tokens)
-    divided = [[tempered(one, manifest.decision).astype(np.float32) for one in each] for each in logits]
+    divided = [
+        [tempered(logits_of_row, manifest.decision).astype(np.float32) for logits_of_row in each] for each in logits
+    ]
     losses = _losses(objective, objective.targets(examples, tokens), divided)
     scores = [objective.evaluate(examples, tokens, decided(each, manifest)) for each in logits]
     decides = deciding_metric(manifest, objective, labeled)
@@ -170,20 +172,20 @@ def _logits(loaded: Loaded, tokens: Sequence[Tokens]) -> list[list[Logits]]:
     """[parts][inputs] logits without each part; a batch holds some inputs with all parts."""
     rows = loaded.rows
     by_length = sorted(range(len(tokens)), key=lambda i: len(tokens[i]))
-    found: list[dict[int, Logits]] = [{} for _ in loaded.removed]
+    by_part: list[dict[int, Logits]] = [{} for _ in loaded.removed]
     for chosen in token_batches(by_length, tokens, BATCH_TOKENS // len(loaded.removed)):
-        for of_row, each in zip(found, rows.logits([tokens[i] for i in chosen]), strict=True):
-            of_row.update(zip(chosen, (np.asarray(one.float().cpu()) for one in each), strict=True))
-    return [[of_row[i] for i in range(len(tokens))] for of_row in found]
+        for of_row, each in zip(by_part, rows.logits([tokens[i] for i in chosen]), strict=True):
+            of_row.update(zip(chosen, (np.asarray(logits.float().cpu()) for logits in each), strict=True))
+    return [[of_row[i] for i in range(len(tokens))] for of_row in by_part]
 
 
 def _losses(objective: Objective, targets: Sequence[Tensor], logits: Sequence[Sequence[Logits]]) -> list[float]:
     """[parts], the mean loss without each part over the rows that have a target."""
-    kept = [i for i, target in enumerate(targets) if objective.has_target(target)]
-    if not kept:
-        raise InvalidData("nothing is left of the rows' labels in the tokens that the delta reads")
-    chosen = [targets[i] for i in kept]
-    losses = [float(objective.loss([torch.from_numpy(each[i]) for i in kept], chosen)) for each in logits]
+    with_target = [i for i, target in enumerate(targets) if objective.has_target(target)]
+    if not with_target:
+        raise InvalidData("truncation removes the labels of all rows from the tokens that the delta reads")
+    chosen = [targets[i] for i in with_target]
+    losses = [float(objective.loss([torch.from_numpy(each[i]) for i in with_target], chosen)) for each in logits]
     if not np.isfinite(losses).all():
         raise NotFinite("a loss is NaN or infinite")
     return losses

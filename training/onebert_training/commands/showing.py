@@ -19,13 +19,13 @@ _BY = "by more than the lead's standard error"
 
 def summary(run: Run) -> str:
     """The numbers of trained and of stored parameters, with the share of the base; the classifier separately."""
-    what = run.data.task_type + (f" of {len(run.data.labels)} labels" if len(run.data.labels) > 1 else "")
+    description = run.data.task_type + (f" of {len(run.data.labels)} labels" if len(run.data.labels) > 1 else "")
     trained = f"{run.plan.num_trained:,} parameters"
     if run.plan.num_trained != run.delta_parameters:
         trained += f" for a delta of {run.delta_parameters:,}"
     trained += f", {run.percent:.2f} % of the {run.base.spec.num_parameters:,}"
     return (
-        f"{run.task}, {what}: {run.method.text} trains {trained} of {run.base.spec.name}, "
+        f"{run.task}, {description}: {run.method.text} trains {trained} of {run.base.spec.name}, "
         f"and {run.head_parameters:,} of the classifier"
     )
 
@@ -37,9 +37,9 @@ def train_shown(run: Run, checkpoint: Path) -> Kept:
     short, folds = short_steps(run), fold_steps(run) if needs_folds(run) else []
     clock = Clock(run.steps + short + sum(folds))
     if run.steps:
-        others = f"{len(folds)} folds" if folds else "a short run from the exact head" if short else ""
-        console.tell(f"{clock.steps:,} steps" + (f", those of {others} included" if others else ""))
-    with console.progress(describe=lambda: _line(run, at) + clock.left) as bar:
+        extra_steps = f"{len(folds)} folds" if folds else "a short run from the exact head" if short else ""
+        console.tell(f"{clock.steps:,} steps" + (f", those of {extra_steps} included" if extra_steps else ""))
+    with console.progress(describe=lambda: _line(run, at) + clock.remaining) as bar:
         drawn = bar.add_task("", total=run.steps)
 
         def report(run: Run, progress: Progress) -> None:
@@ -47,16 +47,16 @@ def train_shown(run: Run, checkpoint: Path) -> Kept:
             at = progress
             # The short run steps along with the run's first steps; the folds come after its last.
             behind, beside = planned + progress.step * progress.folds, progress.step + min(progress.step, short)
-            if not progress.testing and (whole := clock.show(behind if progress.folds else beside)):
-                console.tell(f"about {whole} in all")
+            if not progress.testing and (total := clock.show(behind if progress.folds else beside)):
+                console.tell(f"about {total} in all")
             if progress.note:
                 console.tell(f"note: {progress.note}")
             if progress.validation:
                 best = progress.best
                 if not console.err.is_terminal:
-                    console.tell(_line(run, progress) + clock.left)
-            kept = "" if best is None or progress.testing else f", best {best:.4f}"
-            doing = _where(run, progress) + kept + _rate(progress)
+                    console.tell(_line(run, progress) + clock.remaining)
+            best_score = "" if best is None or progress.testing else f", best {best:.4f}"
+            doing = _where(run, progress) + best_score + _rate(progress)
             looks = progress.validation is not None
             bar.update(drawn, completed=progress.step, total=progress.steps, description=doing, refresh=looks)
 
@@ -82,7 +82,7 @@ class Clock:
         return in_words(self._each * self.steps)
 
     @property
-    def left(self) -> str:
+    def remaining(self) -> str:
         """Such as `, about 1 min 40 s left`; empty before the first timed step and after the last one."""
         if not self._each or self._done >= self.steps:
             return ""
@@ -91,11 +91,11 @@ class Clock:
 
 def in_words(seconds: float) -> str:
     """A duration such as `2 min 10 s`; without seconds from an hour on."""
-    whole = max(1, round(seconds))
-    hours, minutes = divmod(whole // 60, 60)
+    total_seconds = max(1, round(seconds))
+    hours, minutes = divmod(total_seconds // 60, 60)
     if hours:
         return f"{hours} h {minutes} min"
-    return f"{minutes} min {whole % 60} s" if minutes else f"{whole} s"
+    return f"{minutes} min {total_seconds % 60} s" if minutes else f"{total_seconds} s"
 
 
 def _where(run: Run, progress: Progress) -> str:
@@ -175,18 +175,18 @@ def show_evaluated(record: Mapping[str, Any]) -> None:
     table.add_row("metrics", _scores(metric, record["metrics"]))
     if record["interval"] is not None:
         table.add_row("", f"{metric} within {_between(record['interval'])}, 95 %")
-    for one in record["yardsticks"]:
-        table.add_row(shown(one["name"]), _scores(metric, one["metrics"]))
-    if (found := record["calibration"]) is not None:
-        said = f"confidence {found['confidence']:.4f}, right {found['right']:.4f}, ECE {found['ece']:.4f}"
-        table.add_row("calibration", said)
+    for baseline in record["yardsticks"]:
+        table.add_row(shown(baseline["name"]), _scores(metric, baseline["metrics"]))
+    if (facts := record["calibration"]) is not None:
+        calibration = f"confidence {facts['confidence']:.4f}, right {facts['right']:.4f}, ECE {facts['ece']:.4f}"
+        table.add_row("calibration", calibration)
     for row in [*_decided_rows(record), *unknown_rows(record["unknown"] or {})]:
         table.add_row(*row)
     table.add_row("time", f"{record['seconds']:.1f} s, {record['tokens_per_second']:,} tokens/s")
     table.add_row("digest", record["digest"])
     _show(f"{record['split']}: {record['rows']:,} rows", table, record["warnings"])
-    for one in record["slices"]:
-        _show_slice(one)
+    for sliced in record["slices"]:
+        _show_slice(sliced)
 
 
 def _decided_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -195,11 +195,11 @@ def _decided_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
         lines.append(("temperature", f"{decision['temperature']:.6g}"))
     if thresholds := decision.get("thresholds"):
         named = [f"{shown(label, 40)} {over:.6g}" for label, over in list(thresholds.items())[:_THRESHOLDS]]
-        more = f" and {len(thresholds) - _THRESHOLDS:,} more" if len(thresholds) > _THRESHOLDS else ""
-        lines.append(("thresholds", ", ".join(named) + more))
-    if (found := record["abstained"]) is not None:
-        score, answered = found["score_of_the_rest"], record["rows"] - found["rows"]
-        right = "" if score is None else f", of these {found['metric']} {score:.4f}"
+        rest = f" and {len(thresholds) - _THRESHOLDS:,} more" if len(thresholds) > _THRESHOLDS else ""
+        lines.append(("thresholds", ", ".join(named) + rest))
+    if (abstained := record["abstained"]) is not None:
+        score, answered = abstained["score_of_the_rest"], record["rows"] - abstained["rows"]
+        right = "" if score is None else f", of these {abstained['metric']} {score:.4f}"
         lines.append(("abstains", abstaining_rule(decision["abstain"])))
         lines.append(("answered", f"{percent(answered / record['rows'])} of the rows{right}"))
     return lines
@@ -210,13 +210,13 @@ def abstaining_rule(abstain: Mapping[str, Any]) -> str:
     return f"energy over {abstain['energy']:.6g}" if "energy" in abstain else f"below {abstain['below']:.6g}"
 
 
-def unknown_rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+def unknown_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     """A line per sureness on how well it separates unknown texts; none if nothing was measured."""
     lines = []
-    for name in [one for one in ("probability", "energy") if one in found]:
-        through = found[name]["let_through"]
-        said = f", {percent(through or 0)} of {found['texts']:,} let through at {percent(REFUSED)} refused"
-        lines.append((f"unknown by {name}", f"AUROC {found[name]['auroc']:.3f}{'' if through is None else said}"))
+    for name in [name for name in ("probability", "energy") if name in facts]:
+        through = facts[name]["let_through"]
+        refused = f", {percent(through or 0)} of {facts['texts']:,} let through at {percent(REFUSED)} refused"
+        lines.append((f"unknown by {name}", f"AUROC {facts[name]['auroc']:.3f}{'' if through is None else refused}"))
     return lines
 
 
@@ -225,13 +225,13 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def _show_slice(found: Mapping[str, Any]) -> None:
-    metric = found["metric"]
-    table = console.table(shown(found["column"]), "rows", metric, "95 %", numbers=("rows", metric, "95 %"))
-    for one in found["values"]:
-        score = "" if one["score"] is None else f"{one['score']:.4f}"
-        between = "" if one["low"] is None else _between((one["low"], one["high"]))
-        table.add_row(one["value"], f"{one['rows']:,}", score, between)
+def _show_slice(facts: Mapping[str, Any]) -> None:
+    metric = facts["metric"]
+    table = console.table(shown(facts["column"]), "rows", metric, "95 %", numbers=("rows", metric, "95 %"))
+    for value in facts["values"]:
+        score = "" if value["score"] is None else f"{value['score']:.4f}"
+        between = "" if value["low"] is None else _between((value["low"], value["high"]))
+        table.add_row(value["value"], f"{value['rows']:,}", score, between)
     console.out.print(table)
 
 

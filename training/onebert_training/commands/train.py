@@ -12,7 +12,7 @@ def run_train(job: PreparedRun, notes: Iterable[str], as_json: bool) -> None:
     """Trains, writes the file and shows the record; `notes` come before the run's notes."""
     _show_beginning(job, notes)
     try:
-        kept = train_shown(job.run, job.checkpoint)
+        result = train_shown(job.run, job.checkpoint)
     except KeyboardInterrupt:
         if job.checkpoint.exists():
             console.tell("interrupted; the same command continues from the last evaluation")
@@ -20,16 +20,16 @@ def run_train(job: PreparedRun, notes: Iterable[str], as_json: bool) -> None:
     except NotFinite:
         job.forget()  # a resumed run would fail again
         raise
-    record, file_notes = job.finish(kept)
+    record, file_notes = job.finish(result)
     for note in file_notes:
         console.tell(f"note: {note}")
-    if kept.line:
-        console.tell(kept.line)
+    if result.line:
+        console.tell(result.line)
     if as_json:
         console.print_json(record)
     else:
         show_trained(record, job.run.schedule.patience)
-        console.say(next_step(kept.run, record))
+        console.say(next_step(result.run, record))
 
 
 def _show_beginning(job: PreparedRun, notes: Iterable[str]) -> None:
