@@ -14,7 +14,7 @@ from onebert_store.tables.table import Table
 from onebert_training.data.dataset import Labeled
 from onebert_training.data.examples import Split, spans_of
 from onebert_training.insight.evaluated import evaluate_delta
-from onebert_training.report.document import made
+from onebert_training.report.document import provenance
 from onebert_training.report.evaluation import render_evaluation
 
 HOSTILE = '<script>alert("$x^")</script> & | `a` 😀'
@@ -61,7 +61,7 @@ def page_of(base: Base, folder: Path, task_type: str, labels: Sequence[str]) -> 
     """The page of a delta that answers as it likes."""
     delta = delta_of(base, task_type, labels, method=HOSTILE)
     found, _ = evaluate_delta(base, delta, labeled(task_type, len(labels)), ["channel", "age"])
-    record = {**found, "file": str(folder / "tickets.safetensors"), **made()}
+    record = {**found, "file": str(folder / "tickets.safetensors"), **provenance()}
     page = folder / f"{task_type}-{len(labels)}.html"
     page.write_text(render_evaluation(record, folder), encoding="utf-8")
     return page

@@ -195,7 +195,7 @@ def test_runs_by_steps_of_before_do_not_stand_beside_those_of_today():
     (found,) = results(*old, make(seed=0, score=0.6, revision=2), make(seed=1, score=0.7, revision=2), make("full"))
     assert [run.score for run in best(found, "bitfit", "rte").runs] == [0.6, 0.7]
     assert len(best(found, "full", "rte").runs) == 1
-    assert "3 records are of runs that were trained by steps of before" in render([(found, [])])
+    assert "3 records are of runs of an earlier training revision" in render([(found, [])])
 
 
 def test_a_run_on_rows_that_were_mended_is_left_out_and_said():

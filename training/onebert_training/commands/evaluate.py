@@ -20,7 +20,7 @@ from onebert_training.insight.answers import Answers
 from onebert_training.insight.evaluated import evaluate_delta
 from onebert_training.insight.intervals import plain
 from onebert_training.options import Machine
-from onebert_training.report.document import made
+from onebert_training.report.document import provenance
 from onebert_training.report.evaluation import render_evaluation
 
 
@@ -44,12 +44,14 @@ def run_evaluate(
     loaded = machine.load()
     check(delta, loaded.spec)
     labeled = load_split(data, reading, manifest.task_type, manifest.labels, split)
-    others = () if unknown is None else load_texts(unknown, reading.columns, reading.encoding, else_by_name=True)[1]
+    unknown_texts = (
+        () if unknown is None else load_texts(unknown, reading.columns, reading.encoding, else_by_name=True)[1]
+    )
     if predictions is not None:
         require_new_names(labeled.table, file.stem)
     with console.busy(f"evaluating {len(labeled.split):,} rows"):
-        found, answers = evaluate_delta(loaded, delta, labeled, slices, others)
-    record = {**found, "file": str(file), **made()}
+        measurements, answers = evaluate_delta(loaded, delta, labeled, slices, unknown_texts)
+    record = {**measurements, "file": str(file), **provenance()}
     if predictions is not None:
         write_predictions(predictions, file.stem, labeled.table, answers)
     if report is not None:

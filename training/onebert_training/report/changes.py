@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from onebert_training.report.document import short
-from onebert_training.report.plots import Panel, Picture, make, text, written
+from onebert_training.report.plots import Panel, Picture, escaped, make, text
 from onebert_training.report.tables import Results, Trial, drawable
 
 _TERMS = (
@@ -33,11 +33,11 @@ def draw_changes(results: Results) -> list[Picture]:
 
 
 def _mean_change(trial: Trial) -> dict[Vector, float]:
-    found: dict[Vector, list[float]] = {}
+    by_vector: dict[Vector, list[float]] = {}
     for run in trial.runs:
         for change in run.change:
-            found.setdefault((change.symbol, change.layer), []).append(change.mean_abs)
-    return {key: fmean(values) for key, values in found.items()}
+            by_vector.setdefault((change.symbol, change.layer), []).append(change.mean_abs)
+    return {key: fmean(values) for key, values in by_vector.items()}
 
 
 def _maps(changes: Mapping[str, Mapping[Vector, float]]) -> list[Panel]:
@@ -62,7 +62,7 @@ def _map(
             says = f"{symbol}, {_where(layer)}: {'not trained' if value is None else f'{value:.3g}'}"
             parts.append(
                 f'<rect {look} x="{_LEFT + wide * place:.1f}" y="{y}" width="{wide - 1:.1f}" height="{_LINE - 1}">'
-                f"<title>{written(says)}</title></rect>"
+                f"<title>{escaped(says)}</title></rect>"
             )
     bottom = _TOP + _LINE * len(symbols)
     every = max(1, -(-len(layers) // 12))

@@ -25,14 +25,14 @@ def report(
     from onebert_training.report.tables import choose, collect, results_markdown  # noqa: PLC0415
 
     read = records.record_files(runs)
-    found = records.load_records(read)
+    runs_read = records.load_records(read)
     for sentence in records.missing(runs):
         console.tell(f"warning: {sentence}: failed, or not yet trained by `onebert sweep`")
     if markdown:
-        typer.echo(results_markdown(found), nl=False)
+        typer.echo(results_markdown(runs_read), nl=False)
         return
-    with console.busy(f"drawing {len(found)} runs"):
-        sections = [(results, draw(results)) for results in collect(found)]
+    with console.busy(f"drawing {len(runs_read)} runs"):
+        sections = [(results, draw(results)) for results in collect(runs_read)]
         out.mkdir(parents=True, exist_ok=True)
         pictures = [picture for _, drawn in sections for picture in drawn]
         for number, picture in enumerate(pictures, start=1):
@@ -41,8 +41,8 @@ def report(
         best = [(run, page) for run in chosen if (page := records.page_of(run, runs))]
         links = [(f"{run.data_name}, {run.metric}: {run.method}", os.path.relpath(page, out)) for run, page in best]
         files = [
-            tuple(os.path.relpath(one, out) for one in (file, records.delta_of(record, file)) if one)
-            for file, record in zip(read, found, strict=True)
+            tuple(os.path.relpath(path, out) for path in (file, records.delta_of(record, file)) if path)
+            for file, record in zip(read, runs_read, strict=True)
         ]
         (out / "report.html").write_text(render(sections, links, files), encoding="utf-8")
-    console.say(f"{len(found)} runs, {len(pictures)} pictures: {out / 'report.html'}")
+    console.say(f"{len(runs_read)} runs, {len(pictures)} pictures: {out / 'report.html'}")

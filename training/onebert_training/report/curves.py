@@ -44,7 +44,7 @@ def _panels(column: Column, trials: Mapping[str, Trial]) -> list[Panel]:
         for method, trial in trials.items()
         for label, value in drawn
     }
-    epochs = axis_for([e.epoch for one in traces.values() for t in one for e, _ in t], 40, _WIDTH - 8)
+    epochs = axis_for([e.epoch for by_seed in traces.values() for t in by_seed for e, _ in t], 40, _WIDTH - 8)
     panels = []
     heights = {
         label: _height([v for m in trials for t in traces[m, label] for _, v in t], losses=label.endswith("loss"))
@@ -52,11 +52,11 @@ def _panels(column: Column, trials: Mapping[str, Trial]) -> list[Panel]:
     }
     for method, trial in trials.items():
         for label, _ in drawn:
-            kept = [run.best_step for run in _with_history(trial)]
+            best_steps = [run.best_step for run in _with_history(trial)]
             rate = trial.runs[0].learning_rate
             title = short(method) if rate is None else f"{short(method)}, lr {rate:g}"
             if any(traces[method, label]):
-                panels.append(draw_seeds(traces[method, label], kept, epochs, heights[label], title, label))
+                panels.append(draw_seeds(traces[method, label], best_steps, epochs, heights[label], title, label))
     return panels
 
 
@@ -67,16 +67,16 @@ def _validation(column: Column, evaluation: Evaluation) -> float | None:
 
 def _height(values: Sequence[float], losses: bool) -> Axis:
     """The shared axis of one kind of panel, clipped so that a few outliers do not stretch it."""
-    found = [value for value in values if isfinite(value)]
-    if losses and len(found) > 1:
-        low = min(found)
-        most = min(max(found), low + 2 * (quantiles(found, n=20, method="inclusive")[-1] - low)) or max(found)
-        found = [min(value, most) for value in found]
-    return axis_for(found, _HEIGHT - 40, 52)
+    finite = [value for value in values if isfinite(value)]
+    if losses and len(finite) > 1:
+        low = min(finite)
+        highest = min(max(finite), low + 2 * (quantiles(finite, n=20, method="inclusive")[-1] - low)) or max(finite)
+        finite = [min(value, highest) for value in finite]
+    return axis_for(finite, _HEIGHT - 40, 52)
 
 
 def draw_seeds(
-    traces: Sequence[Trace], kept: Sequence[int | None], epochs: Axis, height: Axis, title: str, label: str
+    traces: Sequence[Trace], best_steps: Sequence[int | None], epochs: Axis, height: Axis, title: str, label: str
 ) -> Panel:
     """Draws a thin line per seed and, from three seeds on, their median; `kept` holds each seed's kept step."""
 
@@ -84,7 +84,7 @@ def draw_seeds(
         return epochs.at(epoch), height.at(min(max(value, height.low), height.high))
 
     parts = [text(0, 13, title, kind="head"), text(0, 28, label), frame(epochs, height, "epoch", "")]
-    for seed, (values, step) in enumerate(zip(traces, kept, strict=True)):
+    for seed, (values, step) in enumerate(zip(traces, best_steps, strict=True)):
         parts.append(path([place(e.epoch, value) for e, value in values], "curve thin", color(seed)))
         dots = [(e, value) for e, value in values if e.step == step]
         parts += [dot(*place(e.epoch, v), f"kept: step {e.step}, {v:.4g}", "series", 3.5, fill(seed)) for e, v in dots]
@@ -103,5 +103,5 @@ def middle_of(traces: Sequence[Trace]) -> list[tuple[float, float]]:
             at.setdefault(evaluation.step, []).append((evaluation.epoch, value))
     if len(traces) < 3:
         return []
-    most = [at[step] for step in sorted(at) if 2 * len(at[step]) > len(traces)]
-    return [(median(epoch for epoch, _ in points), median(value for _, value in points)) for points in most]
+    majority = [at[step] for step in sorted(at) if 2 * len(at[step]) > len(traces)]
+    return [(median(epoch for epoch, _ in points), median(value for _, value in points)) for points in majority]

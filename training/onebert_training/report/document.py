@@ -20,7 +20,7 @@ from onebert_training.tasks.metrics import LOWER_IS_BETTER
 LABEL = 40  # characters of a name in a picture
 
 
-def made() -> dict[str, str]:
+def provenance() -> dict[str, str]:
     """Time, command and version, for reproduction."""
     return {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -37,7 +37,7 @@ def rendered(template: str, title: str, **values: Any) -> str:
 @cache
 def _environment() -> Environment:
     templates = Environment(autoescape=True, finalize=_escaped, undefined=StrictUndefined, loader=_Templates())
-    templates.globals |= {"said": said, "unit": unit}
+    templates.globals |= {"format_metric": format_metric, "unit": unit}
     templates.filters["thousands"] = "{:,}".format
     return templates
 
@@ -67,7 +67,7 @@ def short(text: str) -> str:
     return text if len(text) <= LABEL else f"{text[: LABEL - 13]}…{text[-12:]}"
 
 
-def said(metric: str, value: float | None) -> str:
+def format_metric(metric: str, value: float | None) -> str:
     """A metric for display: per cent with one decimal, or the number itself for errors, which have the data's unit."""
     if value is None:
         return "–"
@@ -108,8 +108,8 @@ class Scale:
 
 def scale_of(values: Iterable[float | None], share: bool) -> Scale:
     """An axis with margins for the values; shares stay within 0 and 1."""
-    found = [value for value in values if value is not None] or [0.0]
-    low, high = min(found), max(found)
+    numbers = [value for value in values if value is not None] or [0.0]
+    low, high = min(numbers), max(numbers)
     room = 0.06 * (high - low) or 0.05 * abs(high) or 0.05
     low, high = low - room, high + room
-    return Scale(max(0.0, low), min(1.0, high)) if share and min(found) >= 0 else Scale(low, high)
+    return Scale(max(0.0, low), min(1.0, high)) if share and min(numbers) >= 0 else Scale(low, high)

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from onebert_training.insight.decision_rules import REFUSED
 from onebert_training.report import plots
-from onebert_training.report.document import Scale, rendered, said, scale_of
+from onebert_training.report.document import Scale, format_metric, rendered, scale_of
 from onebert_training.tasks.metrics import LOWER_IS_BETTER
 
 FIRST = 20  # classes visible without unfolding
@@ -23,8 +23,12 @@ Record = Mapping[str, Any]
 def render_evaluation(record: Record, folder: Path) -> str:
     """One self-contained HTML page; `folder` is its future place, for the link to the delta file."""
     file, metric = Path(record["file"]), record["metric"]
-    yardsticks = [one for one in record["yardsticks"] if metric in one["metrics"]]
-    numbers = [record["metrics"][metric], *(record["interval"] or ()), *(one["metrics"][metric] for one in yardsticks)]
+    yardsticks = [baseline for baseline in record["yardsticks"] if metric in baseline["metrics"]]
+    numbers = [
+        record["metrics"][metric],
+        *(record["interval"] or ()),
+        *(baseline["metrics"][metric] for baseline in yardsticks),
+    ]
     return rendered(
         "evaluation.html",
         f"{file.stem}: {metric} on {record['data']['name']}",
@@ -52,23 +56,23 @@ def _scatter(points: Sequence[Sequence[float]]) -> Markup:
     return _chart(plots.scatter(points, f"{len(points)} rows: what is answered against what is right"))
 
 
-def _calibration(found: Record, confidence: str, right: str) -> Markup:
-    says = f"Calibration curve of {found['answers']:,} answers: mean confidence {confidence} %, right {right} %, "
-    return _chart(plots.calibration(found["curve"], f"{says}ECE {said('', found['ece'])} %"))
+def _calibration(curve: Record, confidence: str, right: str) -> Markup:
+    says = f"Calibration curve of {curve['answers']:,} answers: mean confidence {confidence} %, right {right} %, "
+    return _chart(plots.calibration(curve["curve"], f"{says}ECE {format_metric('', curve['ece'])} %"))
 
 
 def _chart(panel: plots.Panel) -> Markup:
     return Markup(panel.svg('class="chart"'))  # noqa: S704 - a panel escapes its words
 
 
-def _scale_of_slice(found: Record) -> Scale:
-    numbers = [number for one in found["values"] for number in (one["low"], one["score"], one["high"])]
-    return scale_of(numbers, found["metric"] not in LOWER_IS_BETTER)
+def _scale_of_slice(by_value: Record) -> Scale:
+    numbers = [number for group in by_value["values"] for number in (group["low"], group["score"], group["high"])]
+    return scale_of(numbers, by_value["metric"] not in LOWER_IS_BETTER)
 
 
 def _texts_of(value: Any) -> list[str]:
     values = value if isinstance(value, list) else [value]
-    return [f"{one:.4g}" if isinstance(one, float) else str(one) for one in values] or ["none"]
+    return [f"{item:.4g}" if isinstance(item, float) else str(item) for item in values] or ["none"]
 
 
 def _is_right(row: Record) -> bool:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from onebert_training.report import tables
 from onebert_training.report.changes import draw_changes
 from onebert_training.report.curves import draw_curves
-from onebert_training.report.document import made, rendered
+from onebert_training.report.document import provenance, rendered
 from onebert_training.report.plots import Picture
 from onebert_training.report.scores import draw_gaps, draw_scores, draw_sizes
 
@@ -34,7 +34,7 @@ def render(
         sections=[_section(*section) for section in sections],
         evaluated=evaluated,
         files=files,
-        made=made(),
+        made=provenance(),
         data=sorted({(run.data.name, run.data.digest) for run in runs if run.data}),
         PARAMETERS=[(title, "") for title in _PARAMETERS],
         # File names are bytes and may not be UTF-8.
@@ -64,9 +64,9 @@ def _note(results: tables.Results) -> str:
     experiments = sorted({run.experiment for run in results.runs if run.experiment})
     note = f"{len(results.runs)} runs" + (f" of {', '.join(experiments)}" if experiments else "")
     if results.repeated:
-        note += f"; {results.repeated} records repeat a run with the same settings and seed and are left out"
+        note += f"; {results.repeated} records repeat a run with the same settings and seed and are skipped"
     if results.outdated:
-        note += f"; {results.outdated} records are of runs that were trained by steps of before, and are left out"
+        note += f"; {results.outdated} records are of runs of an earlier training revision, and are skipped"
     if results.mixed:
         note += f"; not all runs on {', '.join(results.mixed)} saw the same rows (their digests differ)"
     return note
@@ -93,19 +93,21 @@ def _chosen(method: str, results: tables.Results, names: Sequence[str]) -> list[
         if (trial := results.best.get((method, column))) is None:
             row.append("–")
             continue
-        strengths = " to ".join(f"{one:g}" for one in dict.fromkeys(trial.strengths[:1] + trial.strengths[-1:]))
-        found = ", ".join(filter(None, (_settings(trial, names), f"strength {strengths}" * bool(strengths))))
-        row.append(f"{found} ({len(trial.runs)} seed{'s' * (len(trial.runs) > 1)})")
+        strengths = " to ".join(
+            f"{strength:g}" for strength in dict.fromkeys(trial.strengths[:1] + trial.strengths[-1:])
+        )
+        settings = ", ".join(filter(None, (_settings(trial, names), f"strength {strengths}" * bool(strengths))))
+        row.append(f"{settings} ({len(trial.runs)} seed{'s' * (len(trial.runs) > 1)})")
     return row
 
 
 def _tried(results: tables.Results, names: Sequence[str]) -> Iterator[list[str]]:
     for method in results.methods:
-        found: dict[str, dict[object, tables.Trial]] = {}
+        by_settings: dict[str, dict[object, tables.Trial]] = {}
         for column in results.columns:
             for trial in results.tried.get((method, column), ()):
-                found.setdefault(_settings(trial, names) or "–", {})[column] = trial
-        for text, by_column in found.items():
+                by_settings.setdefault(_settings(trial, names) or "–", {})[column] = trial
+        for text, by_column in by_settings.items():
             trials = [by_column.get(column) for column in results.columns]
             yield [method, text, *(tables.format_trial(trial) if trial else "–" for trial in trials)]
 

@@ -26,19 +26,19 @@ class Axis:
     def at(self, value: float) -> float:
         return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
 
-    def ticks(self, most: int = 5) -> list[float]:
+    def ticks(self, max_ticks: int = 5) -> list[float]:
         """Round numbers within the axis."""
-        rough = (self.high - self.low) / most
+        rough = (self.high - self.low) / max_ticks
         power = 10.0 ** floor(log10(rough))
-        step = next(power * one for one in (1, 2, 5, 10) if power * one >= rough * (1 - 1e-9))
+        step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * (1 - 1e-9))
         first = -floor(-self.low / step + 1e-9)
         return [step * i for i in range(first, floor(self.high / step + 1e-9) + 1)]
 
 
 def axis_for(values: Iterable[float], start: float, end: float, zero: bool = False) -> Axis:
     """An axis with margins for all finite values; with `zero` it includes 0."""
-    found = [value for value in values if isfinite(value)] + [0.0] * zero
-    low, high = (min(found), max(found)) if found else (0.0, 1.0)
+    finite = [value for value in values if isfinite(value)] + [0.0] * zero
+    low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
     room = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
     # No margin beyond an end at 0.
     return Axis(
@@ -55,15 +55,15 @@ class Panel:
     says: str
     body: str
 
-    def svg(self, more: str = "") -> str:
-        """The plot as an element of a page; `more` are attributes."""
+    def svg(self, attrs: str = "") -> str:
+        """The plot as an element of a page, with the attributes `attrs`."""
         return (
-            f'<svg {more} viewBox="0 0 {self.width:g} {self.height:g}" role="img" aria-label="{written(self.says)}" '
+            f'<svg {attrs} viewBox="0 0 {self.width:g} {self.height:g}" role="img" aria-label="{escaped(self.says)}" '
             f'xmlns="http://www.w3.org/2000/svg">{self.body}</svg>'
         )
 
 
-def written(words: str) -> str:
+def escaped(words: str) -> str:
     """Escaped words; a `?` replaces characters that XML forbids."""
     return escape(shown(words, len(words)))
 
@@ -71,7 +71,7 @@ def written(words: str) -> str:
 def text(x: float, y: float, words: str, anchor: str = "start", kind: str = "") -> str:
     """Words at a point."""
     named = f' class="{kind}"' if kind else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{named}>{written(words)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{named}>{escaped(words)}</text>'
 
 
 def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
@@ -81,7 +81,7 @@ def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
 
 def dot(x: float, y: float, says: str = "", kind: str = "mark", radius: float = 4, look: str = "") -> str:
     """A dot; `says` is its tooltip."""
-    title = f"<title>{written(says)}</title>" if says else ""
+    title = f"<title>{escaped(says)}</title>" if says else ""
     styled = f' style="{look}"' if look else ""
     return f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}"{styled}>{title}</circle>'
 
@@ -106,15 +106,18 @@ def fill(number: int) -> str:
 
 def frame(x: Axis, y: Axis, across: str, up: str) -> str:
     """Grid, numbers and names of both axes."""
-    left, right, bottom, top = min(x.start, x.end), max(x.start, x.end), max(y.start, y.end), min(y.start, y.end)
+    x_min, x_max, bottom, top = min(x.start, x.end), max(x.start, x.end), max(y.start, y.end), min(y.start, y.end)
     parts = []
     for tick in y.ticks():
-        parts += [line(left, y.at(tick), right, y.at(tick), "grid"), text(left - 6, y.at(tick) + 4, f"{tick:g}", "end")]
+        parts += [
+            line(x_min, y.at(tick), x_max, y.at(tick), "grid"),
+            text(x_min - 6, y.at(tick) + 4, f"{tick:g}", "end"),
+        ]
     for tick in x.ticks():
         parts.append(line(x.at(tick), top, x.at(tick), bottom, "grid"))
         parts.append(text(x.at(tick), bottom + 15, f"{tick:g}", "middle"))
-    parts += [line(left, bottom, right, bottom, "axis")]
-    return "".join(parts) + text(right, bottom + 31, across, "end") + text(left, top - 9, up, "start")
+    parts += [line(x_min, bottom, x_max, bottom, "axis")]
+    return "".join(parts) + text(x_max, bottom + 31, across, "end") + text(x_min, top - 9, up, "start")
 
 
 def calibration(curve: Sequence[dict[str, float]], says: str) -> Panel:
@@ -134,7 +137,7 @@ def scatter(points: Sequence[Sequence[float]], says: str) -> Panel:
     numbers = [number for point in points for number in point]
     x, y = axis_for(numbers, 44, 320), axis_for(numbers, 250, 26)
     body = frame(x, y, "right", "answered") + line(x.start, y.start, x.end, y.end, "ideal")
-    body += "".join(dot(x.at(right), y.at(said), kind="cloud", radius=2.6) for right, said in points)
+    body += "".join(dot(x.at(right), y.at(answered), kind="cloud", radius=2.6) for right, answered in points)
     return Panel(330, 290, says, body)
 
 

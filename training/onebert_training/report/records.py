@@ -21,20 +21,20 @@ Metrics = Mapping[str, float]
 _NAMES = TypeAdapter(list[str])
 
 
-class _Shown(BaseModel):
+class _Lenient(BaseModel):
     """Ignores unknown keys, since newer versions may write more."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
 
-class Data(_Shown):
+class Data(_Lenient):
     """The data set of a run."""
 
     name: Text
     digest: str = ""
 
 
-class Evaluation(_Shown):
+class Evaluation(_Lenient):
     """One evaluation; `loss` is the mean training loss since the previous one."""
 
     step: Count
@@ -44,7 +44,7 @@ class Evaluation(_Shown):
     validation_loss: float | None = None
 
 
-class Change(_Shown):
+class Change(_Lenient):
     """Mean absolute difference of one trained vector; `layer` is None outside the layers."""
 
     symbol: Text
@@ -52,7 +52,7 @@ class Change(_Shown):
     mean_abs: float
 
 
-class Record(_Shown):
+class Record(_Lenient):
     """One finished run; a figure for which a record has no data is not drawn."""
 
     task: Text
@@ -112,10 +112,10 @@ def record_files(paths: Iterable[Path]) -> list[Path]:
     """The records' files: `.json` paths, and all `.json` files of folders; raises InvalidInput for an empty folder."""
     files: list[Path] = []
     for path in paths:
-        found = sorted(path.glob("*.json")) if path.is_dir() else [path]
-        if not found:
+        records = sorted(path.glob("*.json")) if path.is_dir() else [path]
+        if not records:
             raise InvalidInput(f"{path.name} holds no record (.json)")
-        files += found
+        files += records
     return list(dict.fromkeys(files))
 
 
@@ -126,7 +126,7 @@ def load_records(paths: Iterable[Path]) -> list[Record]:
 
 def missing(paths: Iterable[Path]) -> list[str]:
     """A sentence per recipe with missing runs. Raises InvalidInput if a plan file is malformed."""
-    said = []
+    sentences = []
     for path in paths:
         for file in sorted((path / PLANNED).glob("*.json")):
             try:
@@ -136,8 +136,8 @@ def missing(paths: Iterable[Path]) -> list[str]:
             lacking = sum(not (path / f"{name}.json").is_file() for name in names)
             if lacking:
                 is_are = "is" if lacking == 1 else "are"
-                said.append(f"{lacking} of the {len(names)} runs of {file.stem} {is_are} missing")
-    return said
+                sentences.append(f"{lacking} of the {len(names)} runs of {file.stem} {is_are} missing")
+    return sentences
 
 
 def delta_of(record: Record, file: Path) -> Path | None:

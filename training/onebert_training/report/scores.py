@@ -54,9 +54,9 @@ def _panels(results: Results, numbers: Callable[[Trial], Numbers | None], gap: b
     for column, (title, under) in zip(results.columns, headings(results), strict=True):
         winners = set() if gap else results.winners(column)
         rows = [
-            Dot(method, *found, format_mean(column, *found), method in winners)
+            Dot(method, *mean_and_spread, format_mean(column, *mean_and_spread), method in winners)
             for method in results.methods
-            if (trial := results.best.get((method, column))) and (found := numbers(trial))
+            if (trial := results.best.get((method, column))) and (mean_and_spread := numbers(trial))
         ]
         if rows:
             panels.append(dots(rows, title, f"{'gap, ' * gap}{under}", zero=gap))
@@ -66,10 +66,10 @@ def _panels(results: Results, numbers: Callable[[Trial], Numbers | None], gap: b
 def dots(rows: Sequence[Dot], title: str, under: str, zero: bool = False) -> Panel:
     """A line for each row; with `zero` the axis includes 0."""
     names = [_cut(row.name) for row in rows]
-    left = 12 + _LETTER * max(map(len, names))
+    x_start = 12 + _LETTER * max(map(len, names))
     right = 328 - _LETTER * max(len(row.says) for row in rows)
     ends = [row.value + side * (row.spread or 0) for row in rows for side in (-1, 1)]
-    x, bottom = axis_for(ends, left, right, zero), _FIRST + _LINE * len(rows) - 6
+    x, bottom = axis_for(ends, x_start, right, zero), _FIRST + _LINE * len(rows) - 6
     parts = [text(0, 13, short(title), kind="head"), text(0, 28, under)]
     for tick in x.ticks(4):
         parts.append(line(x.at(tick), 38, x.at(tick), bottom, "grid"))
@@ -105,8 +105,8 @@ def draw_sizes(results: Results) -> list[Picture]:
 
 def _panel(results: Results, columns: Sequence[Column]) -> Panel:
     trials = {method: [t for c in columns if (t := results.best.get((method, c)))] for method in results.methods}
-    trials = {method: found for method, found in trials.items() if found}
-    ends = [t.mean + side * (t.spread or 0) for found in trials.values() for t in found for side in (-1, 1)]
+    trials = {method: tried for method, tried in trials.items() if tried}
+    ends = [t.mean + side * (t.spread or 0) for tried in trials.values() for t in tried for side in (-1, 1)]
     y = axis_for(ends, _BOTTOM, _TOP)
     sizes = sorted({column.train_rows for column in columns})
     # Sizes grow by factors, so the axis is logarithmic.
@@ -117,12 +117,12 @@ def _panel(results: Results, columns: Sequence[Column]) -> Panel:
         parts.append(line(_LEFT, y.at(tick), _RIGHT, y.at(tick), "grid"))
         parts.append(text(_LEFT - 6, y.at(tick) + 4, f"{tick:g}", "end"))
     parts += [text(x.at(log10(size)), _BOTTOM + 16, f"{size:,}", "middle") for size in sizes]
-    for number, (method, found) in enumerate(trials.items()):
+    for number, (method, tried) in enumerate(trials.items()):
         # Shifts each method a little, so that deviations at one size do not overlap.
         shift = 16 * ((number + 0.5) / len(trials) - 0.5)
-        points = [(x.at(log10(t.column.train_rows)) + shift, y.at(t.mean)) for t in found]
+        points = [(x.at(log10(t.column.train_rows)) + shift, y.at(t.mean)) for t in tried]
         parts.append(path(points, "curve", color(number)))
-        for (at, height), trial in zip(points, found, strict=True):
+        for (at, height), trial in zip(points, tried, strict=True):
             if trial.spread:
                 low, high = y.at(trial.mean - trial.spread), y.at(trial.mean + trial.spread)
                 parts.append(path([(at, low), (at, high)], "curve", color(number)))
@@ -132,6 +132,6 @@ def _panel(results: Results, columns: Sequence[Column]) -> Panel:
         place = _BOTTOM + 38 + 17 * row
         parts.append(path([(165 * side, place - 4), (165 * side + 16, place - 4)], "curve", color(number)))
         parts.append(text(165 * side + 22, place, short(method)[:22], kind="ink"))
-    shown = "; ".join(f"{method} {', '.join(map(format_trial, found))}" for method, found in trials.items())
+    shown = "; ".join(f"{method} {', '.join(map(format_trial, tried))}" for method, tried in trials.items())
     height = _BOTTOM + 38 + 17 * ((len(trials) + 1) // 2)
     return Panel(340, height, f"{columns[0].data}, {under}, {sizes}: {shown}", "".join(parts))

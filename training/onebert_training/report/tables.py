@@ -146,11 +146,12 @@ def choose(results: Results) -> list[Record]:
         if all(run.file_bytes is not None for run in trial.runs):
             trials.setdefault((trial.column.data, trial.column.metric), []).append(trial)
     chosen = []
-    for own in trials.values():
+    for candidates in trials.values():
         rising = sorted(
-            own, key=lambda one: (max(r.file_bytes or 0 for r in one.runs), -one.column.sign * one.validation)
+            candidates,
+            key=lambda trial: (max(r.file_bytes or 0 for r in trial.runs), -trial.column.sign * trial.validation),
         )
-        trial = rising[near_best([one.judged for one in rising])]
+        trial = rising[near_best([candidate.judged for candidate in rising])]
         seeds = sorted(trial.runs, key=lambda run: run.seed)
         chosen.append(seeds[near_best([run.judged for run in seeds])])
     return chosen
@@ -180,7 +181,7 @@ def format_trial(trial: Trial) -> str:
 def format_configuration(configuration: Mapping[str, object], names: Sequence[str]) -> str:
     """`learning_rate 0.0005, batch_size 8`, without settings that the configuration lacks."""
     values = {name: configuration[name] for name in names if name in configuration}
-    return ", ".join(f"{name} {f'{one:g}' if isinstance(one, float) else one}" for name, one in values.items())
+    return ", ".join(f"{name} {f'{value:g}' if isinstance(value, float) else value}" for name, value in values.items())
 
 
 def varied(trials: Iterable[Trial]) -> list[str]:
@@ -189,7 +190,10 @@ def varied(trials: Iterable[Trial]) -> list[str]:
     for trial in trials:
         for name, value in trial.configuration.items():
             values.setdefault(name, set()).add(value)
-    return ["learning_rate", *(name for name, seen in values.items() if len(seen) > 1 and name != "learning_rate")]
+    return [
+        "learning_rate",
+        *(name for name, distinct in values.items() if len(distinct) > 1 and name != "learning_rate"),
+    ]
 
 
 def results_markdown(records: Iterable[Record]) -> str:
@@ -270,8 +274,8 @@ def _of_base(base: str, records: Sequence[Record]) -> Results:
         configuration = tuple(_configuration(record, names).items())
         trials.setdefault(_place(record), {}).setdefault(configuration, {}).setdefault(record.seed, record)
     tried = {
-        key: tuple(Trial(key[1], dict(configuration), tuple(runs.values())) for configuration, runs in found.items())
-        for key, found in trials.items()
+        key: tuple(Trial(key[1], dict(configuration), tuple(runs.values())) for configuration, runs in runs_of.items())
+        for key, runs_of in trials.items()
     }
     percents = {record.method: record.percent for record in records}
     return Results(
@@ -279,8 +283,8 @@ def _of_base(base: str, records: Sequence[Record]) -> Results:
         methods=tuple(sorted(percents, key=lambda method: (-percents[method], method))),
         columns=tuple(sorted({column for _, column in tried})),
         tried=tried,
-        best={key: _choose(found) for key, found in tried.items()},
-        repeated=len(records) - sum(len(trial.runs) for found in tried.values() for trial in found),
+        best={key: _choose(cell) for key, cell in tried.items()},
+        repeated=len(records) - sum(len(trial.runs) for cell in tried.values() for trial in cell),
         outdated=len(every) - len(records),
         mixed=_mixed(records),
     )
@@ -304,7 +308,7 @@ def _mixed(records: Sequence[Record]) -> tuple[str, ...]:
     for record in records:
         key = (record.data_name, str(sorted(record.rows.items())))
         digests.setdefault(key, set()).add(record.data.digest if record.data else "")
-    return tuple(sorted({name for (name, _), found in digests.items() if len(found) > 1}))
+    return tuple(sorted({name for (name, _), seen_digests in digests.items() if len(seen_digests) > 1}))
 
 
 def _configuration(record: Record, names: Sequence[str]) -> dict[str, object]:
@@ -312,13 +316,16 @@ def _configuration(record: Record, names: Sequence[str]) -> dict[str, object]:
     if record.strength is not None:  # an exact head has no optimizer settings
         return {"dtype": record.dtype, **{name: record.settings[name] for name in names if name in record.settings}}
     # Records without a head rate are of runs with a single rate.
-    own = record.head_learning_rate not in (None, record.learning_rate)
-    rates = {"learning_rate": record.learning_rate, "head_learning_rate": record.head_learning_rate if own else "same"}
+    head_rate = record.head_learning_rate not in (None, record.learning_rate)
+    rates = {
+        "learning_rate": record.learning_rate,
+        "head_learning_rate": record.head_learning_rate if head_rate else "same",
+    }
     return {**rates, "dtype": record.dtype, **{name: record.settings.get(name) for name in names}}
 
 
 def _choose(trials: Sequence[Trial]) -> Trial:
     """The trial with the best validation among those with the most seeds, since a single seed may be lucky."""
-    most = max(len(trial.runs) for trial in trials)
-    full = [trial for trial in trials if len(trial.runs) == most]
+    max_seeds = max(len(trial.runs) for trial in trials)
+    full = [trial for trial in trials if len(trial.runs) == max_seeds]
     return max(full, key=lambda trial: trial.column.sign * trial.validation)

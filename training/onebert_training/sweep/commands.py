@@ -16,7 +16,7 @@ from onebert_training.data.dataset import Dataset, Labeled
 from onebert_training.fit.loop import ignore
 from onebert_training.insight.evaluated import evaluate_delta
 from onebert_training.options import Machine
-from onebert_training.report.document import made
+from onebert_training.report.document import provenance
 from onebert_training.report.evaluation import render_evaluation
 from onebert_training.report.records import Record, load_records
 from onebert_training.report.tables import Results, Trial, choose, collect, headings, result_rows
@@ -155,7 +155,7 @@ def write_pages(base: Base, folder: RunsFolder, job_sets: Iterable[JobSet], name
         with console.busy(f"measuring {name}"):
             found, _ = evaluate_delta(base, load(file), labeled)
         page.parent.mkdir(exist_ok=True)
-        record = {**found, "file": str(file), **made()}
+        record = {**found, "file": str(file), **provenance()}
         write_whole(page, render_evaluation(record, page.parent).encode())
     return pages
 
