@@ -245,7 +245,7 @@ def test_what_is_kept_is_the_mean_of_the_last_steps(base, data):
         expected = sum(share * one[name] for share, one in zip(shares, taken, strict=True))
         torch.testing.assert_close(mean, expected, rtol=1e-5, atol=1e-7)
     assert (active.state.averaged["head.weight"] - taken[-1]["head.weight"]).abs().max() > 1e-4
-    assert run.evaluate(run.model(active.state.kept), "validation").scores == active.state.validation
+    assert run.evaluate(run.model(active.state.kept_values), "validation").scores == active.state.validation
 
 
 @pytest.mark.parametrize("averaging", [0, 0.5])
@@ -257,7 +257,7 @@ def test_later_steps_leave_what_was_kept_as_it_was(base, data, averaging):
     kept = {name: value.clone() for name, value in active.state.averaged.items()}
     advance([active], ignore)
     assert any(not torch.equal(value, kept[name]) for name, value in active.state.averaged.items())
-    assert all(torch.equal(active.state.kept[name], value) for name, value in kept.items())
+    assert all(torch.equal(active.state.kept_values[name], value) for name, value in kept.items())
 
 
 @pytest.mark.parametrize("averaging", [0, 0.5])
@@ -274,10 +274,10 @@ def test_a_checkpoint_restores_what_is_kept_of_its_own_step_or_of_an_earlier_one
     state.save(file, run.fingerprint)
     restored = Active.start(run, ignore, file).state
     assert (restored.step, restored.kept_step, restored.validation) == (3, kept_step, {"accuracy": 0.5})
-    assert restored.kept.keys() == state.kept.keys()
-    assert all(torch.equal(restored.kept[name], value) for name, value in state.kept.items())
+    assert restored.kept_values.keys() == state.kept_values.keys()
+    assert all(torch.equal(restored.kept_values[name], value) for name, value in state.kept_values.items())
     take_step([(run, restored)])
-    assert all(torch.equal(restored.kept[name], value) for name, value in state.kept.items())
+    assert all(torch.equal(restored.kept_values[name], value) for name, value in state.kept_values.items())
 
 
 @pytest.mark.parametrize(("method", "averaging"), [("bitfit", 0.0), ("diff-pruning:0.5%", 0.5)])
@@ -541,12 +541,12 @@ def test_what_is_no_number_at_the_end_is_one_line(base, data):
     without_test = replace(data, splits={name: data.splits[name] for name in ("train", "validation")})
     run = run_of(base, without_test)
     state = State(run.init_values())
-    state.kept = {name: value.detach().clone() for name, value in state.values.items()}
+    state.kept_values = {name: value.detach().clone() for name, value in state.values.items()}
     state.validation = {"accuracy": math.nan}
     with pytest.raises(InvalidManifest, match=r"^training: a number is not finite$"):
         finish(run, state, 0)
     for size in (3e38, math.inf):
-        state.kept["head.weight"].fill_(size)
+        state.kept_values["head.weight"].fill_(size)
         with pytest.raises(NotFinite, match=r"^the answers are no longer numbers; try a smaller learning rate$"):
             finish(run, state, 0)
 
@@ -555,8 +555,8 @@ def test_what_is_no_number_at_the_end_is_one_line(base, data):
 def test_whole_matrices_that_no_file_can_hold_end_in_the_same_line(base, data, size):
     run = run_of(base, data, method="svd:r=2")
     state = State(run.init_values())
-    state.kept = {name: value.detach().clone() for name, value in state.values.items()}
-    for name, value in state.kept.items():
+    state.kept_values = {name: value.detach().clone() for name, value in state.values.items()}
+    for name, value in state.kept_values.items():
         if name.startswith("whole."):
             value.fill_(size)
     with pytest.raises(NotFinite, match=r"^the answers are no longer numbers; try a smaller learning rate$"):

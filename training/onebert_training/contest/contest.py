@@ -43,14 +43,14 @@ class Kept:
         metric, scores = self.result.metric, self.facts["validation"]
         steps = {name: f"{number:,} step{'s' * (number != 1)}" for name, number in self.facts["steps"].items()}
         words = {name: _WORDS[name].format(steps=steps.get(name)) for name in scores}
-        kept, folds = self.facts["kept"], self.result.folds
-        beside = ", ".join(f"{words[name]} {score:.4f}" for name, score in scores.items() if name != kept)
+        winner, folds = self.facts["kept"], self.result.folds
+        beside = ", ".join(f"{words[name]} {score:.4f}" for name, score in scores.items() if name != winner)
         where = f"in {folds} folds" if folds else "on validation"
-        if any(is_better(metric, score, scores[kept]) for score in scores.values()):
+        if any(is_better(metric, score, scores[winner]) for score in scores.values()):
             beside += " (a lead within its standard error does not count)"
         ended = self.facts.get("ended")
         left_out = f"; the run from the exact head is left out: {ended}" if ended else ""
-        return f"kept: {words[kept]}, {metric} {scores[kept]:.4f} {where}; {beside}{left_out}"
+        return f"kept: {words[winner]}, {metric} {scores[winner]:.4f} {where}; {beside}{left_out}"
 
 
 class _FromHead(Run):
@@ -105,17 +105,17 @@ def train_kept(run: Run, report: Report = ignore, checkpoint_file: Path | None =
     report(winner.run, Progress(winner.state.step, run.steps, testing=True))
     losers_seconds = sum(candidate.state.seconds for candidate in trained.values() if candidate is not winner)
     result = finish(winner.run, winner.state, winner.resumed_at)
-    kept = replace(result, seconds=result.seconds + losers_seconds)
-    return Kept(winner.run, kept, {**facts, **({"ended": ended} if ended else {})})
+    timed = replace(result, seconds=result.seconds + losers_seconds)
+    return Kept(winner.run, timed, {**facts, **({"ended": ended} if ended else {})})
 
 
 def _facts(run: Run, measured: Mapping[str, Measurement], steps: Mapping[str, int]) -> dict[str, Any]:
     """The contest for the record: a candidate is kept in place of the first if it is ahead of it."""
     # A short run, and a head whose strength these rows have chosen, lead by luck as easily as an early evaluation
     # (decision 53).
-    kept = [*measured][defended([judged(run, measurement) for measurement in measured.values()])]
+    winner = [*measured][defended([judged(run, measurement) for measurement in measured.values()])]
     scores = {name: measurement.scores[run.metric] for name, measurement in measured.items()}
-    return {"kept": kept, "validation": scores, "steps": steps}
+    return {"kept": winner, "validation": scores, "steps": steps}
 
 
 def _rival(run: Run) -> ExactHead | None:
@@ -148,7 +148,7 @@ def _train_beside(run: Run, report: Report, checkpoint_file: Path | None) -> dic
     if short:
         runs["head"] = _FromHead(run, short)
     active = _resumed(runs, short, report, checkpoint_file)
-    while waiting := [one for one in active.values() if not one.is_done]:
+    while waiting := [training for training in active.values() if not training.is_done]:
         _advance(waiting, run, report)
     if (error := active["fresh"].error) is not None:
         raise error
@@ -159,18 +159,18 @@ def _resumed(runs: Mapping[str, Run], short: int, report: Report, checkpoint_fil
     """Both runs at their checkpoints if these are of one moment, else at their start."""
     files = {"fresh": checkpoint_file, "head": checkpoint_file and started_checkpoint(checkpoint_file)}
     # The fresh run is evaluated, and so writes a checkpoint, when the other run ends.
-    active = {name: _started(one, files[name], short) for name, one in runs.items()}
+    active = {name: _started(candidate, files[name], short) for name, candidate in runs.items()}
     if any(file is not None and file.exists() for file in files.values()):
         fresh, other = active["fresh"], active.get("head", active["fresh"])
         # A finished run has taken its steps beside the other run if that has taken at least the same number.
         ended = other.is_done and other.state.step <= fresh.state.step
-        whole = other.state.step > 0 and (ended or other.state.step == fresh.state.step)
-        if not whole:
-            active = {name: _started(one, None, short) for name, one in runs.items()}
-            for name, one in active.items():
-                one.checkpoint_file = files[name]
-        step = fresh.state.step if whole else 0
-        note = f"continued at step {step}" if whole else "started anew: the checkpoint is not of this run"
+        consistent = other.state.step > 0 and (ended or other.state.step == fresh.state.step)
+        if not consistent:
+            active = {name: _started(candidate, None, short) for name, candidate in runs.items()}
+            for name, training in active.items():
+                training.checkpoint_file = files[name]
+        step = fresh.state.step if consistent else 0
+        note = f"continued at step {step}" if consistent else "started anew: the checkpoint is not of this run"
         report(runs["fresh"], Progress(step, runs["fresh"].steps, note=note))
     return active
 
@@ -178,21 +178,25 @@ def _resumed(runs: Mapping[str, Run], short: int, report: Report, checkpoint_fil
 def _started(run: Run, file: Path | None, look: int) -> Active:
     """A run at its start, at its checkpoint, or at its end if its loss was no longer a number."""
     active = Active.start(run, ignore, file, look=look)
-    found = None if file is None else checkpoint.load(file)
-    if found is not None and found[1].get("fingerprint") == run.fingerprint and "ended" in found[1]:
-        active.state.step, active.error = found[1]["step"], NotFinite(found[1]["ended"])
+    saved = None if file is None else checkpoint.load(file)
+    if saved is not None and saved[1].get("fingerprint") == run.fingerprint and "ended" in saved[1]:
+        active.state.step, active.error = saved[1]["step"], NotFinite(saved[1]["ended"])
     return active
 
 
 def _advance(active: Sequence[Active], run: Run, report: Report) -> None:
     """One step of each; reports `run`'s progress after the checkpoints of all are written."""
     reported: list[Progress] = []
-    advance(active, lambda one, progress: reported.append(progress) if one is run else None)
-    for one in active:
-        if one.run is not run and one.error is not None and one.checkpoint_file is not None:
+    advance(active, lambda training, progress: reported.append(progress) if training is run else None)
+    for training in active:
+        if training.run is not run and training.error is not None and training.checkpoint_file is not None:
             # Replaces a checkpoint: a resumed training leaves this run out as well.
-            facts = {"fingerprint": one.run.fingerprint, "step": one.state.step, "ended": one.error.detail}
-            checkpoint.save(one.checkpoint_file, {}, facts)
+            facts = {
+                "fingerprint": training.run.fingerprint,
+                "step": training.state.step,
+                "ended": training.error.detail,
+            }
+            checkpoint.save(training.checkpoint_file, {}, facts)
     for progress in reported:
         report(run, progress)
 

@@ -57,7 +57,7 @@ class ContrastiveRun(Run):
         tensors, device = self.row_tensors(values), self.base.device
         size = head_width(self.pooling, self.base.spec.hidden_size)
         identity = {HEAD_WEIGHT: torch.eye(size, device=device), HEAD_BIAS: torch.zeros(size, device=device)}
-        above = {name: torch.cat([one, tensors[name]]) for name, one in identity.items()}
+        above = {name: torch.cat([eye, tensors[name]]) for name, eye in identity.items()}
         return fold(view, tensors | above, self.pooling)
 
     def loss(self, logits: Sequence[Tensor], rows: Sequence[int]) -> Tensor:

@@ -44,7 +44,7 @@ def fold_steps(run: Run) -> list[int]:
 
 def _rows(run: Run, folds: int = FOLDS) -> list[NDArray[np.int64]]:
     fold = fold_of(run.data.splits["train"], run.data.task_type, folds, SPLIT_SEED)
-    return [np.flatnonzero(fold != one) for one in np.unique(fold)]
+    return [np.flatnonzero(fold != number) for number in np.unique(fold)]
 
 
 def _settings(run: Run) -> Settings:
@@ -54,12 +54,12 @@ def _settings(run: Run) -> Settings:
 
 def out_of_fold(runs: Sequence[Run], report: Report = ignore) -> list[Logits]:
     """Trains fold runs together; returns each training row's logits by the run that did not see it."""
-    found: dict[int, Logits] = {}
+    logits: dict[int, Logits] = {}
     for run, result in train_together(runs, len(runs), report, lambda _: None):
         if isinstance(result, OneBertError):
             raise result
-        found |= zip(run.held_out.tolist(), result.held_out, strict=True)
-    return [found[row] for row in range(len(found))]
+        logits |= zip(run.held_out.tolist(), result.held_out, strict=True)
+    return [logits[row] for row in range(len(logits))]
 
 
 def measured(run: Run, logits: Sequence[Logits]) -> Measurement:
@@ -109,12 +109,12 @@ def with_folds_measured(run: Run, result: Result, report: Report = ignore) -> Re
             report(fold, replace(progress, step=done, steps=planned // len(folds), folds=len(folds)))
 
     report(run, Progress(0, planned // len(folds), folds=len(folds)))
-    found = measured(run, out_of_fold(folds, of_all))
-    verdict = run.judge(found)
-    facts = {"validation": dict(found.scores), "folds": len(folds)}
+    measurement = measured(run, out_of_fold(folds, of_all))
+    verdict = run.judge(measurement)
+    facts = {"validation": dict(measurement.scores), "folds": len(folds)}
     return replace(
-        result.with_provenance(facts).with_measured(run, found),
-        validation=found.scores,
+        result.with_provenance(facts).with_measured(run, measurement),
+        validation=measurement.scores,
         folds=len(folds),
         verdict=verdict if result.test is None else replace(result.verdict, useful=verdict.useful),
         seconds=result.seconds + time.perf_counter() - started,
@@ -133,10 +133,10 @@ def read_pairs(inputs: TaskInputs, settings: Settings, task: str) -> Settings:
         return settings
     alone = replace(settings, method="head")
     as_one, apart = (Run(inputs, replace(alone, pooling=pooling), task) for pooling in ("mean", SIAMESE))
-    one, two = (run.yardsticks.answers for run in (as_one, apart))
-    if one is None or two is None:
+    joint, separate = (run.yardsticks.answers for run in (as_one, apart))
+    if joint is None or separate is None:
         return settings
-    ahead = is_better(apart.metric, two.scores[apart.metric], one.scores[apart.metric])
+    ahead = is_better(apart.metric, separate.scores[apart.metric], joint.scores[apart.metric])
     return replace(settings, pooling=SIAMESE if ahead else "mean")
 
 

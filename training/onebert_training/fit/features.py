@@ -45,7 +45,7 @@ class Features:
     """Activations that enter one layer, computed on first use and then kept, up to `MAX_KEPT_BYTES`.
 
     Kept activations are computed in fixed blocks of examples: rounding depends on the block, and an interrupted run,
-    which asks in another order, must get the same bits.
+    which reads in another order, must get the same bits.
 
     Attributes:
         tokens: the inputs that enter layer `low`; above the last layer each sequence is pooled into one token.
@@ -79,16 +79,16 @@ class Features:
         if not self.low:
             return []
         if self._kept is None:
-            return [one for batch in token_batches(chosen, self._texts) for one in self._compute(batch)]
+            return [activations for batch in token_batches(chosen, self._texts) for activations in self._compute(batch)]
         for i in chosen:
             if not self._has[i]:
                 self._keep(self._kept, self._block_of[i])
         return [self._kept[self._span(i)] for i in chosen]
 
-    def _keep(self, kept: Tensor, block: Sequence[int]) -> None:
+    def _keep(self, buffer: Tensor, block: Sequence[int]) -> None:
         started = time.perf_counter()
         for i, activations in zip(block, self._compute(block), strict=True):
-            kept[self._span(i)] = activations
+            buffer[self._span(i)] = activations
             self._has[i] = True
         self.seconds += time.perf_counter() - started
 
@@ -114,12 +114,12 @@ def _pooled(text: Tokens) -> Tokens:
     return Tokens([0] * count, [0] * count, second=count - 1)
 
 
-def token_batches(order: Sequence[int], tokens: Sequence[Tokens], most: int = BATCH_TOKENS) -> list[list[int]]:
-    """Cuts the order into batches of at most `most` tokens; a longer input is a batch of its own."""
+def token_batches(order: Sequence[int], tokens: Sequence[Tokens], max_tokens: int = BATCH_TOKENS) -> list[list[int]]:
+    """Cuts the order into batches of at most `max_tokens` tokens; a longer input is a batch of its own."""
     batches: list[list[int]] = []
     total = 0
     for i in order:
-        if not batches or total + len(tokens[i]) > most:
+        if not batches or total + len(tokens[i]) > max_tokens:
             batches.append([])
             total = 0
         batches[-1].append(i)
@@ -139,15 +139,15 @@ class Model:
 def predict(base: Base, row: Row, features: Features, inputs: Sequence[int] | None = None) -> list[Logits]:
     """Logits of the inputs with these indices, or of all: [labels] each, or [tokens, labels] for a per-token task."""
     tokens = features.tokens
-    asked = range(len(tokens)) if inputs is None else inputs
+    indices = range(len(tokens)) if inputs is None else inputs
     logits: dict[int, Tensor] = {}
     with torch.no_grad():
         rows = stack_rows(base, [row])
-        for chosen in token_batches(sorted(asked, key=lambda i: len(tokens[i])), tokens):
+        for chosen in token_batches(sorted(indices, key=lambda i: len(tokens[i])), tokens):
             batch = pack(base, [tokens[i] for i in chosen], [0] * len(chosen), layers=features.layers)
             activations = joined(features.take(chosen))
             logits.update(zip(chosen, compute_logits(base, rows, batch, activations=activations), strict=True))
-        return [logits[i].cpu().numpy() for i in asked]
+        return [logits[i].cpu().numpy() for i in indices]
 
 
 def tokenize(base: Base, manifest: Manifest, texts: Sequence[Text]) -> list[Tokens]:

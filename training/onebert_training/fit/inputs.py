@@ -79,29 +79,29 @@ class Frozen:
     def _bare(self, split: str) -> Seen:
         return Seen(split, self._data.splits[split], self._splits[split].tokens, self._targets[split], ())
 
-    def _with_vectors(self, seen: Seen, inputs: Inputs, pooling: Pooling) -> Seen:
+    def _with_vectors(self, split: Seen, inputs: Inputs, pooling: Pooling) -> Seen:
         vectors = _vectors_of(self._base, inputs, pooling)
         if self._data.task_type == "token":
-            vectors = [one[stands_for_word(target)] for one, target in zip(vectors, seen.targets, strict=True)]
-        return replace(seen, vectors=vectors)
+            vectors = [of_text[stands_for_word(target)] for of_text, target in zip(vectors, split.targets, strict=True)]
+        return replace(split, vectors=vectors)
 
-    def _see_some(self, pooling: Pooling, most: int) -> Seen:
-        """At most `most` training examples, drawn up to `MOST_VECTORS` texts or labeled words."""
+    def _see_some(self, pooling: Pooling, max_rows: int) -> Seen:
+        """At most `max_rows` training examples, drawn up to `MOST_VECTORS` texts or labeled words."""
         train, task_type = self._bare("train"), self._data.task_type
-        words = [int(stands_for_word(one).sum()) if task_type == "token" else 1 for one in train.targets]
-        if sum(words) <= MOST_VECTORS and len(words) <= most:
+        words = [int(stands_for_word(target).sum()) if task_type == "token" else 1 for target in train.targets]
+        if sum(words) <= MOST_VECTORS and len(words) <= max_rows:
             return self.see("train", pooling)
-        order = even_order(train.examples, task_type, SPLIT_SEED)[:most]
+        order = even_order(train.examples, task_type, SPLIT_SEED)[:max_rows]
         part = train.take(np.sort(order[np.cumsum(np.array(words)[order]) <= MOST_VECTORS]))
         return self._with_vectors(part, Inputs(self._base, part.tokens), pooling)
 
-    def yardsticks(self, objective: Objective, pooling: Pooling, metric: str, most: int) -> Yardsticks:
+    def yardsticks(self, objective: Objective, pooling: Pooling, metric: str, max_rows: int) -> Yardsticks:
         """The best constant answer, and the exact head of the best strength on validation rows, or else in folds.
 
-        `most` limits the head's training rows, but not below `LEAST_TEXTS`. Raises NotFinite as `see`.
+        `max_rows` limits the head's training rows, but not below `LEAST_TEXTS`. Raises NotFinite as `see`.
         """
-        most = min(max(most, LEAST_TEXTS), len(self._targets["train"]))
-        key = (objective, pooling, metric, most)
+        max_rows = min(max(max_rows, LEAST_TEXTS), len(self._targets["train"]))
+        key = (objective, pooling, metric, max_rows)
         if key not in self._found:
             started = time.perf_counter()
             measured = {"validation": self._bare("train")} | {name: self._bare(name) for name in self._data.splits}
@@ -109,7 +109,7 @@ class Frozen:
             constant = constant_yardstick(objective, self._bare("train"), measured, metric)
             fitted, exact = None, None
             if has_exact_head(objective):
-                fitted = self._fit(objective, pooling, metric, most)
+                fitted = self._fit(objective, pooling, metric, max_rows)
                 scores = {"validation": fitted.answers.scores}
                 if "test" in measured:
                     scores["test"] = answers_of(objective, fitted.head, self.see("test", pooling)).scores
@@ -120,11 +120,11 @@ class Frozen:
             self._found[key] = Yardsticks(constant, exact, head, answers, rows, seconds, folds)
         return self._found[key]
 
-    def _fit(self, objective: Objective, pooling: Pooling, metric: str, most: int) -> Fitted:
-        key = (objective, pooling, metric, most)
+    def _fit(self, objective: Objective, pooling: Pooling, metric: str, max_rows: int) -> Fitted:
+        key = (objective, pooling, metric, max_rows)
         if key not in self._fitted:
             started = time.perf_counter()
-            train = self._see_some(pooling, most)
+            train = self._see_some(pooling, max_rows)
             head, answers = self._best_head(objective, pooling, metric, train)
             self._fitted[key] = Fitted(train, head, answers, time.perf_counter() - started)
         return self._fitted[key]
@@ -168,7 +168,7 @@ def _vectors_of(base: Base, inputs: Inputs, pooling: Pooling) -> list[Vectors]:
     # An identity head returns its input; with the base's pooler that is the pooler's output.
     bare = {HEAD_WEIGHT: torch.eye(size, device=device), HEAD_BIAS: torch.zeros(size, device=device)}
     vectors = predict(base, fold(base, bare, pooling), inputs.features(base.config.num_layers, pooling))
-    if not all(np.isfinite(one).all() for one in vectors):
+    if not all(np.isfinite(vector).all() for vector in vectors):
         raise NotFinite("the base's vectors are not finite numbers")
     return vectors
 
@@ -217,7 +217,7 @@ class TaskInputs:
                 raise InvalidData(f"{name} split: the inputs are cut before every answer; allow more tokens")
 
     def notes(self) -> list[str]:
-        """Notes on texts that are cut or not understood, and on a maximum length below the one asked for."""
+        """Notes on texts that are cut or not understood, and on a maximum length below the requested one."""
         tokens = self.splits["train"].tokens
         cut = sum(text.truncated for text in tokens)
         notes = [f"{cut} of {len(tokens)} training texts are cut to {self.max_length} tokens"] if cut else []

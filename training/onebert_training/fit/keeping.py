@@ -39,17 +39,17 @@ def head_beside(measured: Measurement, answers: Answers | None) -> Answers | Non
 
 
 def unbeaten(
-    run: Run, measured: Measurement, own: Judged, yardsticks: Yardsticks
+    run: Run, measured: Measurement, result: Judged, yardsticks: Yardsticks
 ) -> Literal["constant", "head"] | None:
     """The yardstick against a result, on the same rows: a constant it is not ahead of, or an exact head ahead of it."""
     examples, tokens = run.data.splits[measured.split], run.inputs.splits[measured.split].tokens
     if (best := run.objective.best_constant(examples, tokens, run.metric)) is not None:
         always = run.objective.always(best[0], tokens, len(examples))
         constant = judged(run, Measurement(measured.split, best[1], nan, always))
-        if not own.is_ahead_of(constant):
+        if not result.is_ahead_of(constant):
             return "constant"
     head = None if run.plan.exact else head_beside(measured, yardsticks.answers)
-    return "head" if head and judged(run, head).is_ahead_of(own) else None
+    return "head" if head and judged(run, head).is_ahead_of(result) else None
 
 
 def validate(run: Run, state: State) -> dict[str, float]:
@@ -83,7 +83,7 @@ def _settles(run: Run, state: State, measured: Measurement) -> bool:
 
 def kept_measurement(run: Run, state: State) -> Measurement:
     """The kept values' measurement on the validation split; a resumed run measures again, as no checkpoint has it."""
-    return state.measured or run.evaluate(run.model(state.kept), "validation")
+    return state.measured or run.evaluate(run.model(state.kept_values), "validation")
 
 
 def keep_unvalidated(run: Run, state: State) -> None:

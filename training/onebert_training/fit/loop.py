@@ -98,21 +98,21 @@ def _train_group(
                 active.append(Active.start(run, report, checkpoint_of(run)))
             except OneBertError as error:  # at a start with the exact head: the base's vectors are not finite
                 yield run, error
-        done = [one for one in active if one.is_done]
-        for one in done:
-            active.remove(one)
-            yield one.run, one.finish(report)
+        done = [training for training in active if training.is_done]
+        for training in done:
+            active.remove(training)
+            yield training.run, training.finish(report)
         if active and not done:
             advance(active, report)
 
 
 def groups(runs: Sequence[Run]) -> list[list[Run]]:
     """Groups runs by base and entry layer, to step together; a run that changes the base's weights is alone."""
-    found: dict[tuple[int, int | None, int], list[Run]] = {}
+    grouped: dict[tuple[int, int | None, int], list[Run]] = {}
     for run in runs:
         alone = None if run.plan.shares_base else id(run)
-        found.setdefault((id(run.base), alone, run.plan.lowest_layer), []).append(run)
-    return list(found.values())
+        grouped.setdefault((id(run.base), alone, run.plan.lowest_layer), []).append(run)
+    return list(grouped.values())
 
 
 @dataclass(eq=False)
@@ -197,17 +197,17 @@ class Active:
 def advance(active: Sequence[Active], report: Report) -> None:
     """Makes one step of every run, in as few batches as possible, and divides the time equally among them."""
     # Runs on the same data share their features; count their time only once.
-    features = {id(shared): shared for shared in (one.run.features("train") for one in active)}.values()
-    started, before = time.perf_counter(), sum(one.seconds for one in features)
-    states = {one.run: one.state for one in active}
-    found: dict[Run, float] = {}
+    features = {id(shared): shared for shared in (training.run.features("train") for training in active)}.values()
+    started, before = time.perf_counter(), sum(shared.seconds for shared in features)
+    states = {training.run: training.state for training in active}
+    loss_of: dict[Run, float] = {}
     for together in groups(list(states)):
         losses = take_step([(run, states[run]) for run in together])
-        found |= dict(zip(together, losses, strict=True))
+        loss_of |= dict(zip(together, losses, strict=True))
     seconds = (time.perf_counter() - started) / len(active)
-    once = (sum(one.seconds for one in features) - before) / len(active)
-    for one in active:
-        one.stepped(found[one.run], seconds, once, report)
+    once = (sum(shared.seconds for shared in features) - before) / len(active)
+    for training in active:
+        training.stepped(loss_of[training.run], seconds, once, report)
 
 
 def take_step(active: Sequence[tuple[Run, State]]) -> list[float]:
@@ -232,12 +232,12 @@ def compute_losses(active: Sequence[tuple[Run, State]]) -> list[Tensor]:
     """The loss of every run on its next batch."""
     tokens, activations, row_of, chosen = [], [], [], []
     for row, (run, state) in enumerate(active):
-        features, own = run.features("train"), run.batch_at(state.step).tolist()
-        chosen.append(own)
-        tokens += [features.tokens[i] for i in own]
-        activations += features.take(own)
-        row_of += [row] * len(own)
-        state.tokens += sum(len(run.inputs.splits["train"].tokens[i]) for i in own)
+        features, indices = run.features("train"), run.batch_at(state.step).tolist()
+        chosen.append(indices)
+        tokens += [features.tokens[i] for i in indices]
+        activations += features.take(indices)
+        row_of += [row] * len(indices)
+        state.tokens += sum(len(run.inputs.splits["train"].tokens[i]) for i in indices)
     first = active[0][0]
     generators = [run.generator_at(state.step) for run, state in active]
     config = first.base.config
@@ -247,6 +247,6 @@ def compute_losses(active: Sequence[tuple[Run, State]]) -> list[Tensor]:
     rows = stack_rows(view, [run.fold_to_train(view, state.values) for run, state in active])
     logits = iter(compute_logits(view, rows, batch, dropout, joined(activations)))
     losses = []
-    for (run, _), own in zip(active, chosen, strict=True):
-        losses.append(run.loss([next(logits) for _ in own], own))
+    for (run, _), indices in zip(active, chosen, strict=True):
+        losses.append(run.loss([next(logits) for _ in indices], indices))
     return losses

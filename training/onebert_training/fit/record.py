@@ -27,8 +27,8 @@ def make_record(
 ) -> dict[str, Any]:
     """The record of one run; `file_bytes` is None without a delta file, `train_rows` is the user's limit."""
     measured = result.measured
-    own = judged(run, measured) if measured else None
-    against = unbeaten(run, measured, own, yardsticks) if measured and own and yardsticks else None
+    result_judged = judged(run, measured) if measured else None
+    against = unbeaten(run, measured, result_judged, yardsticks) if measured and result_judged and yardsticks else None
     return {
         "task": run.task,
         "task_type": run.data.task_type,
@@ -69,7 +69,7 @@ def make_record(
         "warnings": list(result.verdict.warnings),
         "useful": result.verdict.useful and against != "constant",
         "unbeaten": against,
-        "blocks": list(own.blocks) if own else [],
+        "blocks": list(result_judged.blocks) if result_judged else [],
         "yardsticks": yardsticks and yardsticks.facts(),
         "contest": dict(contest) if contest else None,
         "history": list(result.history),
@@ -80,8 +80,8 @@ def make_record(
 
 def _settings(run: Run) -> dict[str, Any]:
     """The settings with defaults filled in, without step settings for an exact head."""
-    said = {**asdict(run.settings), "epochs": run.schedule.epochs, "pooling": run.pooling}
-    return {name: value for name, value in said.items() if not (run.plan.exact and name in OF_STEPS)}
+    settings = {**asdict(run.settings), "epochs": run.schedule.epochs, "pooling": run.pooling}
+    return {name: value for name, value in settings.items() if not (run.plan.exact and name in OF_STEPS)}
 
 
 def changed_vectors(base: Base, tensors: Mapping[str, Array]) -> list[dict[str, Any]]:

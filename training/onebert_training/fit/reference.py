@@ -23,11 +23,11 @@ def reference_of(manifest: Manifest, logits: Sequence[Logits], gold: Any, split:
     """
     if manifest.task_type not in WATCHED or not len(logits):
         return None
-    found = score(np.stack(logits).astype(np.float64), manifest)
-    rows, labels = found.scores.shape
-    abstained = np.zeros(rows, bool) if found.abstained is None else found.abstained
-    best, top = found.scores.argmax(axis=1), found.scores.max(axis=1)
-    answered = np.eye(labels, dtype=bool)[best] if found.selected is None else found.selected
+    scored = score(np.stack(logits).astype(np.float64), manifest)
+    rows, labels = scored.scores.shape
+    abstained = np.zeros(rows, bool) if scored.abstained is None else scored.abstained
+    best, top = scored.scores.argmax(axis=1), scored.scores.max(axis=1)
+    answered = np.eye(labels, dtype=bool)[best] if scored.selected is None else scored.selected
     answered = answered & ~abstained[:, None]
     if answered.sum(axis=1).max() > MAX_ANSWERED:
         return None
@@ -35,7 +35,7 @@ def reference_of(manifest: Manifest, logits: Sequence[Logits], gold: Any, split:
     edges = bin_edges(top) if likely else []
     bins = count_bins(edges, top)
     right = None
-    if manifest.task_type == "single_label" and found.selected is None and labels <= MAX_TABLE_LABELS:
+    if manifest.task_type == "single_label" and scored.selected is None and labels <= MAX_TABLE_LABELS:
         shown = np.where(abstained, labels, best)
         right = Right(
             answered=_table(gold, shown, (labels, labels + 1)),

@@ -34,7 +34,7 @@ class Result:
         base: the run's base, or the one that the method has made of it.
         differences: the kept differences from `base` and the head, by the names of the delta file.
         validation: metrics of the kept evaluation or of folds; may be empty.
-        test, train: None if the split is missing, was not asked for, or the run held rows out.
+        test, train: None if the split is missing, was not requested, or the run held rows out.
         folds: number of folds behind `validation`; 0 for a validation split.
         held_out: the logits of the training rows that the run held out (`Run.held_out`).
         measured: the measurement behind `validation`, by which results are compared; None without one.
@@ -87,17 +87,17 @@ def finish(run: Run, state: State, resumed_at: int) -> Result:
         InvalidManifest: a metric is NaN or infinite.
     """
     started = time.perf_counter()
-    whole = not run.held_out.size
+    trains_on_all = not run.held_out.size
     try:
-        model = run.model(state.kept)
+        model = run.model(state.kept_values)
     except NotFinite:
         raise NotFinite(NO_NUMBERS) from None
-    tested = run.evaluate(model, "test") if whole and "test" in run.data.splits else None
+    tested = run.evaluate(model, "test") if trains_on_all and "test" in run.data.splits else None
     test = tested.scores if tested else None
-    on_train = run.evaluate(model, "train").scores if whole and run.settings.measure_train else None
+    on_train = run.evaluate(model, "train").scores if trains_on_all and run.settings.measure_train else None
     delta = None if model.tensors is None else make_delta(run, state, model.tensors, test)
     with torch.no_grad():
-        differences = to_tensors(delta, run.base) if delta else run.row_tensors(state.kept)
+        differences = to_tensors(delta, run.base) if delta else run.row_tensors(state.kept_values)
     result = Result(
         delta=delta,
         base=model.base,
@@ -106,8 +106,8 @@ def finish(run: Run, state: State, resumed_at: int) -> Result:
         validation=state.validation,
         test=test,
         train=on_train,
-        held_out=() if whole else run.logits(model, "train", run.held_out.tolist()),
-        verdict=_verdict(run, state, model, tested) if whole else Verdict(),
+        held_out=() if trains_on_all else run.logits(model, "train", run.held_out.tolist()),
+        verdict=_verdict(run, state, model, tested) if trains_on_all else Verdict(),
         history=state.history,
         steps=state.step,
         kept_step=state.kept_step,
@@ -117,7 +117,7 @@ def finish(run: Run, state: State, resumed_at: int) -> Result:
         folds=state.folds,
         strength=state.strength,
     )
-    measured = state.measured or (run.evaluate(model, "validation") if whole and run.validates else None)
+    measured = state.measured or (run.evaluate(model, "validation") if trains_on_all and run.validates else None)
     return result.with_measured(run, measured)
 
 
@@ -131,10 +131,10 @@ def _verdict(run: Run, state: State, model: Model, tested: Measurement | None) -
 def _unseen_labels(run: Run, model: Model, split: str) -> tuple[str, ...]:
     """A warning if labels that a split lacks are not even answered for the training rows that have them."""
     objective, train = run.objective, run.data.splits["train"]
-    trained, there = objective.label_counts(train), objective.label_counts(run.data.splits[split])
-    if trained is None or there is None:
+    trained, measured = objective.label_counts(train), objective.label_counts(run.data.splits[split])
+    if trained is None or measured is None:
         return ()
-    absent = (trained > 0) & (there == 0)
+    absent = (trained > 0) & (measured == 0)
     rows = objective.rows_with(train, absent)
     if not rows.size:
         return ()

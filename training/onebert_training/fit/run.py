@@ -102,7 +102,7 @@ class Run:
         pooling: Pooling = self.settings.pooling or ("none" if kind in PER_TOKEN else usual)
         if pooling == SIAMESE and not self.data.has_pairs:
             raise InvalidSettings("siamese pooling compares the two texts of a pair, and this data has single texts")
-        poolings = [one for one in self.base.spec.poolings if one != SIAMESE or self.data.has_pairs]
+        poolings = [known for known in self.base.spec.poolings if known != SIAMESE or self.data.has_pairs]
         possible = ["none"] if kind in PER_TOKEN else poolings
         if pooling not in possible:
             raise InvalidSettings(f"the pooling of a {kind} task here is {' or '.join(possible)}, not {pooling}")
@@ -113,8 +113,8 @@ class Run:
         if self.plan.exact and not has:
             raise InvalidSettings(f"a {kind} task has no exact head; frozen trains the head alone by steps")
         if self.settings.start == "head" and (self.plan.reinit or not has):
-            what = self.method.text if self.plan.reinit else f"a {kind} task"
-            raise InvalidSettings(f"{what} has no exact head to start from; --start fresh starts from nothing")
+            subject = self.method.text if self.plan.reinit else f"a {kind} task"
+            raise InvalidSettings(f"{subject} has no exact head to start from; --start fresh starts from nothing")
 
     def _manifest(self) -> Manifest:
         """Made before training, so that a label or a name that a manifest cannot hold is refused at once."""
@@ -162,9 +162,9 @@ class Run:
     def yardsticks(self) -> Yardsticks:
         """Scores without training, measured on first use; raises NotFinite if the base's vectors are not finite."""
         share = int(YARDSTICK_SHARE * self.schedule.steps * self.settings.batch_size)
-        most = len(self.rows) if self.plan.exact else share
+        max_rows = len(self.rows) if self.plan.exact else share
         pooling = self._pooling(of_exact_head=True)
-        return self.inputs.reading(pooling).frozen.yardsticks(self.objective, pooling, self.metric, most)
+        return self.inputs.reading(pooling).frozen.yardsticks(self.objective, pooling, self.metric, max_rows)
 
     def features(self, split: str) -> Features:
         return self.inputs.splits[split].features(self.plan.lowest_layer, self.pooling)
@@ -238,8 +238,8 @@ class Run:
 
     def with_head(self, values: Mapping[str, Tensor], head: ExactHead) -> dict[str, Tensor]:
         """The values with a copy of another head, which training may change; leaves stay leaves."""
-        own = {HEAD_WEIGHT: torch.tensor(head.weight), HEAD_BIAS: torch.tensor(head.bias)}
-        return {**values, **{name: one.to(self.base.device).requires_grad_() for name, one in own.items()}}
+        tensors = {HEAD_WEIGHT: torch.tensor(head.weight), HEAD_BIAS: torch.tensor(head.bias)}
+        return {**values, **{name: tensor.to(self.base.device).requires_grad_() for name, tensor in tensors.items()}}
 
     def view(self, values: Mapping[str, Tensor]) -> Base:
         return self.plan.view(self.base, values)
@@ -267,7 +267,7 @@ class Run:
             view = self.view(values)
             return Model(view, self.fold(view, values), None)
         tensors = self.tensors(values)
-        numbers = {name: one.float() if one.is_floating_point() else one for name, one in tensors.items()}
+        numbers = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
         return Model(self.base, fold(self.base, numbers, self.pooling), tensors)
 
     def logits(self, model: Model, split: str, rows: Sequence[int] | None = None) -> list[Logits]:
@@ -311,11 +311,11 @@ def make_manifest(
     )
 
 
-def _positives(said: str | None, labels: Sequence[str]) -> list[str]:
+def _positives(option: str | None, labels: Sequence[str]) -> list[str]:
     """The labels that count as positive; a label whose name has a comma must be named alone."""
-    if said is None:
+    if option is None:
         return []
-    names = [said] if said in labels else [one.strip() for one in said.split(",")]
-    if strangers := [one for one in names if one not in labels]:
+    names = [option] if option in labels else [name.strip() for name in option.split(",")]
+    if strangers := [name for name in names if name not in labels]:
         raise InvalidSettings(f"--positive {shown(strangers[0])} is no label of the task; it has {listed(labels)}")
     return names

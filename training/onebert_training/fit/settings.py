@@ -136,9 +136,9 @@ def refuse_steps(settings: Settings) -> None:
     """Refuses settings of steps for an exact head, which takes none, with InvalidSettings."""
     usual = Settings()
     if settings.method == HEAD and (
-        asked := [flag for name, flag in OF_STEPS.items() if getattr(settings, name) != getattr(usual, name)]
+        flags := [flag for name, flag in OF_STEPS.items() if getattr(settings, name) != getattr(usual, name)]
     ):
-        raise InvalidSettings(f"--method {HEAD} is found exactly, without a step: leave out {', '.join(asked)}")
+        raise InvalidSettings(f"--method {HEAD} is found exactly, without a step: leave out {', '.join(flags)}")
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ class State:
     Attributes:
         values: leaves, which have a gradient, and the constants of the method, which have none.
         averaged_steps: number of steps over which the leaves are averaged; up to 1 averages nothing.
-        kept: the values of the kept evaluation; `kept_step`, `kept_loss`, `warnings` and `useful` belong to it.
+        kept_values: the values of the kept evaluation; `kept_step`, `kept_loss`, `warnings` and `useful` belong to it.
         measured: the kept evaluation itself, if this process made it; checkpoints leave it out.
         folds: number of folds behind `validation`; 0 for a validation split.
         stale: number of evaluations since the metric or the loss last got better.
@@ -35,7 +35,7 @@ class State:
     values: dict[str, Tensor]
     averaged_steps: float = 0.0
     step: int = 0
-    kept: dict[str, Tensor] = field(default_factory=dict)
+    kept_values: dict[str, Tensor] = field(default_factory=dict)
     kept_step: int = 0
     kept_loss: float = inf
     lowest_loss: float = inf
@@ -122,7 +122,7 @@ class State:
     def keep(
         self, loss: float, scores: dict[str, float], verdict: Verdict, measured: Measurement | None = None
     ) -> None:
-        self.kept = {name: value.clone() for name, value in self.averaged.items()}
+        self.kept_values = {name: value.clone() for name, value in self.averaged.items()}
         self.kept_step, self.kept_loss, self.validation = self.step, loss, scores
         self.warnings, self.useful, self.measured = list(verdict.warnings), verdict.useful, measured
 
@@ -130,7 +130,7 @@ class State:
         """Writes the checkpoint; leaves out the kept values if this step's evaluation has kept them."""
         tensors = {f"value.{name}": value.detach() for name, value in self.values.items()}
         if self.kept_step != self.step:
-            tensors |= {f"kept.{name}": value for name, value in self.kept.items()}
+            tensors |= {f"kept.{name}": value for name, value in self.kept_values.items()}
         tensors |= {f"mean.{name}": mean for name, mean in self._means.items()}
         for name, leaf in self.leaves.items():
             tensors |= {f"{moment}.{name}": self.optimizer.state[leaf][moment] for moment in self._MOMENTS}
@@ -156,7 +156,7 @@ class State:
                 value.copy_(tensors[f"value.{name}"])
         self._means = {name: tensors[f"mean.{name}"].to(mean.device) for name, mean in self._means.items()}
         for name, value in self.averaged.items():
-            self.kept[name] = tensors.get(f"kept.{name}", value).to(value.device, copy=True)
+            self.kept_values[name] = tensors.get(f"kept.{name}", value).to(value.device, copy=True)
         for name, leaf in self.leaves.items():
             moments = {moment: tensors[f"{moment}.{name}"].to(leaf.device) for moment in self._MOMENTS}
             self.optimizer.state[leaf] = {"step": torch.tensor(float(self.step), device=leaf.device), **moments}

@@ -137,8 +137,8 @@ def _one_versus_rest(
     gold = (gold.astype(np.float32) > 0.5).astype(np.float32)
     having = gold.sum(axis=0, dtype=np.float64)
     odds = np.log((having + 0.5) / (len(gold) - having + 0.5))
-    told = np.flatnonzero((having > 0) & (having < len(gold))).tolist()
-    models = {label: _logistic_regression(objective) for label in told}
+    learnable = np.flatnonzero((having > 0) & (having < len(gold))).tolist()
+    models = {label: _logistic_regression(objective) for label in learnable}
     for strength in strengths:
         weight, bias = np.zeros((gold.shape[1], features.shape[1])), odds.copy()
         for label, model in models.items():
@@ -173,7 +173,7 @@ def _logistic_regression(objective: Objective) -> LogisticRegression:
 
 def _solve(model: LogisticRegression, strength: float, features: Vectors, gold: NDArray[np.generic]) -> None:
     with undoubted_labels():
-        # A fit that ends early is penalized slightly more than asked; validation judges it.
+        # A fit that ends early is penalized slightly more than requested; validation judges it.
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.set_params(C=1 / strength).fit(features, gold)
 

@@ -49,47 +49,47 @@ class Answers(Measurement):
     folds: int = 0
 
 
-def measure(objective: Objective, seen: Seen, strength: float, logits: Sequence[Logits]) -> Answers:
+def measure(objective: Objective, inputs: Seen, strength: float, logits: Sequence[Logits]) -> Answers:
     """Metrics and loss of logits for a split."""
-    scores = objective.evaluate(seen.examples, seen.tokens, logits)
-    loss = objective.loss([torch.from_numpy(row) for row in logits], list(seen.targets)).item()
-    return Answers(seen.split, scores, loss, logits, strength)
+    scores = objective.evaluate(inputs.examples, inputs.tokens, logits)
+    loss = objective.loss([torch.from_numpy(row) for row in logits], list(inputs.targets)).item()
+    return Answers(inputs.split, scores, loss, logits, strength)
 
 
 @exact.one_blas_thread()
-def answers_of(objective: Objective, head: exact.ExactHead, seen: Seen) -> Answers:
+def answers_of(objective: Objective, head: exact.ExactHead, inputs: Seen) -> Answers:
     """A head's answers on a split."""
-    logits = [_logits(objective, head, seen, i) for i in range(len(seen.vectors))]
-    return measure(objective, seen, head.strength, logits)
+    logits = [_logits(objective, head, inputs, i) for i in range(len(inputs.vectors))]
+    return measure(objective, inputs, head.strength, logits)
 
 
-def _logits(objective: Objective, head: exact.ExactHead, seen: Seen, i: int) -> Logits:
+def _logits(objective: Objective, head: exact.ExactHead, inputs: Seen, i: int) -> Logits:
     """An example's logits: [labels], or [tokens, labels] with zeros for tokens that stand for no word."""
-    outputs = head.logits(seen.vectors[i], objective.target_scale)
+    outputs = head.logits(inputs.vectors[i], objective.target_scale)
     if outputs.ndim == 1:
         return outputs
-    logits = np.zeros((len(seen.targets[i]), outputs.shape[1]), dtype=np.float32)
-    logits[exact.stands_for_word(seen.targets[i])] = outputs
+    logits = np.zeros((len(inputs.targets[i]), outputs.shape[1]), dtype=np.float32)
+    logits[exact.stands_for_word(inputs.targets[i])] = outputs
     return logits
 
 
 def best_strength(answers: Sequence[Answers], metric: str) -> Answers:
     """The answers with the best metric; the loss breaks ties."""
     sign = -1 if metric in LOWER_IS_BETTER else 1
-    return max(answers, key=lambda one: (sign * one.scores[metric], -one.loss))
+    return max(answers, key=lambda candidate: (sign * candidate.scores[metric], -candidate.loss))
 
 
 @exact.one_blas_thread()
-def cross_validated(objective: Objective, task_type: TaskType, seen: Seen, metric: str) -> Answers:
+def cross_validated(objective: Objective, task_type: TaskType, inputs: Seen, metric: str) -> Answers:
     """The best strength's answers, each by a head that was fitted without the example; equal texts share a fold."""
-    fold = fold_of(seen.examples, task_type, FOLDS, SPLIT_SEED)
+    fold = fold_of(inputs.examples, task_type, FOLDS, SPLIT_SEED)
     logits: list[list[Logits]] = [[np.empty(0, dtype=np.float32)] * len(fold) for _ in exact.STRENGTHS]
-    for one in np.unique(fold):
-        out = np.flatnonzero(fold == one)
-        for place, head in enumerate(seen.take(np.flatnonzero(fold != one)).heads(objective)):
+    for number in np.unique(fold):
+        out = np.flatnonzero(fold == number)
+        for place, head in enumerate(inputs.take(np.flatnonzero(fold != number)).heads(objective)):
             for i in out.tolist():
-                logits[place][i] = _logits(objective, head, seen, i)
-    answers = [measure(objective, seen, *one) for one in zip(exact.STRENGTHS, logits, strict=True)]
+                logits[place][i] = _logits(objective, head, inputs, i)
+    answers = [measure(objective, inputs, *fit) for fit in zip(exact.STRENGTHS, logits, strict=True)]
     best = best_strength(answers, metric)
     return replace(best, folds=len(np.unique(fold)))
 
@@ -127,9 +127,9 @@ class Yardsticks:
 
     def lines(self, metric: str) -> Iterator[str]:
         on_rows, in_folds = ("on the training rows", f"in {self.folds} folds") if self.folds else ("on validation",) * 2
-        for one, where in ((self.constant, on_rows), (self.exact, in_folds)):
-            if one is not None:
-                yield f"yardstick: {one.name}: {metric} {one.scores['validation'][metric]:.4f} {where}"
+        for baseline, where in ((self.constant, on_rows), (self.exact, in_folds)):
+            if baseline is not None:
+                yield f"yardstick: {baseline.name}: {metric} {baseline.scores['validation'][metric]:.4f} {where}"
 
     def facts(self) -> dict[str, Any]:
         constant = self.constant and {"answer": self.constant.name, **self.constant.scores}
@@ -138,20 +138,22 @@ class Yardsticks:
 
     def provenance(self, metric: str) -> dict[str, dict[str, float]]:
         named = {"constant": self.constant, "head": self.exact}
-        found = {name: one.scores for name, one in named.items() if one is not None}
-        return {name: {split: scores[metric] for split, scores in each.items()} for name, each in found.items()}
+        measured = {name: baseline.scores for name, baseline in named.items() if baseline is not None}
+        return {name: {split: scores[metric] for split, scores in each.items()} for name, each in measured.items()}
 
 
 def constant_yardstick(
     objective: Objective, train: Seen, measured: Mapping[str, Seen], metric: str
 ) -> Yardstick | None:
     """The best constant answer by a metric of the training rows, measured on other splits."""
-    if (found := objective.best_constant(train.examples, train.tokens, metric)) is None:
+    if (best := objective.best_constant(train.examples, train.tokens, metric)) is None:
         return None
-    constant, _ = found
+    constant, _ = best
 
-    def scores(seen: Seen) -> Scores:
-        always = objective.always(constant, seen.tokens, len(seen.examples))
-        return objective.evaluate(seen.examples, seen.tokens, always)
+    def scores(inputs: Seen) -> Scores:
+        always = objective.always(constant, inputs.tokens, len(inputs.examples))
+        return objective.evaluate(inputs.examples, inputs.tokens, always)
 
-    return Yardstick(f"always answering {constant.answer}", {split: scores(seen) for split, seen in measured.items()})
+    return Yardstick(
+        f"always answering {constant.answer}", {split: scores(inputs) for split, inputs in measured.items()}
+    )
