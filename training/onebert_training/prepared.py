@@ -56,9 +56,9 @@ class PreparedRun:
 
     def finish(self, kept: Kept) -> tuple[dict[str, Any], list[str]]:
         """Writes the kept result; returns the record, and notes on the file to show. Raises StorageFull."""
-        run, yardsticks = kept.run, self.run.yardsticks
+        run, baselines = kept.run, self.run.baselines
         facts = {
-            **{"settings": self.settings, "yardsticks": yardsticks.provenance(run.metric)},
+            **{"settings": self.settings, "yardsticks": baselines.provenance(run.metric)},
             **({"contest": kept.facts} if kept.facts else {}),
         }
         result = kept.result.with_provenance(facts)
@@ -67,7 +67,7 @@ class PreparedRun:
         files = [self.out, *self.out.rglob("*")]
         size = sum(file.stat().st_size for file in files if file.is_file())
         limit = self.settings.get("train_rows")
-        record = make_record(run, result, size, limit, yardsticks=yardsticks, contest=kept.facts)
+        record = make_record(run, result, size, limit, baselines=baselines, contest=kept.facts)
         return record | {"out": str(self.out)}, notes
 
 

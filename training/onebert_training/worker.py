@@ -102,7 +102,7 @@ def _content(file: bytes) -> dict[str, str]:
 def _is_ahead(kept: Kept) -> bool:
     """Whether a trained result leads the exact head, on the same rows, by more than the lead's standard error."""
     run, measured = kept.run, kept.result.measured
-    head = None if measured is None or run.plan.exact else head_beside(measured, run.yardsticks.answers)
+    head = None if measured is None or run.plan.exact else head_beside(measured, run.baselines.answers)
     return measured is not None and head is not None and judged(run, measured).is_ahead_of(judged(run, head))
 
 

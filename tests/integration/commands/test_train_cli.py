@@ -191,8 +191,8 @@ def test_few_rows_are_all_trained_on_and_folds_give_the_scores(onebert, folder, 
     assert "note: no validation split, and 48 training rows are too few to spare any: all are trained on" in progress
     assert re.search(r"^93 steps, those of 5 folds included\n(.*\n)*about \d+ \w+ in all$", progress, re.MULTILINE)
     constant, head = (record["yardsticks"][name]["validation"]["accuracy"] for name in ("constant", "head"))
-    assert re.search(rf"yardstick: always answering .*: accuracy {constant:.4f} on the training rows\n", progress)
-    assert f"yardstick: an exact head alone on the frozen base: accuracy {head:.4f} in 5 folds\n" in progress
+    assert re.search(rf"baseline: always answering .*: accuracy {constant:.4f} on the training rows\n", progress)
+    assert f"baseline: an exact head alone on the frozen base: accuracy {head:.4f} in 5 folds\n" in progress
     training = load(out).manifest.training
     assert (training["validation"], training["folds"]) == (record["validation"], 5)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["few.csv", "tone.safetensors"]
@@ -201,17 +201,17 @@ def test_few_rows_are_all_trained_on_and_folds_give_the_scores(onebert, folder, 
     printed = onebert(*train_arguments(data, out))[1]
     assert re.search(r"5 folds +accuracy \d", printed)
     printed, _ = succeeded(onebert(*head_arguments(data, out, "--json")))
-    assert json.loads(printed)["validation"]["accuracy"] == head  # the yardstick's five folds are its own
+    assert json.loads(printed)["validation"]["accuracy"] == head  # the baseline's five folds are its own
 
 
-def test_the_yardsticks_come_before_the_first_step_and_what_is_kept_after_the_last(onebert, folder, tmp_path):
+def test_the_baselines_come_before_the_first_step_and_what_is_kept_after_the_last(onebert, folder, tmp_path):
     out = tmp_path / "tone.safetensors"
     record, progress = recorded(onebert(*train_arguments(folder, out, "--json")))
     constant, head = record["yardsticks"]["constant"], record["yardsticks"]["head"]
     assert constant["validation"]["accuracy"] == constant["test"]["accuracy"] == 0.5
     of_head = f"an exact head alone on the frozen base: accuracy {head['validation']['accuracy']:.4f}"
     for line in (f"{constant['answer']}: accuracy 0.5000", of_head):
-        assert 0 < progress.index(f"yardstick: {line} on validation\n") < progress.index("\nstep ")
+        assert 0 < progress.index(f"baseline: {line} on validation\n") < progress.index("\nstep ")
     said = load(out).manifest.training["yardsticks"]
     assert said["head"] == {split: head[split]["accuracy"] for split in ("validation", "test")}
     assert said["constant"] == {"validation": 0.5, "test": 0.5}

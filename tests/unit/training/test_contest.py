@@ -53,15 +53,15 @@ def test_what_validation_prefers_is_kept_and_said(base, any_data):
     assert all(f"{score:.4f}" in kept.line for score in scores.values())
 
 
-def test_the_head_alone_is_the_yardstick_whatever_is_trained_from_it(base, any_data):
+def test_the_head_alone_is_the_baseline_whatever_is_trained_from_it(base, any_data):
     run = run_of(base, any_data)
-    head = run.yardsticks.head
+    head = run.baselines.head
     before = head.weight.copy(), head.bias.copy()
     kept = train_kept(run)
     assert np.array_equal(head.weight, before[0])
     assert np.array_equal(head.bias, before[1])
-    yardstick = run.yardsticks.exact.scores["validation"][run.metric]
-    assert kept.facts["validation"]["alone"] == pytest.approx(yardstick, abs=1e-6)
+    baseline = run.baselines.exact.scores["validation"][run.metric]
+    assert kept.facts["validation"]["alone"] == pytest.approx(baseline, abs=1e-6)
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_of_few_rows_the_head_alone_is_kept_where_it_is_clearly_ahead_in_folds(b
     kept = train_kept(run)
     scores = kept.facts["validation"]
     assert (kept.facts["kept"], set(scores)) == ("alone", {"fresh", "alone"})
-    assert scores["alone"] == kept.result.validation["pearson"] == run.yardsticks.exact.scores["validation"]["pearson"]
+    assert scores["alone"] == kept.result.validation["pearson"] == run.baselines.exact.scores["validation"]["pearson"]
     assert scores["alone"] > scores["fresh"]
     assert set(kept.result.delta.tensors) == {HEAD_WEIGHT, HEAD_BIAS}
     assert kept.result.delta.manifest.method == "head"
@@ -122,10 +122,10 @@ def test_the_head_alone_is_kept_where_training_comes_to_nothing(base, data):
     assert kept.facts["kept"] == "alone"
     assert kept.run.method.text == "head"
     strengths = (kept.result.strength, kept.result.delta.manifest.training["strength"])
-    assert strengths == (run.yardsticks.head.strength,) * 2
+    assert strengths == (run.baselines.head.strength,) * 2
     assert set(kept.result.delta.tensors) == {HEAD_WEIGHT, HEAD_BIAS}
     assert kept.result.delta.manifest.method == "head"
-    assert kept.result.validation == kept.run.yardsticks.exact.scores["validation"]
+    assert kept.result.validation == kept.run.baselines.exact.scores["validation"]
 
 
 def test_the_time_is_that_of_all_that_was_trained(base, data):
@@ -159,7 +159,7 @@ def test_a_start_that_is_asked_for_is_all_there_is(base, data):
 
 def test_a_run_that_starts_from_the_exact_head_starts_there(base, data):
     run = run_of(base, data, start="head")
-    assert run.evaluate(run.model(run.init_values()), "validation").scores == run.yardsticks.exact.scores["validation"]
+    assert run.evaluate(run.model(run.init_values()), "validation").scores == run.baselines.exact.scores["validation"]
     assert run.fingerprint != run_of(base, data, start="fresh").fingerprint
 
 
@@ -258,7 +258,7 @@ def test_the_short_run_starts_from_the_head_that_is_compared(base, many_numbers)
     settings = {"epochs": 6, "batch_size": 32, "learning_rate": 1e-30, "head_learning_rate": 1e-30}
     run = run_of(base, many_numbers, method="frozen", **settings)
     kept = train_kept(run)
-    assert run.yardsticks.rows == 400 > 0.2 * 32 * kept.facts["steps"]["head"]
+    assert run.baselines.rows == 400 > 0.2 * 32 * kept.facts["steps"]["head"]
     assert kept.facts["validation"]["head"] == pytest.approx(kept.facts["validation"]["alone"], abs=1e-6)
 
 

@@ -248,7 +248,7 @@ def test_the_head_alone_of_a_file_of_few_rows(base, tmp_path):
     run = Run(TaskInputs(base, data, 40), Settings(method="head"), "tone")
     result = train_judged(run)
     assert set(result.delta.tensors) == {HEAD_WEIGHT, HEAD_BIAS}
-    assert (result.folds, result.validation) == (5, run.yardsticks.exact.scores["validation"])
+    assert (result.folds, result.validation) == (5, run.baselines.exact.scores["validation"])
 
 
 @pytest.mark.parametrize("kind", [Run, ContrastiveRun])
@@ -275,14 +275,14 @@ def test_a_result_is_judged_by_the_rows_that_decide_and_by_their_standard_error(
     right = replace(result.measured, logits=[np.eye(2, dtype=np.float32)[label] for label in gold])
     wrong = replace(result.measured, logits=[one[::-1] for one in right.logits])
     assert judged(run, right).is_ahead_of(judged(run, wrong))
-    assert unbeaten(run, wrong, judged(run, wrong), run.yardsticks) == "constant"
-    assert unbeaten(run, right, judged(run, right), run.yardsticks) is None
+    assert unbeaten(run, wrong, judged(run, wrong), run.baselines) == "constant"
+    assert unbeaten(run, right, judged(run, right), run.baselines) is None
     # One row more than a constant has is no reason to publish.
     constant = [np.eye(2, dtype=np.float32)[np.bincount(gold).argmax()]] * len(gold)
     one_more = [right.logits[i] if i == int(gold.argmin()) else constant[i] for i in range(len(gold))]
     as_good = replace(right, logits=one_more)
-    assert unbeaten(run, as_good, judged(run, as_good), run.yardsticks) == "constant"
+    assert unbeaten(run, as_good, judged(run, as_good), run.baselines) == "constant"
     # A head that is behind, or ahead by a row, takes nothing from a result; one that is really ahead does.
-    answers = run.yardsticks.answers
+    answers = run.baselines.answers
     assert not judged(run, answers).is_ahead_of(judged(run, right))
     assert judged(run, replace(answers, logits=right.logits)).is_ahead_of(judged(run, wrong))

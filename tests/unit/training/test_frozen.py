@@ -1,4 +1,4 @@
-"""What the frozen base alone gives: vectors, yardsticks, and the head that `--method head` writes."""
+"""What the frozen base alone gives: vectors, baselines, and the head that `--method head` writes."""
 
 from dataclasses import replace
 from functools import partial
@@ -40,16 +40,16 @@ def held_out(data):
 @pytest.mark.parametrize("pooling", ["mean", "cls", "pooler"])
 def test_vectors_are_what_the_plain_model_pools(base, data, pooling):
     run = run_of(base, data, pooling=pooling)
-    seen = run.inputs.frozen.see("validation", pooling)
+    seen = run.inputs.frozen.head_inputs("validation", pooling)
     model = Reference(tiny_base("bert"), identity(base), pooling)
     pooled = np.stack([model.logits(text.input_ids, text.type_ids).numpy() for text in seen.tokens])
     # float32 sums in another order
     assert np.stack(seen.vectors) == pytest.approx(pooled, abs=1e-5)
 
 
-def test_the_yardsticks_are_what_their_answers_score(base, data):
+def test_the_baselines_are_what_their_answers_score(base, data):
     run = run_of(base, data)
-    found = run.yardsticks
+    found = run.baselines
     for split in ("validation", "test"):
         gold = data.splits[split].gold
         commonest = np.bincount(data.splits["train"].gold).argmax()
@@ -61,8 +61,8 @@ def test_the_yardsticks_are_what_their_answers_score(base, data):
 
 def test_validation_chooses_the_strength_and_the_loss_breaks_ties(base, data):
     run = run_of(base, data)
-    train_seen, validation = (run.inputs.frozen.see(split, "mean") for split in ("train", "validation"))
-    heads = fit_heads(run.objective, *labeled_vectors(train_seen.vectors, train_seen.targets))
+    train, validation = (run.inputs.frozen.head_inputs(split, "mean") for split in ("train", "validation"))
+    heads = fit_heads(run.objective, *labeled_vectors(train.vectors, train.targets))
     gold = torch.from_numpy(data.splits["validation"].gold)
     outputs = [
         torch.from_numpy(head.logits(np.stack(validation.vectors), run.objective.target_scale)) for head in heads
@@ -71,7 +71,7 @@ def test_validation_chooses_the_strength_and_the_loss_breaks_ties(base, data):
         (float((rows.argmax(1) == gold).float().mean()), -float(torch.nn.functional.cross_entropy(rows, gold)))
         for rows in outputs
     ]
-    assert run.yardsticks.head.strength == STRENGTHS[ranks.index(max(ranks))]
+    assert run.baselines.head.strength == STRENGTHS[ranks.index(max(ranks))]
 
 
 def test_the_head_alone_repeats_to_the_byte_and_takes_no_step(base, data):
@@ -83,21 +83,21 @@ def test_the_head_alone_repeats_to_the_byte_and_takes_no_step(base, data):
 
 def test_a_validation_split_of_the_data_is_not_fitted_on(base, data):
     run = run_of(base, data)
-    seen = run.inputs.frozen.see("train", "mean")
+    seen = run.inputs.frozen.head_inputs("train", "mean")
     heads = fit_heads(run.objective, *labeled_vectors(seen.vectors, seen.targets))
-    head = heads[STRENGTHS.index(run.yardsticks.head.strength)]
+    head = heads[STRENGTHS.index(run.baselines.head.strength)]
     result = train(run)
     assert result.delta.tensors[HEAD_WEIGHT].tolist() == head.weight.tolist()
     assert result.validation == run.evaluate(run.model(run.with_head(run.init_values(), head)), "validation").scores
 
 
 @pytest.mark.parametrize("validates", [True, False])
-def test_the_head_alone_is_the_yardstick_that_was_printed(base, data, validates):
+def test_the_head_alone_is_the_baseline_that_was_printed(base, data, validates):
     splits = data.splits if validates else {"train": data.splits["train"]}
     run = run_of(base, replace(data, splits=splits))
     result = train(run)
-    assert result.delta.tensors[HEAD_WEIGHT].tolist() == run.yardsticks.head.weight.tolist()
-    assert result.validation == run.yardsticks.exact.scores["validation"]
+    assert result.delta.tensors[HEAD_WEIGHT].tolist() == run.baselines.head.weight.tolist()
+    assert result.validation == run.baselines.exact.scores["validation"]
 
 
 @pytest.mark.parametrize("measured", [True, False])
@@ -114,15 +114,15 @@ def test_the_time_of_a_head_is_that_of_finding_it_once(base, data, monkeypatch, 
     monkeypatch.setattr(exact, "fit_heads", find)
     run = run_of(base, held_out(data).rejoined() if spared else data)
     if measured:
-        _ = run.yardsticks
-    # Five folds and the head itself; or the one path of strengths, which the yardstick is of, too.
+        _ = run.baselines
+    # Five folds and the head itself; or the one path of strengths, which the baseline is of, too.
     assert train(run).seconds == (600.0 if spared else 100.0)
 
 
 def test_rows_that_were_held_out_are_fitted_on_and_cross_validated(base, data):
     run = run_of(base, held_out(data).rejoined())
     apart = run_of(base, data).inputs.frozen
-    one, other = apart.see("train", "mean"), apart.see("validation", "mean")
+    one, other = apart.head_inputs("train", "mean"), apart.head_inputs("validation", "mean")
     vectors, gold = labeled_vectors([*one.vectors, *other.vectors], [*one.targets, *other.targets])
     fold = fold_of(one.examples.joined(other.examples), "single_label", 5, 20240601)
     assert set(fold.tolist()) == set(range(5))
@@ -193,27 +193,27 @@ def test_a_task_of_words_has_an_exact_head(base, tags):
 
 def test_of_words_those_are_kept_that_a_head_is_fitted_on_and_measured_by(base, tags):
     run = run_of(base, tags)
-    vectors, rows = run.inputs.frozen.see("train", "none").vectors, tags.splits["train"]
+    vectors, rows = run.inputs.frozen.head_inputs("train", "none").vectors, tags.splits["train"]
     assert list(map(len, vectors)) == list(map(len, rows.gold))
     text = run.inputs.splits["train"].tokens[0]
     whole = Reference(tiny_base("bert"), identity(base), "none").logits(text.input_ids, text.type_ids).numpy()
     # float32 sums in another order
     assert vectors[0] == pytest.approx(whole[first_tokens(rows.words[0], text.alignment)], abs=1e-5)
-    found = run.yardsticks
+    found = run.baselines
     assert found.exact.scores["validation"]["token_accuracy"] > 0.9
     for split, scores in found.exact.scores.items():
         assert run.evaluate(run.model(run.with_head(run.init_values(), found.head)), split).scores == scores
 
 
-def test_more_rows_than_a_yardstick_reads_are_drawn_and_the_head_is_fitted_on_all(base, tags, monkeypatch):
+def test_more_rows_than_a_baseline_reads_are_drawn_and_the_head_is_fitted_on_all(base, tags, monkeypatch):
     monkeypatch.setattr(inputs, "MOST_VECTORS", 60)
     run = run_of(base, tags)
-    assert run.yardsticks.head is not None
-    seen = run.inputs.frozen.see("train", "none")
-    (whole,) = fit_heads(run.objective, *labeled_vectors(seen.vectors, seen.targets), [run.yardsticks.head.strength])
+    assert run.baselines.head is not None
+    seen = run.inputs.frozen.head_inputs("train", "none")
+    (whole,) = fit_heads(run.objective, *labeled_vectors(seen.vectors, seen.targets), [run.baselines.head.strength])
     written = train(run).delta.tensors[HEAD_WEIGHT]
     assert written == pytest.approx(whole.weight, abs=1e-4)
-    assert written != pytest.approx(run.yardsticks.head.weight, abs=1e-4)
+    assert written != pytest.approx(run.baselines.head.weight, abs=1e-4)
 
 
 class Counted(list):
@@ -245,11 +245,11 @@ def test_what_is_read_before_the_first_step_is_a_quarter_of_what_the_steps_read(
     task = TaskInputs(base, replace(data, splits={**data.splits, "train": many}), 40)
     tokens = task.splits["train"].tokens = Counted(task.splits["train"].tokens)
     run = Run(task, Settings(**changes), "tone")
-    assert run.yardsticks.facts()["head"]["rows"] == texts
+    assert run.baselines.facts()["head"]["rows"] == texts
     assert len(tokens.asked) == texts
     # The same is not looked for again by a run that plans as much, whatever it trains.
     again = replace(run.settings, method="layernorm")
-    assert Run(task, again, "tone").yardsticks is run.yardsticks
+    assert Run(task, again, "tone").baselines is run.baselines
 
 
 def test_what_has_no_exact_head_is_refused(base, questions):

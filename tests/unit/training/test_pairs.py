@@ -89,16 +89,16 @@ def test_trained_heads_read_pairs_as_one_text_and_exact_ones_read_each_alone(bas
     }
     assert list(read.values()) == ["mean", "mean", "siamese", "siamese"]
     assert run_of(base, pairs, method="head", pooling="mean").pooling == "mean"
-    head = run_of(base, pairs, method="bitfit").yardsticks.head
+    head = run_of(base, pairs, method="bitfit").baselines.head
     assert head.weight.shape == (2, 4 * base.spec.hidden_size + 1)
-    assert np.array_equal(head.weight, run_of(base, pairs, method="head").yardsticks.head.weight)
+    assert np.array_equal(head.weight, run_of(base, pairs, method="head").baselines.head.weight)
 
 
 def test_a_run_on_both_as_one_text_is_compared_with_the_exact_head_on_each(base, pairs):
     kept = train_kept(run_of(base, pairs))
     assert set(kept.facts["validation"]) == {"fresh", "head", "alone"}
     alone = train(run_of(base, pairs, method="head"))
-    measured = run_of(base, pairs, method="head").yardsticks.answers.scores
+    measured = run_of(base, pairs, method="head").baselines.answers.scores
     assert kept.facts["validation"]["alone"] == measured[kept.result.metric]
     poolings = {"fresh": "mean", "head": "siamese", "alone": "siamese"}
     assert kept.result.delta.manifest.pooling == poolings[kept.facts["kept"]]
@@ -107,7 +107,7 @@ def test_a_run_on_both_as_one_text_is_compared_with_the_exact_head_on_each(base,
 
 def scores_of(base, data, pooling):
     run = run_of(base, data, method="head", pooling=pooling)
-    return run.yardsticks.answers.scores[run.metric]
+    return run.baselines.answers.scores[run.metric]
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -125,7 +125,7 @@ def test_few_pairs_are_read_as_the_exact_head_answers_better(base, pairs, turned
     one, apart = (scores_of(base, data, pooling) for pooling in ("mean", "siamese"))
     assert (apart > one) is not turned
     assert settings == replace(asked, pooling="siamese" if apart > one else "mean")
-    head = Run(TaskInputs(base, data, 40), settings, "same").yardsticks.answers
+    head = Run(TaskInputs(base, data, 40), settings, "same").baselines.answers
     assert head.scores["accuracy"] == max(one, apart)
     (note,) = (note for note in Run(TaskInputs(base, data, 40), settings, "same").notes if "of a pair" in note)
     assert ("each text of a pair is read on its own" in note) == (apart > one)

@@ -60,14 +60,14 @@ def test_where_the_head_started_and_by_which_loss_are_said(base, data):
     assert [(one.get("start"), one.get("contrastive", False)) for one in manifests] == said
 
 
-def test_a_record_says_which_yardstick_a_result_does_not_beat(base, data):
+def test_a_record_says_which_baseline_a_result_does_not_beat(base, data):
     run = short_run(base, data, SETTINGS, max_steps=1)
-    result, found = train(run), run.yardsticks
-    record = make_record(run, result, None, yardsticks=found)
+    result, found = train(run), run.baselines
+    record = make_record(run, result, None, baselines=found)
     assert (record["unbeaten"], record["useful"]) == ("constant", False)
     assert found.exact.scores["validation"]["accuracy"] > 0.6
     as_good = replace(result, measured=replace(result.measured, logits=found.answers.logits))
-    record = make_record(run, as_good, None, yardsticks=found)
+    record = make_record(run, as_good, None, baselines=found)
     assert (record["unbeaten"], len(record["blocks"])) == (None, 20)
     # What nothing was measured beside has its own verdict alone.
     assert make_record(run, result, None)["unbeaten"] is None

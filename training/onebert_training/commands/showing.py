@@ -122,19 +122,19 @@ def next_step(run: Run, record: Mapping[str, Any]) -> str:
         imported = f"onebert import {record['out']} --data DATA --out {record['task']}.safetensors"
         return f"next: {imported} makes a delta of the checkpoint, at the rank that keeps the checkpoint's answers"
     push = f"onebert push {record['out']} --task {record['task']}"
-    metric, yardsticks = record["metric"], record["yardsticks"]
-    if yardsticks["constant"] is None and yardsticks["head"] is None:
+    metric, baselines = record["metric"], record["yardsticks"]
+    if baselines["constant"] is None and baselines["head"] is None:
         look = f"onebert evaluate {record['out']} --data DATA --report report.html"
         kind = record["task_type"]
-        return f"next: {look} shows its answers, since a {kind} task has no yardstick; where these are good, {push}"
+        return f"next: {look} shows its answers, since a {kind} task has no baseline; where these are good, {push}"
     where = f"in {record['folds']} folds" if record["folds"] else "on validation"
     score = f"{metric} {record['validation'][metric]:.4f} {where}"
     if record["unbeaten"] == "head":
-        beside = yardsticks["head"]["validation"][metric]
+        beside = baselines["head"]["validation"][metric]
         return f"next: --method head: the exact head alone is ahead {_BY} ({beside:.4f} beside {score})"
     if not record["useful"]:
         wrong = "; onebert check --labels looks for wrong labels" if run.data.task_type == "single_label" else ""
-        constant = yardsticks["constant"]["answer"] if yardsticks["constant"] else "a constant answer"
+        constant = baselines["constant"]["answer"] if baselines["constant"] else "a constant answer"
         return f"next: {_remedies(run)}: {constant} is not behind {_BY} ({score}){wrong}"
     return f"next: {push}" + ("; it is the head alone, on the frozen base" if run.plan.exact else "")
 

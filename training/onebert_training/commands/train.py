@@ -39,7 +39,7 @@ def _show_beginning(job: PreparedRun, notes: Iterable[str]) -> None:
     for note in (*notes, *run.notes):
         console.tell(f"note: {note}")
     console.note_replaced(job.out, "when the training is done")
-    with console.busy("measuring the yardsticks"):
-        yardsticks = run.yardsticks
-    for line in yardsticks.lines(run.metric):
+    with console.busy("measuring the baselines"):
+        baselines = run.baselines
+    for line in baselines.lines(run.metric):
         console.tell(line)

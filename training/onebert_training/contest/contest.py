@@ -14,8 +14,8 @@ from onebert_training.fit.loop import Active, Progress, Report, advance, ignore
 from onebert_training.fit.result import Result, finish
 from onebert_training.fit.run import Run
 from onebert_training.fit.state import State
+from onebert_training.heads.baselines import Baselines
 from onebert_training.heads.exact import ExactHead
-from onebert_training.heads.seen import Yardsticks
 from onebert_training.tasks.metrics import defended, is_better
 from onebert_training.tasks.objective import Measurement
 
@@ -61,8 +61,8 @@ class _FromHead(Run):
         self._other = other
 
     @property
-    def yardsticks(self) -> Yardsticks:
-        return self._other.yardsticks
+    def baselines(self) -> Baselines:
+        return self._other.baselines
 
 
 def started_checkpoint(path: Path) -> Path:
@@ -121,7 +121,7 @@ def _facts(run: Run, measured: Mapping[str, Measurement], steps: Mapping[str, in
 def _rival(run: Run) -> ExactHead | None:
     """The exact head that may replace a run's result; None if a start is named, or no such head can be kept."""
     compares = not (run.settings.start or run.plan.exact) and run.plan.servable
-    return run.yardsticks.head if compares else None
+    return run.baselines.head if compares else None
 
 
 def short_steps(run: Run) -> int:
@@ -131,7 +131,7 @@ def short_steps(run: Run) -> int:
 
 def _preferred_by_folds(run: Run, report: Report, checkpoint_file: Path | None) -> Kept:
     """Trains a run without validation rows; keeps the exact head alone if its lead exceeds the standard error."""
-    trained, answers = train_judged(run, report, checkpoint_file), run.yardsticks.answers
+    trained, answers = train_judged(run, report, checkpoint_file), run.baselines.answers
     if trained.measured is None or (head := head_beside(trained.measured, answers)) is None:
         return Kept(run, trained)
     name = "head" if isinstance(run, ContrastiveRun) else "fresh"

@@ -18,7 +18,7 @@ from onebert_training.fit.loop import Progress, Report, ignore, train, train_tog
 from onebert_training.fit.result import Result
 from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Schedule, Settings
-from onebert_training.heads.seen import FOLDS
+from onebert_training.heads.baselines import FOLDS
 from onebert_training.methods.methods import parse_method
 from onebert_training.tasks.metrics import is_better
 from onebert_training.tasks.objective import Logits, Measurement
@@ -133,7 +133,7 @@ def read_pairs(inputs: TaskInputs, settings: Settings, task: str) -> Settings:
         return settings
     alone = replace(settings, method="head")
     as_one, apart = (Run(inputs, replace(alone, pooling=pooling), task) for pooling in ("mean", SIAMESE))
-    joint, separate = (run.yardsticks.answers for run in (as_one, apart))
+    joint, separate = (run.baselines.answers for run in (as_one, apart))
     if joint is None or separate is None:
         return settings
     ahead = is_better(apart.metric, separate.scores[apart.metric], joint.scores[apart.metric])

@@ -18,30 +18,30 @@ from onebert_store.file.manifest import PER_TOKEN, SIAMESE, Pooling, head_width
 from onebert_training.data.dataset import Dataset
 from onebert_training.data.splitting import SPLIT_SEED, even_order
 from onebert_training.fit.features import Inputs, predict
-from onebert_training.heads.exact import ExactHead, Vectors, has_exact_head, stands_for_word
-from onebert_training.heads.seen import (
+from onebert_training.heads.baselines import (
     FOLDS,
     Answers,
-    Seen,
-    Yardstick,
-    Yardsticks,
+    Baseline,
+    Baselines,
+    HeadInputs,
     answers_of,
     best_strength,
-    constant_yardstick,
+    constant_baseline,
     cross_validated,
 )
+from onebert_training.heads.exact import ExactHead, Vectors, has_exact_head, stands_for_word
 from onebert_training.tasks.objective import Objective, Verdict
 from onebert_training.tasks.objectives import OBJECTIVES
 from onebert_training.tasks.reading import reading_notes
 
-# Upper limit of texts or labeled words to fit a yardstick and choose its strength: more take too long for a yardstick,
+# Upper limit of texts or labeled words to fit a baseline and choose its strength: more take too long for a baseline,
 # and hardly change a head of some thousand numbers.
 MOST_VECTORS = 20_000
 
-# Rows that yardsticks may read, as a share of the rows of all steps: each row once in four epochs. A step on whole
-# matrices costs three forward passes and a yardstick one, so a yardstick costs a twelfth of such a training
+# Rows that baselines may read, as a share of the rows of all steps: each row once in four epochs. A step on whole
+# matrices costs three forward passes and a baseline one, so a baseline costs a twelfth of such a training
 # (decision 45). They always read `LEAST_TEXTS` rows.
-YARDSTICK_SHARE, LEAST_TEXTS = 0.25, 300
+BASELINE_SHARE, LEAST_TEXTS = 0.25, 300
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Fitted:
         answers: on the validation split; without one, on `rows`, each by a head that was fitted without it.
     """
 
-    rows: Seen
+    rows: HeadInputs
     head: ExactHead
     answers: Answers
     seconds: float
@@ -66,39 +66,39 @@ class Frozen:
         self, base: Base, data: Dataset, splits: Mapping[str, Inputs], targets: Mapping[str, Sequence[Tensor]]
     ) -> None:
         self._base, self._data, self._splits, self._targets = base, data, splits, targets
-        self._seen: dict[tuple[str, str], Seen] = {}
+        self._head_inputs: dict[tuple[str, str], HeadInputs] = {}
         self._fitted: dict[tuple[Objective, str, str, int], Fitted] = {}
-        self._found: dict[tuple[Objective, str, str, int], Yardsticks] = {}
+        self._found: dict[tuple[Objective, str, str, int], Baselines] = {}
 
-    def see(self, split: str, pooling: Pooling) -> Seen:
+    def head_inputs(self, split: str, pooling: Pooling) -> HeadInputs:
         """A split as heads see it; raises NotFinite if the base's vectors are not finite."""
-        if (split, pooling) not in self._seen:
-            self._seen[split, pooling] = self._with_vectors(self._bare(split), self._splits[split], pooling)
-        return self._seen[split, pooling]
+        if (split, pooling) not in self._head_inputs:
+            self._head_inputs[split, pooling] = self._with_vectors(self._bare(split), self._splits[split], pooling)
+        return self._head_inputs[split, pooling]
 
-    def _bare(self, split: str) -> Seen:
-        return Seen(split, self._data.splits[split], self._splits[split].tokens, self._targets[split], ())
+    def _bare(self, split: str) -> HeadInputs:
+        return HeadInputs(split, self._data.splits[split], self._splits[split].tokens, self._targets[split], ())
 
-    def _with_vectors(self, split: Seen, inputs: Inputs, pooling: Pooling) -> Seen:
+    def _with_vectors(self, split: HeadInputs, inputs: Inputs, pooling: Pooling) -> HeadInputs:
         vectors = _vectors_of(self._base, inputs, pooling)
         if self._data.task_type == "token":
             vectors = [of_text[stands_for_word(target)] for of_text, target in zip(vectors, split.targets, strict=True)]
         return replace(split, vectors=vectors)
 
-    def _see_some(self, pooling: Pooling, max_rows: int) -> Seen:
+    def _some_inputs(self, pooling: Pooling, max_rows: int) -> HeadInputs:
         """At most `max_rows` training examples, drawn up to `MOST_VECTORS` texts or labeled words."""
         train, task_type = self._bare("train"), self._data.task_type
         words = [int(stands_for_word(target).sum()) if task_type == "token" else 1 for target in train.targets]
         if sum(words) <= MOST_VECTORS and len(words) <= max_rows:
-            return self.see("train", pooling)
+            return self.head_inputs("train", pooling)
         order = even_order(train.examples, task_type, SPLIT_SEED)[:max_rows]
         part = train.take(np.sort(order[np.cumsum(np.array(words)[order]) <= MOST_VECTORS]))
         return self._with_vectors(part, Inputs(self._base, part.tokens), pooling)
 
-    def yardsticks(self, objective: Objective, pooling: Pooling, metric: str, max_rows: int) -> Yardsticks:
+    def baselines(self, objective: Objective, pooling: Pooling, metric: str, max_rows: int) -> Baselines:
         """The best constant answer, and the exact head of the best strength on validation rows, or else in folds.
 
-        `max_rows` limits the head's training rows, but not below `LEAST_TEXTS`. Raises NotFinite as `see`.
+        `max_rows` limits the head's training rows, but not below `LEAST_TEXTS`. Raises NotFinite as `head_inputs`.
         """
         max_rows = min(max(max_rows, LEAST_TEXTS), len(self._targets["train"]))
         key = (objective, pooling, metric, max_rows)
@@ -106,49 +106,51 @@ class Frozen:
             started = time.perf_counter()
             measured = {"validation": self._bare("train")} | {name: self._bare(name) for name in self._data.splits}
             del measured["train"]
-            constant = constant_yardstick(objective, self._bare("train"), measured, metric)
+            constant = constant_baseline(objective, self._bare("train"), measured, metric)
             fitted, exact = None, None
             if has_exact_head(objective):
                 fitted = self._fit(objective, pooling, metric, max_rows)
                 scores = {"validation": fitted.answers.scores}
                 if "test" in measured:
-                    scores["test"] = answers_of(objective, fitted.head, self.see("test", pooling)).scores
-                exact = Yardstick("an exact head alone on the frozen base", scores)
+                    scores["test"] = answers_of(objective, fitted.head, self.head_inputs("test", pooling)).scores
+                exact = Baseline("an exact head alone on the frozen base", scores)
             folds = 0 if "validation" in self._data.splits else fitted.answers.folds if fitted else FOLDS
             rows, seconds = len(fitted.rows.examples) if fitted else 0, time.perf_counter() - started
             head, answers = (fitted.head, fitted.answers) if fitted else (None, None)
-            self._found[key] = Yardsticks(constant, exact, head, answers, rows, seconds, folds)
+            self._found[key] = Baselines(constant, exact, head, answers, rows, seconds, folds)
         return self._found[key]
 
     def _fit(self, objective: Objective, pooling: Pooling, metric: str, max_rows: int) -> Fitted:
         key = (objective, pooling, metric, max_rows)
         if key not in self._fitted:
             started = time.perf_counter()
-            train = self._see_some(pooling, max_rows)
+            train = self._some_inputs(pooling, max_rows)
             head, answers = self._best_head(objective, pooling, metric, train)
             self._fitted[key] = Fitted(train, head, answers, time.perf_counter() - started)
         return self._fitted[key]
 
-    def _best_head(self, objective: Objective, pooling: Pooling, metric: str, train: Seen) -> tuple[ExactHead, Answers]:
+    def _best_head(
+        self, objective: Objective, pooling: Pooling, metric: str, train: HeadInputs
+    ) -> tuple[ExactHead, Answers]:
         if "validation" not in self._data.splits:
             answers = cross_validated(objective, self._data.task_type, train, metric)
             return train.heads(objective, [answers.strength])[0], answers
         heads = train.heads(objective)
-        validation = self.see("validation", pooling)
+        validation = self.head_inputs("validation", pooling)
         measured = [answers_of(objective, head, validation) for head in heads]
         best = best_strength(measured, metric)
         return next(head for head in heads if head.strength == best.strength), best
 
     def solve(self, objective: Objective, pooling: Pooling, metric: str) -> tuple[Fitted, Verdict]:
-        """The exact head on all training rows, and doubts about its answers; raises NotFinite as `see`.
+        """The exact head on all training rows, and doubts about its answers; raises NotFinite as `head_inputs`.
 
         Validation rows, or else cross-validation, choose the strength. The seconds include an earlier search by the
-        yardsticks.
+        baselines.
         """
         fitted = self._fit(objective, pooling, metric, len(self._targets["train"]))
         started, validates = time.perf_counter() - fitted.seconds, "validation" in self._data.splits
-        judged, answers = self.see("validation", pooling) if validates else fitted.rows, fitted.answers
-        if fitted.rows is not (train := self.see("train", pooling)):
+        judged, answers = self.head_inputs("validation", pooling) if validates else fitted.rows, fitted.answers
+        if fitted.rows is not (train := self.head_inputs("train", pooling)):
             (head,) = train.heads(objective, [answers.strength])
             fitted = replace(fitted, head=head, answers=answers_of(objective, head, judged) if validates else answers)
         answers = fitted.answers

@@ -10,7 +10,7 @@ from onebert_training.data.splitting import SPLIT_SEED
 from onebert_training.fit.result import SMALLER
 from onebert_training.fit.run import Run
 from onebert_training.fit.state import State
-from onebert_training.heads.seen import Answers, Yardsticks
+from onebert_training.heads.baselines import Answers, Baselines
 from onebert_training.tasks.metrics import Judged, is_better, is_preferred
 from onebert_training.tasks.objective import Measurement, Verdict
 
@@ -34,21 +34,21 @@ def judged(run: Run, measured: Measurement) -> Judged:
 
 def head_beside(measured: Measurement, answers: Answers | None) -> Answers | None:
     """The exact head's answers to the rows of a measurement; None without a head, or if it has not read all rows."""
-    # A yardstick reads only a part of very many words.
+    # A baseline reads only a part of very many words.
     return answers if answers and len(answers.logits) == len(measured.logits) else None
 
 
 def unbeaten(
-    run: Run, measured: Measurement, result: Judged, yardsticks: Yardsticks
+    run: Run, measured: Measurement, result: Judged, baselines: Baselines
 ) -> Literal["constant", "head"] | None:
-    """The yardstick against a result, on the same rows: a constant it is not ahead of, or an exact head ahead of it."""
+    """The baseline against a result, on the same rows: a constant it is not ahead of, or an exact head ahead of it."""
     examples, tokens = run.data.splits[measured.split], run.inputs.splits[measured.split].tokens
     if (best := run.objective.best_constant(examples, tokens, run.metric)) is not None:
         always = run.objective.always(best[0], tokens, len(examples))
         constant = judged(run, Measurement(measured.split, best[1], nan, always))
         if not result.is_ahead_of(constant):
             return "constant"
-    head = None if run.plan.exact else head_beside(measured, yardsticks.answers)
+    head = None if run.plan.exact else head_beside(measured, baselines.answers)
     return "head" if head and judged(run, head).is_ahead_of(result) else None
 
 

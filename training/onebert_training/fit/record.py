@@ -13,7 +13,7 @@ from onebert_training.fit.keeping import judged, unbeaten
 from onebert_training.fit.result import Result, to_arrays
 from onebert_training.fit.run import Run
 from onebert_training.fit.settings import OF_STEPS, REVISION
-from onebert_training.heads.seen import Yardsticks
+from onebert_training.heads.baselines import Baselines
 
 
 def make_record(
@@ -22,13 +22,13 @@ def make_record(
     file_bytes: int | None,
     train_rows: int | None = None,
     experiment: str | None = None,
-    yardsticks: Yardsticks | None = None,
+    baselines: Baselines | None = None,
     contest: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The record of one run; `file_bytes` is None without a delta file, `train_rows` is the user's limit."""
     measured = result.measured
     result_judged = judged(run, measured) if measured else None
-    against = unbeaten(run, measured, result_judged, yardsticks) if measured and result_judged and yardsticks else None
+    against = unbeaten(run, measured, result_judged, baselines) if measured and result_judged and baselines else None
     return {
         "task": run.task,
         "task_type": run.data.task_type,
@@ -70,7 +70,7 @@ def make_record(
         "useful": result.verdict.useful and against != "constant",
         "unbeaten": against,
         "blocks": list(result_judged.blocks) if result_judged else [],
-        "yardsticks": yardsticks and yardsticks.facts(),
+        "yardsticks": baselines and baselines.facts(),
         "contest": dict(contest) if contest else None,
         "history": list(result.history),
         "change": changed_vectors(run.base, to_arrays(result.differences)),

@@ -35,10 +35,10 @@ from onebert_store.file.strict_json import shown
 from onebert_store.spec import BaseSpec
 from onebert_training.data.checks import listed
 from onebert_training.fit.features import Features, Model, predict
-from onebert_training.fit.inputs import YARDSTICK_SHARE, TaskInputs
+from onebert_training.fit.inputs import BASELINE_SHARE, TaskInputs
 from onebert_training.fit.settings import REVISION, Schedule, Settings
+from onebert_training.heads.baselines import Baselines
 from onebert_training.heads.exact import ExactHead, has_exact_head
-from onebert_training.heads.seen import Yardsticks
 from onebert_training.methods.methods import parse_method
 from onebert_training.methods.plan import Plan
 from onebert_training.tasks.objective import Logits, Measurement, Verdict
@@ -159,12 +159,12 @@ class Run:
         return self.contrastive and self.start == "head"
 
     @property
-    def yardsticks(self) -> Yardsticks:
+    def baselines(self) -> Baselines:
         """Scores without training, measured on first use; raises NotFinite if the base's vectors are not finite."""
-        share = int(YARDSTICK_SHARE * self.schedule.steps * self.settings.batch_size)
+        share = int(BASELINE_SHARE * self.schedule.steps * self.settings.batch_size)
         max_rows = len(self.rows) if self.plan.exact else share
         pooling = self._pooling(of_exact_head=True)
-        return self.inputs.reading(pooling).frozen.yardsticks(self.objective, pooling, self.metric, max_rows)
+        return self.inputs.reading(pooling).frozen.baselines(self.objective, pooling, self.metric, max_rows)
 
     def features(self, split: str) -> Features:
         return self.inputs.splits[split].features(self.plan.lowest_layer, self.pooling)
@@ -226,14 +226,16 @@ class Run:
     def init_values(self) -> dict[str, Tensor]:
         """The values at the start: leaves, and constants without a gradient."""
         values = self.plan.init(self.base, len(self.data.labels), self.settings.seed)
-        head = self.yardsticks.head if self.settings.start == "head" else None
+        head = self.baselines.head if self.settings.start == "head" else None
         if head is not None and len(self.held_out):
             head = self.exact_head(head.strength)
         return values if head is None else self.with_head(values, head)
 
     def exact_head(self, strength: float) -> ExactHead:
         """The exact head of the rows that are trained on; held-out rows have no part in it."""
-        (head,) = self.inputs.frozen.see("train", self.pooling).take(self.rows).heads(self.objective, [strength])
+        (head,) = (
+            self.inputs.frozen.head_inputs("train", self.pooling).take(self.rows).heads(self.objective, [strength])
+        )
         return head
 
     def with_head(self, values: Mapping[str, Tensor], head: ExactHead) -> dict[str, Tensor]:

@@ -1,1 +1,1 @@
-"""Exact heads on the vectors of the frozen base; they serve as a yardstick and as a start for training."""
+"""Exact heads on the vectors of the frozen base; they serve as a baseline and as a start for training."""

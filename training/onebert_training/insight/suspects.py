@@ -10,8 +10,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from onebert_encoder.answering.scores import softmax
 from onebert_training.data.examples import Split
 from onebert_training.data.splitting import SPLIT_SEED, fold_of
+from onebert_training.heads.baselines import FOLDS
 from onebert_training.heads.exact import ExactHead, fit_heads, undoubted_labels
-from onebert_training.heads.seen import FOLDS
 from onebert_training.insight.intervals import Floats, Indices
 from onebert_training.target_scale import TargetScale
 from onebert_training.tasks.objectives import SingleLabel

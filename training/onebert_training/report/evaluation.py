@@ -23,11 +23,11 @@ Record = Mapping[str, Any]
 def render_evaluation(record: Record, folder: Path) -> str:
     """One self-contained HTML page; `folder` is its future place, for the link to the delta file."""
     file, metric = Path(record["file"]), record["metric"]
-    yardsticks = [baseline for baseline in record["yardsticks"] if metric in baseline["metrics"]]
+    baselines = [baseline for baseline in record["yardsticks"] if metric in baseline["metrics"]]
     numbers = [
         record["metrics"][metric],
         *(record["interval"] or ()),
-        *(baseline["metrics"][metric] for baseline in yardsticks),
+        *(baseline["metrics"][metric] for baseline in baselines),
     ]
     return rendered(
         "evaluation.html",
@@ -37,7 +37,7 @@ def render_evaluation(record: Record, folder: Path) -> str:
         file=file.name,
         link=quote(os.path.relpath(file, folder)),
         raw=b64encode(json.dumps(record, ensure_ascii=False, allow_nan=False).encode()).decode(),
-        yardsticks=yardsticks,
+        baselines=baselines,
         scale=scale_of(numbers, metric not in LOWER_IS_BETTER),
         shares=Scale(0, 1),
         FIRST=FIRST,

@@ -1,4 +1,4 @@
-"""A split as heads see it, heads measured on it, the choice of one; and yardsticks: scores without any training."""
+"""A split as heads see it, heads measured on it, the choice of one; and baselines: scores without any training."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ FOLDS = 5
 
 
 @dataclass(frozen=True)
-class Seen:
+class HeadInputs:
     """A split: examples, tokens, targets; the head's input by example, [h] or [labeled words, h], if it is needed."""
 
     split: str
@@ -31,11 +31,11 @@ class Seen:
     targets: Sequence[Tensor]
     vectors: Sequence[exact.Vectors]
 
-    def take(self, rows: NDArray[np.int64]) -> "Seen":
+    def take(self, rows: NDArray[np.int64]) -> "HeadInputs":
         chosen = rows.tolist()
         tokens, targets = [self.tokens[i] for i in chosen], [self.targets[i] for i in chosen]
         vectors = [self.vectors[i] for i in chosen] if self.vectors else ()
-        return Seen(self.split, self.examples.take(rows), tokens, targets, vectors)
+        return HeadInputs(self.split, self.examples.take(rows), tokens, targets, vectors)
 
     def heads(self, objective: Objective, strengths: Sequence[float] = exact.STRENGTHS) -> list[exact.ExactHead]:
         return exact.fit_heads(objective, *exact.labeled_vectors(self.vectors, self.targets), strengths)
@@ -49,7 +49,7 @@ class Answers(Measurement):
     folds: int = 0
 
 
-def measure(objective: Objective, inputs: Seen, strength: float, logits: Sequence[Logits]) -> Answers:
+def measure(objective: Objective, inputs: HeadInputs, strength: float, logits: Sequence[Logits]) -> Answers:
     """Metrics and loss of logits for a split."""
     scores = objective.evaluate(inputs.examples, inputs.tokens, logits)
     loss = objective.loss([torch.from_numpy(row) for row in logits], list(inputs.targets)).item()
@@ -57,13 +57,13 @@ def measure(objective: Objective, inputs: Seen, strength: float, logits: Sequenc
 
 
 @exact.one_blas_thread()
-def answers_of(objective: Objective, head: exact.ExactHead, inputs: Seen) -> Answers:
+def answers_of(objective: Objective, head: exact.ExactHead, inputs: HeadInputs) -> Answers:
     """A head's answers on a split."""
     logits = [_logits(objective, head, inputs, i) for i in range(len(inputs.vectors))]
     return measure(objective, inputs, head.strength, logits)
 
 
-def _logits(objective: Objective, head: exact.ExactHead, inputs: Seen, i: int) -> Logits:
+def _logits(objective: Objective, head: exact.ExactHead, inputs: HeadInputs, i: int) -> Logits:
     """An example's logits: [labels], or [tokens, labels] with zeros for tokens that stand for no word."""
     outputs = head.logits(inputs.vectors[i], objective.target_scale)
     if outputs.ndim == 1:
@@ -80,7 +80,7 @@ def best_strength(answers: Sequence[Answers], metric: str) -> Answers:
 
 
 @exact.one_blas_thread()
-def cross_validated(objective: Objective, task_type: TaskType, inputs: Seen, metric: str) -> Answers:
+def cross_validated(objective: Objective, task_type: TaskType, inputs: HeadInputs, metric: str) -> Answers:
     """The best strength's answers, each by a head that was fitted without the example; equal texts share a fold."""
     fold = fold_of(inputs.examples, task_type, FOLDS, SPLIT_SEED)
     logits: list[list[Logits]] = [[np.empty(0, dtype=np.float32)] * len(fold) for _ in exact.STRENGTHS]
@@ -98,7 +98,7 @@ Scores = Mapping[str, float]
 
 
 @dataclass(frozen=True)
-class Yardstick:
+class Baseline:
     """A cheap way to answer: its name for the user, and its metrics by split."""
 
     name: str
@@ -106,7 +106,7 @@ class Yardstick:
 
 
 @dataclass(frozen=True)
-class Yardsticks:
+class Baselines:
     """The cheap ways to answer a task.
 
     Attributes:
@@ -117,8 +117,8 @@ class Yardsticks:
         folds: number of folds of the training rows if there is no validation split, else 0.
     """
 
-    constant: Yardstick | None
-    exact: Yardstick | None
+    constant: Baseline | None
+    exact: Baseline | None
     head: ExactHead | None
     answers: Answers | None
     rows: int
@@ -129,7 +129,7 @@ class Yardsticks:
         on_rows, in_folds = ("on the training rows", f"in {self.folds} folds") if self.folds else ("on validation",) * 2
         for baseline, where in ((self.constant, on_rows), (self.exact, in_folds)):
             if baseline is not None:
-                yield f"yardstick: {baseline.name}: {metric} {baseline.scores['validation'][metric]:.4f} {where}"
+                yield f"baseline: {baseline.name}: {metric} {baseline.scores['validation'][metric]:.4f} {where}"
 
     def facts(self) -> dict[str, Any]:
         constant = self.constant and {"answer": self.constant.name, **self.constant.scores}
@@ -142,18 +142,18 @@ class Yardsticks:
         return {name: {split: scores[metric] for split, scores in each.items()} for name, each in measured.items()}
 
 
-def constant_yardstick(
-    objective: Objective, train: Seen, measured: Mapping[str, Seen], metric: str
-) -> Yardstick | None:
+def constant_baseline(
+    objective: Objective, train: HeadInputs, measured: Mapping[str, HeadInputs], metric: str
+) -> Baseline | None:
     """The best constant answer by a metric of the training rows, measured on other splits."""
     if (best := objective.best_constant(train.examples, train.tokens, metric)) is None:
         return None
     constant, _ = best
 
-    def scores(inputs: Seen) -> Scores:
+    def scores(inputs: HeadInputs) -> Scores:
         always = objective.always(constant, inputs.tokens, len(inputs.examples))
         return objective.evaluate(inputs.examples, inputs.tokens, always)
 
-    return Yardstick(
+    return Baseline(
         f"always answering {constant.answer}", {split: scores(inputs) for split, inputs in measured.items()}
     )
