@@ -393,7 +393,7 @@ def test_one_threshold_spends_numbers_where_they_bring_most():
         assert missed(parts.tensors(count)) < 0.9 * one_rank
     assert max(Parts(factors, 3).ranks(6)) == 3
     # Half precision: 2 bytes for each of the 16 + 24 numbers of a part.
-    assert parts.most(4 * 2 * (16 + 24)) == 4
+    assert parts.fitting(4 * 2 * (16 + 24)) == 4
 
 
 def test_of_several_numbers_the_one_that_agrees_least_counts():

@@ -68,16 +68,16 @@ class Parts:
     def __init__(self, factors: Mapping[str, Factors], max_rank: int | None) -> None:
         self._factors = factors
         owners, gains, sizes = [], [], []
-        for owner, one in enumerate(factors.values()):
-            rank = len(one.gain[:max_rank])
+        for owner, factor in enumerate(factors.values()):
+            rank = len(factor.gain[:max_rank])
             owners += [owner] * rank
-            gains += one.gain[:rank].tolist()
-            sizes += [BYTES * (one.A.shape[1] + one.B.shape[0])] * rank
+            gains += factor.gain[:rank].tolist()
+            sizes += [BYTES * (factor.A.shape[1] + factor.B.shape[0])] * rank
         order = np.argsort(-np.array(gains), kind="stable")
         self._owners = np.array(owners, dtype=np.int64)[order]
         self._ends = np.cumsum(np.array(sizes, dtype=np.int64)[order])
 
-    def most(self, size: int) -> int:
+    def fitting(self, size: int) -> int:
         """The number of leading parts that fit into `size` bytes."""
         return int(np.searchsorted(self._ends, size, side="right"))
 
@@ -90,10 +90,10 @@ class Parts:
         return [rank for rank in ranks.tolist() if rank]
 
     def tensors(self, count: int) -> dict[str, Array]:
-        found: dict[str, Array] = {}
+        tensors: dict[str, Array] = {}
         ranks = np.bincount(self._owners[:count], minlength=len(self._factors)).tolist()
-        for (module, one), rank in zip(self._factors.items(), ranks, strict=True):
+        for (module, factor), rank in zip(self._factors.items(), ranks, strict=True):
             if rank:
-                found[LORA_A + module] = one.A[:rank].contiguous().numpy().astype(_DTYPE)
-                found[LORA_B + module] = one.B[:, :rank].contiguous().numpy().astype(_DTYPE)
-        return found
+                tensors[LORA_A + module] = factor.A[:rank].contiguous().numpy().astype(_DTYPE)
+                tensors[LORA_B + module] = factor.B[:, :rank].contiguous().numpy().astype(_DTYPE)
+        return tensors

@@ -42,14 +42,16 @@ class Method:
                 parameters for the share; or two terms train the same parameters, or both change the base's own weights.
         """
         subject = Subject(anatomy, pooling, num_parameters)
-        made = [(term.text, one) for term in self.terms for one in term.trainables(subject)]
-        change = [text for text, one in made if one.changes_base]
+        trainables = [(term.text, trainable) for term in self.terms for trainable in term.trainables(subject)]
+        change = [text for text, trainable in trainables if trainable.changes_base]
         if len(change) > 1:
             raise InvalidMethod(f"{change[0]} and {change[1]} both change the base's own weights; only one can")
-        _refuse_overlap(made)
+        _refuse_overlap(trainables)
         plan = Plan(
             num_layers=anatomy.num_layers,
-            trainables=tuple(sorted((one for _, one in made), key=lambda one: one.changes_base)),
+            trainables=tuple(
+                sorted((trainable for _, trainable in trainables), key=lambda trainable: trainable.changes_base)
+            ),
             reinit=any(term.reinit for term in self.terms),
             pooling=pooling,
             learning_rate=min(term.learning_rate for term in self.terms),
@@ -89,8 +91,10 @@ def parse_method(text: str) -> Method:
         raise InvalidMethod("reinit is written reinit+METHOD; by itself it trains nothing")
     if len(trained) < len(terms) and any(term.exact for term in trained):
         raise InvalidMethod("head is found on the base as it is; reinit takes a method that trains by steps")
-    if len(trained) < len(terms) and (kept := next((term for term in trained if term.pretrained), None)):
-        raise InvalidMethod(f"{kept.text} keeps a part of what pretraining gave; reinit takes a method without one")
+    if len(trained) < len(terms) and (pretrained := next((term for term in trained if term.pretrained), None)):
+        raise InvalidMethod(
+            f"{pretrained.text} keeps a part of what pretraining gave; reinit takes a method without one"
+        )
     if len(trained) > 1 and (alone := next((term for term in trained if term.alone), None)):
         raise InvalidMethod(
             f"nothing adds to {alone.text}, which trains {METHODS[alone.text].trains.partition(';')[0]}"

@@ -39,29 +39,29 @@ class Plan:
     @property
     def num_parameters(self) -> int:
         """Trained numbers that remain, without the classifier head (as the papers count)."""
-        return sum(one.num_parameters for one in self.trainables)
+        return sum(trainable.num_parameters for trainable in self.trainables)
 
     @property
     def num_trained(self) -> int:
         """Numbers that steps change, without the classifier head; more than remain if matrices are cut."""
-        return sum(one.num_trained for one in self.trainables)
+        return sum(trainable.num_trained for trainable in self.trainables)
 
     @property
     def num_bytes(self) -> int:
         """Upper limit for the bytes of the file's tensors without the head."""
-        return sum(one.num_bytes for one in self.trainables)
+        return sum(trainable.num_bytes for trainable in self.trainables)
 
     @property
     def trains_head_alone(self) -> bool:
         return not self.trainables
 
-    def learning_rates(self, asked: float | None, of_head: float | Literal["same"] | None) -> tuple[float, float]:
+    def learning_rates(self, of_rest: float | None, of_head: float | Literal["same"] | None) -> tuple[float, float]:
         """The peak learning rates of the head and of the rest; `same` copies the rate of the rest.
 
         The head starts from nothing: its default does not fall on a wide base or beside a method that needs small steps
-        (decision 46). A rate that is asked for a head alone is the head's rate.
+        (decision 46). A rate given for a head alone is the head's rate.
         """
-        rest = asked or self.learning_rate
+        rest = of_rest or self.learning_rate
         if of_head == "same":
             return rest, rest
         if of_head is None:
@@ -71,17 +71,17 @@ class Plan:
     @property
     def shares_base(self) -> bool:
         """Whether the base stays as it is, so that other runs can use it in the same step."""
-        return not self.reinit and not any(one.changes_base for one in self.trainables)
+        return not self.reinit and not any(trainable.changes_base for trainable in self.trainables)
 
     @property
     def servable(self) -> bool:
         """Whether the result is a delta for the base; otherwise the base itself changes."""
-        return not self.reinit and all(one.servable for one in self.trainables)
+        return not self.reinit and all(trainable.servable for trainable in self.trainables)
 
     @property
     def averages(self) -> bool:
         """Whether the mean of the values over some steps can replace them."""
-        return all(one.averages for one in self.trainables)
+        return all(trainable.averages for trainable in self.trainables)
 
     @property
     def lowest_layer(self) -> int:
@@ -115,15 +115,15 @@ class Plan:
         if self.shares_base:
             return base
         changed = {name.removeprefix(FRESH): value for name, value in values.items() if name.startswith(FRESH)}
-        for one in self.trainables:
-            changed |= one.changed({**base.params, **changed}, values)
+        for trainable in self.trainables:
+            changed |= trainable.changed({**base.params, **changed}, values)
         return base.with_params(changed)
 
     def row_tensors(self, values: Mapping[str, Tensor], scale: TargetScale) -> Tensors:
         """The tensors that `fold` reads on top of `view`, by the names of the delta file; differentiable."""
         out: Tensors = {}
-        for one in self.trainables:
-            out |= {} if one.changes_base else one.tensors(values)
+        for trainable in self.trainables:
+            out |= {} if trainable.changes_base else trainable.tensors(values)
         out[HEAD_WEIGHT] = values[HEAD_WEIGHT] * scale.spread
         out[HEAD_BIAS] = values[HEAD_BIAS] * scale.spread + scale.mean
         return out
@@ -131,17 +131,17 @@ class Plan:
     def tensors(self, values: Mapping[str, Tensor], scale: TargetScale) -> Tensors:
         """The tensors of a `servable` plan's file: float32 or half precision, indices int64; may raise NotFinite."""
         tensors = self.row_tensors(values, scale)
-        for one in self.trainables:
-            tensors |= one.tensors(values) if one.changes_base else {}
+        for trainable in self.trainables:
+            tensors |= trainable.tensors(values) if trainable.changes_base else {}
         return tensors
 
     def penalty(self, values: Mapping[str, Tensor]) -> Tensor | float:
-        return sum(one.penalty(values) for one in self.trainables)
+        return sum(trainable.penalty(values) for trainable in self.trainables)
 
     def advance(self, step: int, steps: int, values: Mapping[str, Tensor]) -> None:
         """Must be called before and after every step with the number of steps done; may change values in place."""
-        for one in self.trainables:
-            one.advance(step, steps, values)
+        for trainable in self.trainables:
+            trainable.advance(step, steps, values)
 
 
 def _layer(site: Parameter | Module, num_layers: int) -> int:

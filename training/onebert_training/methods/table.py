@@ -33,7 +33,7 @@ METHODS: Mapping[str, Entry] = {
     ),
     "svd": Entry(
         "svd[:r=16,targets=q,k,v,o,m2,m3|all]",
-        "whole matrices, of which the delta has the low-rank part that says most",
+        "whole matrices, of which the delta has the leading low-rank part",
     ),
     "spafit": Entry(
         "spafit:N1-N2-I|II[,r=8,alpha=16]",

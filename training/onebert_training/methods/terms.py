@@ -31,13 +31,13 @@ class Subject:
     def modules(self, symbols: Collection[str]) -> tuple[Module, ...]:
         return tuple(m for m in self.anatomy.modules if m.symbol in symbols)
 
-    def count(self, share: float, available: int, what: str) -> int:
+    def count(self, share: float, available: int, description: str) -> int:
         """`share` per cent of the base's parameters, rounded; InvalidMethod for 0 or more than `available`."""
         count = round(self.num_parameters * share / 100)
         if not 1 <= count <= available:
-            most = 100 * available / self.num_parameters
+            max_share = 100 * available / self.num_parameters
             raise InvalidMethod(
-                f"{share:g} % of this base are {count:,} numbers; {what} are {available:,}, {most:.2g} %"
+                f"{share:g} % of this base are {count:,} numbers; {description} are {available:,}, {max_share:.2g} %"
             )
         return count
 

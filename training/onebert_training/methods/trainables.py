@@ -143,8 +143,10 @@ class LowRankDifferences(Trainable):
         return values
 
     def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
-        found = super().tensors(values)
-        return found | {name: one * self.scale for name, one in found.items() if name.startswith(delta.LORA_B)}
+        tensors = super().tensors(values)
+        return tensors | {
+            name: tensor * self.scale for name, tensor in tensors.items() if name.startswith(delta.LORA_B)
+        }
 
 
 Lines = Literal["entries", "rows", "columns"]

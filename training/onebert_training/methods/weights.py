@@ -90,10 +90,10 @@ class Truncated(Trainable):
     def tensors(self, values: Mapping[str, Tensor]) -> Tensors:
         """A and B of each map in half precision; a map that hardly changed has no tensors."""
         wholes = {site.name: values[f"{WHOLE}{site.name}"] for site in self.sites}
-        parts = Parts({name: factorize(whole.cpu()) for name, whole in wholes.items()}, None)
-        kept = parts.tensors(parts.most(self.num_bytes))
+        parts = Parts({name: factorize(matrix.cpu()) for name, matrix in wholes.items()}, None)
+        tensors = parts.tensors(parts.fitting(self.num_bytes))
         device = wholes[self.sites[0].name].device
-        return {name: torch.from_numpy(array).to(device) for name, array in kept.items()}
+        return {name: torch.from_numpy(array).to(device) for name, array in tensors.items()}
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class Pruned(Trainable):
         if 2 * step < steps or self._settled(values):
             return
         indices = self._indices(values)
-        for name, change in self._kept(values).items():
+        for name, change in self._pruned(values).items():
             values[f"pruned.{name}"].copy_(change)
             values[f"gate.{name}"].fill_(-math.inf).view(-1)[indices[name]] = math.inf
 
@@ -179,7 +179,7 @@ class Pruned(Trainable):
         almost = torch.sigmoid(values[f"gate.{name}"] * GATE_SPEED) * values[f"pruned.{name}"]
         return self._change(name, values).abs() + 1e-6 * almost.abs()
 
-    def _kept(self, values: Mapping[str, Tensor]) -> Tensors:
+    def _pruned(self, values: Mapping[str, Tensor]) -> Tensors:
         out: Tensors = {}
         for name, indices in self._indices(values).items():
             change = self._change(name, values)
@@ -195,7 +195,7 @@ class Pruned(Trainable):
         sizes = torch.cat([self._size(name, values).view(-1) for name in self._names])
         largest = torch.zeros_like(sizes, dtype=torch.bool).index_fill_(0, sizes.topk(self.count).indices, True)
         chosen = torch.split(largest, [math.prod(site.shape) for site in self.sites])
-        return {name: one.nonzero()[:, 0] for name, one in zip(self._names, chosen, strict=True)}
+        return {name: mask.nonzero()[:, 0] for name, mask in zip(self._names, chosen, strict=True)}
 
 
 def gate(leaf: Tensor, noise: torch.Generator | None = None) -> Tensor:

@@ -59,7 +59,7 @@ def import_by_rank(
     probe = Probe(base, manifest, texts, ModelLogits(tokens, answer_all(checkpoint.model, tokens)))
     doubts = probe.doubts(checkpoint.tokenizer)
     room = MAX_FILE_BYTES - MAX_HEADER_BYTES - sum(tensor.nbytes for tensor in exact.values())
-    max_parts = min(len(parts), parts.most(room))
+    max_parts = min(len(parts), parts.fitting(room))
     left_out = changed_tables(checkpoint.params, base)
 
     def agreement(count: int) -> Agreement:
