@@ -181,8 +181,8 @@ def _with_more(dataset: Dataset, source: str | Source) -> Dataset:
     new = added.take(np.array([*last.values()], dtype=np.int64))
 
     def joined(rows: Split) -> Split:
-        others = [row for row, text in enumerate(rows.texts) if text not in last]
-        return rows.take(np.array(others, dtype=np.int64)).joined(new)
+        retained = [row for row, text in enumerate(rows.texts) if text not in last]
+        return rows.take(np.array(retained, dtype=np.int64)).joined(new)
 
     train = joined(dataset.splits["train"])
     replaced = len(dataset.splits["train"]) + len(new) - len(train)

@@ -51,9 +51,9 @@ def _groups(pairs: Sequence[tuple[str, str]]) -> NDArray[np.int64]:
     from scipy.sparse.csgraph import connected_components  # noqa: PLC0415
 
     number: dict[str, int] = {}
-    left, right = np.array([[number.setdefault(text, len(number)) for text in pair] for pair in pairs]).T
-    links = coo_array((np.ones(len(pairs), dtype=np.int8), (left, right)), shape=(len(number), len(number)))
-    return np.asarray(connected_components(links, directed=False)[1][left].astype(np.int64))
+    first, second = np.array([[number.setdefault(text, len(number)) for text in pair] for pair in pairs]).T
+    links = coo_array((np.ones(len(pairs), dtype=np.int8), (first, second)), shape=(len(number), len(number)))
+    return np.asarray(connected_components(links, directed=False)[1][first].astype(np.int64))
 
 
 def subset(train: Split, task_type: TaskType, rows: int | None, seed: int) -> Split:

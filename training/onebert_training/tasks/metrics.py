@@ -63,21 +63,23 @@ class Judged:
         return lead > error
 
 
-def best_of(found: Sequence[Judged]) -> Judged:
+def best_of(candidates: Sequence[Judged]) -> Judged:
     """The element with the best score."""
-    return max(found, key=lambda one: -one.score if one.metric in LOWER_IS_BETTER else one.score)
+    return max(
+        candidates, key=lambda candidate: -candidate.score if candidate.metric in LOWER_IS_BETTER else candidate.score
+    )
 
 
-def near_best(found: Sequence[Judged]) -> int:
+def near_best(candidates: Sequence[Judged]) -> int:
     """Index of the first score, in order of trained size, that the best one is not ahead of."""
-    best = best_of(found)
-    return next(place for place, one in enumerate(found) if not best.is_ahead_of(one))
+    best = best_of(candidates)
+    return next(place for place, candidate in enumerate(candidates) if not best.is_ahead_of(candidate))
 
 
-def defended(found: Sequence[Judged]) -> int:
+def defended(candidates: Sequence[Judged]) -> int:
     """Index of the score that is ahead of the first one by most, else 0."""
-    ahead = [place for place, one in enumerate(found) if one.is_ahead_of(found[0])]
-    return max(ahead, key=lambda place: found[place].lead_over(found[0])[0], default=0)
+    ahead = [place for place, candidate in enumerate(candidates) if candidate.is_ahead_of(candidates[0])]
+    return max(ahead, key=lambda place: candidates[place].lead_over(candidates[0])[0], default=0)
 
 
 def tag_metrics(labels: Sequence[str]) -> tuple[str, ...]:
@@ -85,15 +87,15 @@ def tag_metrics(labels: Sequence[str]) -> tuple[str, ...]:
     return (*ENTITIES, *WORDS) if is_bio(labels) else WORDS
 
 
-def choose_metric(names: Sequence[str], wanted: str | None = None) -> str:
-    """The deciding metric: `wanted` (only the first part of `f1/accuracy` counts), else the first of `names`."""
-    if wanted is None:
+def choose_metric(names: Sequence[str], requested: str | None = None) -> str:
+    """The deciding metric: `requested` (only the first part of `f1/accuracy` counts), else the first of `names`."""
+    if requested is None:
         return names[0]
-    name = wanted.split("/")[0].strip().lower()
-    found = next((known for known in _ALIASES.get(name, (name,)) if known in names), None)
-    if found is None:
+    name = requested.split("/")[0].strip().lower()
+    metric = next((known for known in _ALIASES.get(name, (name,)) if known in names), None)
+    if metric is None:
         raise InvalidData(f"the metrics of this task are {', '.join(names)}")
-    return found
+    return metric
 
 
 def is_better(metric: str, score: float, best: float | None) -> bool:
@@ -116,9 +118,9 @@ def check_finite(logits: Iterable[NDArray[np.floating]]) -> None:
 
 def f1_of(right: NDArray[Any], gold: NDArray[Any], answered: NDArray[Any]) -> NDArray[np.float64]:
     """F1 by label, from counts of right answers, rows and answers by label; 0 for a label without rows and answers."""
-    found = np.zeros(len(gold))
-    np.divide(2 * right, gold + answered, out=found, where=gold + answered > 0)
-    return found
+    f1 = np.zeros(len(gold))
+    np.divide(2 * right, gold + answered, out=f1, where=gold + answered > 0)
+    return f1
 
 
 def score_single_label(gold: NDArray[np.integer], logits: NDArray[np.floating]) -> dict[str, float]:
@@ -129,7 +131,8 @@ def score_single_label(gold: NDArray[np.integer], logits: NDArray[np.floating]) 
     """
     answered, labels = logits.argmax(axis=1), logits.shape[1]
     right, rows, answers = (
-        np.bincount(found, minlength=labels).astype(np.float64) for found in (gold[gold == answered], gold, answered)
+        np.bincount(indices, minlength=labels).astype(np.float64)
+        for indices in (gold[gold == answered], gold, answered)
     )
     count, hits, each = len(gold), right.sum(), f1_of(right, rows, answers)
     spread = (count**2 - rows @ rows) * (count**2 - answers @ answers)
@@ -149,13 +152,13 @@ def score_multi_label(gold: NDArray[np.generic], logits: NDArray[np.floating]) -
     Macro F1 averages over labels that a row or an answer has, as in the other task types: never answering an absent
     label is right.
     """
-    on, there = logits > 0, gold.astype(bool)
-    right, rows, answers = ((on & there).sum(axis=0), there.sum(axis=0), on.sum(axis=0))
+    on, present = logits > 0, gold.astype(bool)
+    right, rows, answers = ((on & present).sum(axis=0), present.sum(axis=0), on.sum(axis=0))
     each = f1_of(right, rows, answers)[rows + answers > 0]
     return {
         "micro_f1": float(f1_of(*(counts.sum(keepdims=True) for counts in (right, rows, answers)))[0]),
         "macro_f1": float(each.mean()) if each.size else 0.0,
-        "accuracy": float((on == there).all(axis=1).mean()),
+        "accuracy": float((on == present).all(axis=1).mean()),
     }
 
 
@@ -177,7 +180,7 @@ def score_tags(
     """Metrics for the tags of every word of every text; entities as in seqeval's default mode, -1 predicts no label."""
     flat, guessed = np.concatenate(gold), np.concatenate(predicted)
     right, rows, answers = (
-        np.bincount(found, minlength=len(labels)) for found in (flat[flat == guessed], flat, guessed[guessed >= 0])
+        np.bincount(indices, minlength=len(labels)) for indices in (flat[flat == guessed], flat, guessed[guessed >= 0])
     )
     scores = {
         "token_accuracy": float((flat == guessed).mean()),
@@ -202,9 +205,9 @@ def exact_match(predicted: str, answer: str) -> float:
 
 def word_f1(predicted: str, answer: str) -> float:
     """F1 of the words that both texts share."""
-    found, wanted = normalize(predicted), normalize(answer)
-    shared = sum((Counter(found) & Counter(wanted)).values())
-    return 2 * shared / (len(found) + len(wanted)) if shared else 0.0
+    words, answer_words = normalize(predicted), normalize(answer)
+    shared = sum((Counter(words) & Counter(answer_words)).values())
+    return 2 * shared / (len(words) + len(answer_words)) if shared else 0.0
 
 
 def score_answers(gold: Sequence[Sequence[GoldAnswer]], predicted: Sequence[str]) -> dict[str, float]:

@@ -137,9 +137,9 @@ class Objective(ABC):
     def score(self, split: Split, answers: Sequence[Any]) -> dict[str, float]:
         """Every metric, from the output of `read`; decode once if parts of a split are scored often."""
 
-    def decides(self, train: Split, wanted: str | None) -> str:
-        """The deciding metric: `wanted`, else macro F1 if the labels are uneven, else the first."""
-        return metrics.choose_metric(self.metrics, wanted or ("macro_f1" if self.unevenness(train) else None))
+    def decides(self, train: Split, requested: str | None) -> str:
+        """The deciding metric: `requested`, else macro F1 if the labels are uneven, else the first."""
+        return metrics.choose_metric(self.metrics, requested or ("macro_f1" if self.unevenness(train) else None))
 
     def unevenness(self, train: Split) -> str | None:
         """Half a sentence on why the first metric says little about such labels; None if it says enough."""

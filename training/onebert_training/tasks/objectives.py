@@ -106,7 +106,7 @@ class MultiLabel(PerText):
         first = int((2 * counts[order].cumsum() / (answers + counts.sum())).argmax()) + 1
         sets, times = np.unique(split.gold > 0, axis=0, return_counts=True)
         chosen = (order[:first], order, np.flatnonzero(sets[times.argmax()]))
-        return [self._constant(sorted(one.tolist())) for one in chosen]
+        return [self._constant(sorted(labels.tolist())) for labels in chosen]
 
     def _constant(self, on: Sequence[int]) -> Constant:
         logits = np.full(len(self.labels), -1, dtype=np.float32)
@@ -184,12 +184,12 @@ class TokenLabel(Objective):
 
     def read(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> list[list[int]]:
         """The label index of every word of each text; words that are cut off get `O`, or -1 if `O` is not a label."""
-        found = []
+        answers = []
         for words, text, values in zip(split.words, tokens, logits, strict=True):
             best = values.argmax(axis=1).tolist()
             positions = first_tokens(words, _aligned(text))
-            found.append([self._unseen if position is None else best[position] for position in positions])
-        return found
+            answers.append([self._unseen if position is None else best[position] for position in positions])
+        return answers
 
     def unevenness(self, train: Split) -> str | None:
         """Entities are never uneven, as `O` is not one. Other tags may be rare (least 0), but none may dominate."""
@@ -229,8 +229,8 @@ class AnswerSpan(Objective):
         for answers, pair in zip(split.gold, tokens, strict=True):
             alignment = _aligned(pair)
             context = context_tokens(alignment)
-            seen = (answer_tokens(answer, alignment, pair.truncated) for answer in answers)
-            first, last = next(filter(None, seen), (NO_TARGET, NO_TARGET))
+            spans = (answer_tokens(answer, alignment, pair.truncated) for answer in answers)
+            first, last = next(filter(None, spans), (NO_TARGET, NO_TARGET))
             targets.append(torch.tensor([first, last, context.start, context.stop]))
         return targets
 
@@ -256,8 +256,8 @@ class AnswerSpan(Objective):
 
     def _answer(self, text: Any, pair: Tokens, logits: Logits) -> str:
         """Finds the answer as a server does."""
-        found = find_spans(logits.astype(np.float64), _aligned(pair), text[1], 1)
-        return found[0].text if found else ""
+        spans = find_spans(logits.astype(np.float64), _aligned(pair), text[1], 1)
+        return spans[0].text if spans else ""
 
 
 def _aligned(tokens: Tokens) -> Alignment:

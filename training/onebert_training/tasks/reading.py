@@ -14,16 +14,16 @@ CONTEXT = 1  # the half of the pair (question, context) that holds the answers
 
 def first_tokens(words: Sequence[Span], alignment: Alignment) -> list[int | None]:
     """Position of the first token inside each word, in the text's order; None for a word without one (cut off)."""
-    found: list[int | None] = [None] * len(words)
+    positions: list[int | None] = [None] * len(words)
     word = 0
     for position, (start, end) in enumerate(alignment.offsets):
         if start == end:  # a special token, or one of whitespace alone
             continue
         while word < len(words) and words[word][1] <= start:
             word += 1
-        if word < len(words) and words[word][0] <= start and found[word] is None:
-            found[word] = position
-    return found
+        if word < len(words) and words[word][0] <= start and positions[word] is None:
+            positions[word] = position
+    return positions
 
 
 def context_tokens(alignment: Alignment) -> range:
@@ -49,14 +49,14 @@ def reading_notes(data: Dataset, tokenizer: Tokenizer, max_length: int, tokens: 
     """Notes on unknown tokens, on texts that are almost entirely cut off, and on tagged words without a token."""
     texts, notes = data.splits["train"].texts, list[str]()
     pieces = tokenizer.split(texts[:: len(texts) // _LOOKED_AT + 1], max_length, placed=False)
-    ids = [half for one in pieces for half in one.ids]
+    ids = [half for text_pieces in pieces for half in text_pieces.ids]
     unknown, read = sum(token == tokenizer.unknown for half in ids for token in half), sum(map(len, ids))
     if unknown * 10 > read:
         notes.append(
             f"{unknown / read:.0%} of the tokens of the training texts are unknown to the base, which reads nothing in "
             "them; --base names one for their language"
         )
-    if short := [one for one in pieces if sum(one.lengths) >= max_length * 20]:
+    if short := [text_pieces for text_pieces in pieces if sum(text_pieces.lengths) >= max_length * 20]:
         share = f"{len(short) / len(pieces):.0%}"
         notes.append(f"a twentieth or less is read of {share} of the training texts; --max-length reads more")
     if data.task_type == "token" and (lost := _lost_tags(data, tokens)):
@@ -69,12 +69,12 @@ def reading_notes(data: Dataset, tokenizer: Tokenizer, max_length: int, tokens: 
 
 
 def _lost_tags(data: Dataset, tokens: Sequence[Tokens]) -> Counter[str]:
-    """Counts the tags other than `O` of words without a token; words after the cut are left out."""
-    found, split = Counter[str](), data.splits["train"]
+    """Counts the tags other than `O` of words without a token; words after the cut are skipped."""
+    counts, split = Counter[str](), data.splits["train"]
     for gold, words, text in zip(split.gold, split.words, tokens, strict=True):
         positions = first_tokens(words, text.alignment) if text.alignment else []
-        seen = max((place for place, position in enumerate(positions) if position is not None), default=0)
-        read = seen if text.truncated else len(positions)
+        last_read = max((place for place, position in enumerate(positions) if position is not None), default=0)
+        read = last_read if text.truncated else len(positions)
         lost = (tag for tag, position in zip(gold[:read], positions, strict=False) if position is None)
-        found.update(data.labels[tag] for tag in lost if data.labels[tag] != "O")
-    return found
+        counts.update(data.labels[tag] for tag in lost if data.labels[tag] != "O")
+    return counts
