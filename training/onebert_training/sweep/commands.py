@@ -47,13 +47,15 @@ def run_sweep(
     folder = RunsFolder(out)
     names = [job.name for job_set in job_sets for job in job_set.jobs]
     folder.plan(loaded_recipe.name, names)
-    left = [replace(one, jobs=tuple(job for job in one.jobs if folder.is_pending(job))) for one in job_sets]
-    pending = [one for one in left if one.jobs]
+    unfinished = [
+        replace(job_set, jobs=tuple(job for job in job_set.jobs if folder.is_pending(job))) for job_set in job_sets
+    ]
+    pending = [job_set for job_set in unfinished if job_set.jobs]
     done = len(names) - sum(len(job_set.jobs) for job_set in pending)
     console.tell(f"{loaded_recipe.name}: {len(names)} runs, {done} of them finished before")
     lost = 0
     if pending:
-        execute = _here(loaded, folder, together)
+        execute = _locally(loaded, folder, together)
         if ray is not None:
             # Ray is optional, and slow to import.
             from onebert_training.sweep.ray_cluster import on_cluster  # noqa: PLC0415
@@ -74,7 +76,7 @@ def run_sweep(
         raise OneBertError(f"{lost} of {len(names)} runs were lost; the same command tries them again")
 
 
-def _here(base: Base, folder: RunsFolder, width: int) -> work.Execute:
+def _locally(base: Base, folder: RunsFolder, width: int) -> work.Execute:
     def execute(job_sets: Sequence[work.JobSet]) -> Iterator[Outcome]:
         for job_set in job_sets:
             yield from work.train_job_set(job_set, work.make_runs(base, job_set), width, folder.checkpoint_file, ignore)
@@ -98,15 +100,15 @@ def _show(folder: RunsFolder, base: Base, job_sets: Sequence[work.JobSet], as_js
     records = dict(zip(finished, load_records(finished.values()), strict=True)) if finished else {}
     results = collect(records.values())
     names_of = {id(record): name for name, record in records.items()}
-    chosen = {names_of[id(run)]: run for one in results for run in choose(one)}
+    chosen = {names_of[id(run)]: run for result in results for run in choose(result)}
     pages = write_pages(base, folder, job_sets, chosen)
     publish = [_published(run, folder.delta_file(name), pages.get(name)) for name, run in chosen.items()]
     if as_json:
-        cells = [_facts(trial) for one in results for trial in one.best.values()]
+        cells = [_facts(trial) for result in results for trial in result.best.values()]
         console.print_json({"runs": len(records), "results": cells, "publish": publish, "failed": failed})
         return
-    for one in results:
-        _show_table(one)
+    for result in results:
+        _show_table(result)
     for run in publish:
         where = f"in {run['folds']} folds" if run["folds"] else "on validation"
         score = f"{run['metric']} {run['validation']:.4f} {where}"
@@ -153,9 +155,9 @@ def write_pages(base: Base, folder: RunsFolder, job_sets: Iterable[JobSet], name
             continue
         file, labeled = folder.delta_file(name), _measured(dataset_of[name])
         with console.busy(f"measuring {name}"):
-            found, _ = evaluate_delta(base, load(file), labeled)
+            measurements, _ = evaluate_delta(base, load(file), labeled)
         page.parent.mkdir(exist_ok=True)
-        record = {**found, "file": str(file), **provenance()}
+        record = {**measurements, "file": str(file), **provenance()}
         write_whole(page, render_evaluation(record, page.parent).encode())
     return pages
 

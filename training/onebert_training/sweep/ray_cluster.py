@@ -35,11 +35,11 @@ class WorkerSetup:
 
 @dataclass(eq=False)
 class Group:
-    """Runs that one Ray task trains in one batch; `left` holds the unfinished ones."""
+    """Runs that one Ray task trains in one batch; `unfinished` holds those without a result."""
 
     dataset: "ray.ObjectRef[Dataset]"
     max_length: int
-    left: dict[str, Job]
+    unfinished: dict[str, Job]
     failures: int = 0
 
 
@@ -55,8 +55,8 @@ def on_cluster(address: str, loaded: Base, machine: Machine, width: int) -> Exec
             # One thread per task uses the cores best; tasks get more threads only if there are fewer runs than cores.
             runs, cpus = sum(len(job_set.jobs) for job_set in job_sets), cluster.cpus
             threads = 1 if cluster.device == "cuda" else max(1, min(*cpus, sum(cpus) // runs))
-            own = replace(machine, base=on_nodes(machine.base), device=cluster.device)
-            setup = WorkerSetup(own, loaded.spec.digest, threads)
+            node_machine = replace(machine, base=on_nodes(machine.base), device=cluster.device)
+            setup = WorkerSetup(node_machine, loaded.spec.digest, threads)
             yield from _train(_divide(job_sets, loaded, width, cluster.slots(threads)), setup)
 
     return execute
@@ -76,7 +76,7 @@ def _divide(job_sets: Sequence[JobSet], loaded: Base, width: int, slots: int) ->
                 jobs = [job_of[id(run)] for run in part]
                 cost = len(job_set.dataset.splits["train"]) * sum(run.schedule.epochs for run in part)
                 divided.append((cost, Group(dataset, job_set.max_length, {job.name: job for job in jobs})))
-    return [group for _, group in sorted(divided, key=lambda one: one[0], reverse=True)]
+    return [group for _, group in sorted(divided, key=lambda entry: entry[0], reverse=True)]
 
 
 def _train(groups: Sequence[Group], setup: WorkerSetup) -> Iterator[Outcome]:
@@ -86,21 +86,21 @@ def _train(groups: Sequence[Group], setup: WorkerSetup) -> Iterator[Outcome]:
     )
 
     def start(group: Group) -> Any:
-        return task.remote(group.dataset, group.max_length, tuple(group.left.values()), setup)
+        return task.remote(group.dataset, group.max_length, tuple(group.unfinished.values()), setup)
 
     waiting = deque(groups)
-    for group, found in run(start, lambda: waiting.popleft() if waiting else None, len(groups)):
-        if isinstance(found, Outcome):
+    for group, outcome in run(start, lambda: waiting.popleft() if waiting else None, len(groups)):
+        if isinstance(outcome, Outcome):
             group.failures = 0
-            del group.left[found.name]
-            yield found
-        elif group.left:
+            del group.unfinished[outcome.name]
+            yield outcome
+        elif group.unfinished:
             group.failures += 1
             if group.failures < ATTEMPTS:
-                console.tell(f"note: {reason(found)}; {len(group.left)} runs are sent again")
+                console.tell(f"note: {reason(outcome)}; {len(group.unfinished)} runs are sent again")
                 waiting.append(group)
             else:
-                yield from (Outcome(name, error=f"lost: {reason(found)}", lost=True) for name in group.left)
+                yield from (Outcome(name, error=f"lost: {reason(outcome)}", lost=True) for name in group.unfinished)
 
 
 def train_group(dataset: Dataset, max_length: int, jobs: tuple[Job, ...], setup: WorkerSetup) -> Iterator[Outcome]:

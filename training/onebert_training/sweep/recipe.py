@@ -54,8 +54,8 @@ class RunRequest:
     reading: DataOptions
 
 
-def _check_names(table: dict[str, Any], *others: str) -> dict[str, Any]:
-    if unknown := sorted(set(table) - set(_HINTS) - set(others)):
+def _check_names(table: dict[str, Any], *extra: str) -> dict[str, Any]:
+    if unknown := sorted(set(table) - set(_HINTS) - set(extra)):
         raise ValueError(f"there is no setting {', '.join(unknown)}; settings are {', '.join(_HINTS)}")
     return table
 
@@ -125,9 +125,9 @@ class Recipe(BaseModel):
             InvalidMethod: a method does not exist.
         """
         points = [point for group in self.group or [{}] for point in self._points(group)]
-        for what, names in (("data", {p["data"] for p in points}), ("method", {p["method"] for p in points})):
+        for field, names in (("data", {p["data"] for p in points}), ("method", {p["method"] for p in points})):
             if wanted := names & set(only):
-                points = [point for point in points if point[what] in wanted]
+                points = [point for point in points if point[field] in wanted]
             only = set(only) - names
         if only:
             raise InvalidSettings(f"{self.name} has neither data nor a method named {', '.join(sorted(only))}")
@@ -152,16 +152,16 @@ class Recipe(BaseModel):
     def _request(self, point: Mapping[str, Any], folder: Path | None) -> RunRequest:
         data = point["data"]
         parse_method(point["method"])
-        asked = {field.name: point[field.name] for field in fields(DataOptions) if field.name in point}
-        if asked["train_rows"] == "all":
-            asked["train_rows"] = None
+        reading = {field.name: point[field.name] for field in fields(DataOptions) if field.name in point}
+        if reading["train_rows"] == "all":
+            reading["train_rows"] = None
         is_name = not data.startswith("hf:") and Path(data).name == data
         return RunRequest(
             experiment=self.name,
             data=data,
             source=str(folder / data) if folder and is_name else data,
             settings=Settings(**{field.name: point[field.name] for field in fields(Settings)}),
-            reading=DataOptions(**asked, validation_share=self.validation_share),
+            reading=DataOptions(**reading, validation_share=self.validation_share),
         )
 
 

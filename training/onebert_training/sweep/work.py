@@ -55,9 +55,9 @@ def name_job(request: RunRequest, dataset: Dataset, spec: BaseSpec, dtype: str) 
     settings, reading = request.settings, request.reading
     # Not the data's path, reading options or experiment name: only content determines the result.
     used = {"train_rows": reading.train_rows, "validation_share": reading.validation_share}
-    asked = {"data": request.data, "settings": asdict(settings), **used}
+    identity = {"data": request.data, "settings": asdict(settings), **used}
     rates = [HEAD_LEARNING_RATE, *(term.learning_rate for term in parse_method(settings.method).terms)]
-    decides = [asked, rates, REVISION, dataset.digest, dataset.metric, spec.digest, dtype]
+    decides = [identity, rates, REVISION, dataset.digest, dataset.metric, spec.digest, dtype]
     digest = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
     rate = "" if settings.learning_rate is None else f"-lr{settings.learning_rate:g}"
     rows = "" if reading.train_rows is None else f"-n{reading.train_rows}"
@@ -133,9 +133,9 @@ Execute = Callable[[Sequence[JobSet]], Iterator[Outcome]]
 def make_job_sets(requests: Iterable[RunRequest], spec: BaseSpec, dtype: str) -> list[JobSet]:
     """Loads the data of all requests and names every run. Raises InvalidData with the data set's name."""
     by_rows: dict[tuple[str, DataOptions], dict[int, list[RunRequest]]] = {}
-    for asked in requests:
-        lengths = by_rows.setdefault((asked.source, asked.reading), {})
-        lengths.setdefault(asked.settings.max_length, []).append(asked)
+    for request in requests:
+        lengths = by_rows.setdefault((request.source, request.reading), {})
+        lengths.setdefault(request.settings.max_length, []).append(request)
     job_sets = []
     for (source, reading), lengths in by_rows.items():
         try:
@@ -143,8 +143,10 @@ def make_job_sets(requests: Iterable[RunRequest], spec: BaseSpec, dtype: str) ->
         except InvalidData as error:
             name = next(iter(lengths.values()))[0].data
             raise InvalidData(f"{name}: {error.detail}") from None
-        for max_length, own in lengths.items():
-            job_sets.append(JobSet(dataset, max_length, tuple(name_job(asked, dataset, spec, dtype) for asked in own)))
+        for max_length, group in lengths.items():
+            job_sets.append(
+                JobSet(dataset, max_length, tuple(name_job(request, dataset, spec, dtype) for request in group))
+            )
     return job_sets
 
 
