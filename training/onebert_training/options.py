@@ -81,8 +81,8 @@ def annotated_fields(group: Any) -> Iterator[tuple[Field[Any], Any, tuple[Any, .
     """Yields every field of an options dataclass, with its type and the rest of its annotation."""
     hints = get_type_hints(group, include_extras=True)
     for field in fields(group):
-        whole = hints[field.name]
-        hint, *annotated = get_args(whole) if get_origin(whole) is Annotated else (whole,)
+        annotation = hints[field.name]
+        hint, *annotated = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
         yield field, hint, tuple(annotated)
 
 
@@ -98,7 +98,7 @@ def fields_by_option(*groups: Any) -> dict[str, str]:
 
 def wrong_value(error: Mapping[str, Any]) -> str:
     """Turns one pydantic error about an option into a sentence without a subject: `must be at least 1`."""
-    said = {
+    template = {
         "greater_than_equal": "must be at least {ge}",
         "greater_than": "must be above {gt}",
         "less_than_equal": "must be at most {le}",
@@ -107,24 +107,24 @@ def wrong_value(error: Mapping[str, Any]) -> str:
         "int_type": "must be a whole number",
         "int_from_float": "must be a whole number",
     }.get(error["type"])
-    return said.format_map(error.get("ctx", {})) if said else error["msg"].removeprefix("Value error, ")
+    return template.format_map(error.get("ctx", {})) if template else error["msg"].removeprefix("Value error, ")
 
 
 def _options(group: Any) -> Iterator[Parameter]:
     hints = get_type_hints(group, include_extras=True)
     for field, hint, annotated in annotated_fields(group):
-        if any(isinstance(one, OptionInfo) for one in annotated):  # an option of its own
-            own = hints[field.name]
-            yield Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=own)
+        if any(isinstance(part, OptionInfo) for part in annotated):  # an option of its own
+            annotation = hints[field.name]
+            yield Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=annotation)
             continue
         bounds: dict[str, Any] = {}
-        for one in annotated:
-            bounds |= {"min": one.ge} if isinstance(one, Ge) else {"max": one.le} if isinstance(one, Le) else {}
-        panel = next((one for one in annotated if isinstance(one, Panel)), None)
-        parse = next((one.parse for one in annotated if isinstance(one, Flag)), None)
+        for bound in annotated:
+            bounds |= {"min": bound.ge} if isinstance(bound, Ge) else {"max": bound.le} if isinstance(bound, Le) else {}
+        panel = next((part for part in annotated if isinstance(part, Panel)), None)
+        parse = next((part.parse for part in annotated if isinstance(part, Flag)), None)
         # A short metavar leaves room for the sentence in 80 columns; choices are listed after the sentence.
         metavar = None if hint is bool else "N" if int in (hint, *get_args(hint)) else "…"
-        choices = [name for one in get_args(hint) if get_origin(one) is Literal and not parse for name in get_args(one)]
+        choices = [name for arg in get_args(hint) if get_origin(arg) is Literal and not parse for name in get_args(arg)]
         sentence = escape(sentence_of(annotated) + (f" One of {', '.join(choices)}." if choices else ""))
         option = typer.Option(
             flag_of(field, annotated), help=sentence, metavar=metavar, rich_help_panel=panel, parser=parse, **bounds
@@ -135,10 +135,10 @@ def _options(group: Any) -> Iterator[Parameter]:
 
 def flag_of(field: Field[Any], annotated: tuple[Any, ...]) -> str:
     """The option name of a field."""
-    named = next((one.name for one in annotated if isinstance(one, Flag)), None)
+    named = next((part.name for part in annotated if isinstance(part, Flag)), None)
     return named or f"--{field.name.replace('_', '-')}"
 
 
 def sentence_of(annotated: tuple[Any, ...]) -> str:
     """The help sentence of a field's option."""
-    return next(one.documentation for one in annotated if isinstance(one, Doc))
+    return next(part.documentation for part in annotated if isinstance(part, Doc))

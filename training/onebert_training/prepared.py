@@ -54,20 +54,20 @@ class PreparedRun:
     def forget(self) -> None:
         forget(self.checkpoint)
 
-    def finish(self, kept: Kept) -> tuple[dict[str, Any], list[str]]:
+    def finish(self, selection: Kept) -> tuple[dict[str, Any], list[str]]:
         """Writes the kept result; returns the record, and notes on the file to show. Raises StorageFull."""
-        run, baselines = kept.run, self.run.baselines
+        run, baselines = selection.run, self.run.baselines
         facts = {
             **{"settings": self.settings, "yardsticks": baselines.provenance(run.metric)},
-            **({"contest": kept.facts} if kept.facts else {}),
+            **({"contest": selection.facts} if selection.facts else {}),
         }
-        result = kept.result.with_provenance(facts)
+        result = selection.result.with_provenance(facts)
         notes = write_result(run, result, self.out, self.base)
         self.forget()
         files = [self.out, *self.out.rglob("*")]
         size = sum(file.stat().st_size for file in files if file.is_file())
         limit = self.settings.get("train_rows")
-        record = make_record(run, result, size, limit, baselines=baselines, contest=kept.facts)
+        record = make_record(run, result, size, limit, baselines=baselines, contest=selection.facts)
         return record | {"out": str(self.out)}, notes
 
 
@@ -80,7 +80,7 @@ def prepare(
     dtype: str = "float32",
     device: str | None = None,
     out: Path | None = None,
-    more: Source | None = None,
+    extra: Source | None = None,
     busy: Busy = lambda _: nullcontext(),
 ) -> PreparedRun:
     """Reads the data, loads the base and plans the run.
@@ -90,7 +90,7 @@ def prepare(
         base: Hub id or folder, or a loaded base; None is the default base.
         device: None is a GPU if there is one, else the CPU.
         out: the file to write; None is `TASK.safetensors`, or the folder `TASK` if no delta can hold the result.
-        more: labeled rows in memory to train on as well, in place of `reading.more`.
+        extra: labeled rows in memory to train on as well, in place of `reading.more`.
         busy: makes a context manager from a text such as "loading the base", entered around each slow step.
 
     Raises:
@@ -101,7 +101,7 @@ def prepare(
     if out is not None:
         check_writable("--out", out, [Path(data)] if isinstance(data, str) else ())
     with busy(f"reading {data if isinstance(data, str) else data.name}"):
-        dataset = load_dataset(data, reading, keep_few=True, keep_all=settings.method == HEAD, extra=more)
+        dataset = load_dataset(data, reading, keep_few=True, keep_all=settings.method == HEAD, extra=extra)
         if settings.method == HEAD:
             dataset = dataset.rejoined()
     with busy("loading the base"):

@@ -30,7 +30,7 @@ from onebert_training.prepared import prepare
 _READING = DataOptions(task_type="single_label")
 _UNSCORED = "nothing is trained or scored without examples: a text gets the label whose name is nearest"
 
-Asked = Mapping[str, Any]
+Request = Mapping[str, Any]
 
 
 class Worker:
@@ -40,58 +40,58 @@ class Worker:
         self._base = base
         self._answers = answers
         # Exact heads first: False is below True.
-        self._asked: PriorityQueue[tuple[bool, int, Asked]] = PriorityQueue()
+        self._requests: PriorityQueue[tuple[bool, int, Request]] = PriorityQueue()
 
     def listen(self) -> None:
         """Reads requests from standard input on another thread; this process ends with the server's."""
         for line in sys.stdin.buffer:
-            asked = json.loads(line)
-            self._asked.put((asked["improve"], asked["number"], asked))
+            request = json.loads(line)
+            self._requests.put((request["improve"], request["number"], request))
         os._exit(0)
 
     def answer(self) -> None:
         """Answers the next request."""
-        asked = self._asked.get()[-1]
+        request = self._requests.get()[-1]
 
         def report(_: object, progress: Progress) -> None:
             measuring = progress.testing or progress.folds > 0
-            self._say(asked, progress={"measuring": measuring, "step": progress.step, "steps": progress.steps})
-            while asked["improve"] and self._asked.queue and not self._asked.queue[0][0]:
+            self._say(request, progress={"measuring": measuring, "step": progress.step, "steps": progress.steps})
+            while request["improve"] and self._requests.queue and not self._requests.queue[0][0]:
                 self.answer()
 
         try:
-            self._say(asked, done=trained(self._base, asked, report))
+            self._say(request, done=trained(self._base, request, report))
         except OneBertError as error:
-            self._say(asked, error={"code": error.code, "detail": error.detail})
+            self._say(request, error={"code": error.code, "detail": error.detail})
         except Exception as error:
             # Without the message, which may quote a text.
             traceback.print_tb(error.__traceback__)
-            self._say(asked, error={"code": OneBertError.code, "detail": "the training failed; the log has more"})
+            self._say(request, error={"code": OneBertError.code, "detail": "the training failed; the log has more"})
 
-    def _say(self, asked: Asked, **said: object) -> None:
-        self._answers.write(json.dumps({"number": asked["number"], **said}) + "\n")
+    def _say(self, request: Request, **fields: object) -> None:
+        self._answers.write(json.dumps({"number": request["number"], **fields}) + "\n")
         self._answers.flush()
 
 
-def trained(base: Base, asked: Asked, report: Report) -> dict[str, Any]:
+def trained(base: Base, request: Request, report: Report) -> dict[str, Any]:
     """Trains the exact head, or with `improve` the default method; raises OneBertError if the rows cannot be used."""
-    if "text" not in asked["rows"][0]:
-        delta = delta_of_names(base, [row["label"] for row in asked["rows"]])
+    if "text" not in request["rows"][0]:
+        delta = delta_of_names(base, [row["label"] for row in request["rows"]])
         return {**_content(dumps(delta)), "metric": "accuracy", "score": None, "notes": [_UNSCORED], "ahead": False}
-    settings = Settings(method=DEFAULT_METHOD if asked["improve"] else HEAD)
+    settings = Settings(method=DEFAULT_METHOD if request["improve"] else HEAD)
     with TemporaryDirectory() as folder:
         file = Path(folder, "delta.safetensors")
-        job = prepare(asked["task"], _source(asked["rows"]), _READING, settings, base, out=file)
-        kept = train_kept(job.run, report)
-        record, _ = job.finish(kept)
+        job = prepare(request["task"], _source(request["rows"]), _READING, settings, base, out=file)
+        selection = train_kept(job.run, report)
+        record, _ = job.finish(selection)
         content = _content(file.read_bytes())
-    result = kept.result
+    result = selection.result
     return {
         **content,
         "metric": result.metric,
         "score": result.validation[result.metric],
         "notes": [*record["notes"], *record["warnings"]],
-        "ahead": _is_ahead(kept),
+        "ahead": _is_ahead(selection),
     }
 
 
@@ -99,9 +99,9 @@ def _content(file: bytes) -> dict[str, str]:
     return {"content": base64.b64encode(file).decode()}
 
 
-def _is_ahead(kept: Kept) -> bool:
+def _is_ahead(selection: Kept) -> bool:
     """Whether a trained result leads the exact head, on the same rows, by more than the lead's standard error."""
-    run, measured = kept.run, kept.result.measured
+    run, measured = selection.run, selection.result.measured
     head = None if measured is None or run.plan.exact else head_beside(measured, run.baselines.answers)
     return measured is not None and head is not None and judged(run, measured).is_ahead_of(judged(run, head))
 
