@@ -30,7 +30,7 @@ __all__ = [
 
 __version__ = version("onebert")
 
-_HOMES = {
+_MODULES = {
     **dict.fromkeys(("Classifier", "load"), "onebert.classifier"),
     **dict.fromkeys(("Trained", "train"), "onebert.training"),
     **dict.fromkeys(("AsyncClient", "Client", "Result", "TaskResult", "as_dict"), "onebert_server.client"),
@@ -38,11 +38,11 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'onebert' has no attribute {name!r}")
-    found = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = found
-    return found
+    attribute = getattr(import_module(_MODULES[name]), name)
+    globals()[name] = attribute
+    return attribute
 
 
 def __dir__() -> list[str]:

@@ -106,10 +106,10 @@ class Classifier:
         pieces, cuts = self._cut(texts)
         tokenizer = self._tokenizer
         tokens = [
-            [tokenizer.cut(one, kept, manifest.per_token) for kept in of_text]
-            for one, of_text in zip(pieces, cuts, strict=True)
+            [tokenizer.cut(text_pieces, cut, manifest.per_token) for cut in of_text]
+            for text_pieces, of_text in zip(pieces, cuts, strict=True)
         ]
-        inputs = Inputs(self.base, [one for of_text in tokens for one in of_text])
+        inputs = Inputs(self.base, [part for of_text in tokens for part in of_text])
         logits = iter(predict(self.base, self._row, inputs.features(0, manifest.pooling)))
         results = []
         for number, text in enumerate(texts):
@@ -122,27 +122,33 @@ class Classifier:
 
     def _cut(self, texts: list[Input]) -> tuple[list[Pieces], list[Sequence[Cut]]]:
         """The pieces of each text, and the parts to read: its beginning, or all of it in windows."""
-        most, tokenizer, window = self.manifest.max_length, self._tokenizer, self._window
+        max_length, tokenizer, window = self.manifest.max_length, self._tokenizer, self._window
         if window is None:
-            pieces = tokenizer.split(texts, most)
-            return pieces, [(tokenizer.fit(one, most),) for one in pieces]
+            pieces = tokenizer.split(texts, max_length)
+            return pieces, [(tokenizer.fit(text_pieces, max_length),) for text_pieces in pieces]
         pieces = tokenizer.split(texts, sys.maxsize)
-        return pieces, [window_cuts(tokenizer, one, window.tokens, window.overlap) for one in pieces]
+        return pieces, [window_cuts(tokenizer, text_pieces, window.tokens, window.overlap) for text_pieces in pieces]
 
     def _facts(
-        self, text: Input, pieces: Pieces, cuts: Sequence[Cut], tokens: Sequence[Tokens], rows: list[Any], asked: Asked
+        self,
+        text: Input,
+        pieces: Pieces,
+        cuts: Sequence[Cut],
+        tokens: Sequence[Tokens],
+        rows: list[Any],
+        options: Asked,
     ) -> dict[str, Any]:
         window, manifest = self._window, self.manifest
         if window is None:
-            found = answer(rows[0], manifest, text, tokens[0].alignment, asked)
-            return {**fields_of(found, asked.top_k), "tokens": len(tokens[0]), "truncated": tokens[0].truncated}
+            result = answer(rows[0], manifest, text, tokens[0].alignment, options)
+            return {**fields_of(result, options.top_k), "tokens": len(tokens[0]), "truncated": tokens[0].truncated}
         windows = [
-            WindowLogits(row, kept[-1][0], one.alignment) for row, kept, one in zip(rows, cuts, tokens, strict=True)
+            WindowLogits(row, cut[-1][0], part.alignment) for row, cut, part in zip(rows, cuts, tokens, strict=True)
         ]
-        found = answer_windows(windows, manifest, text, window.reduction, asked)
-        whole = tuple((0, length) for length in pieces.lengths)
-        count, truncated = self._tokenizer.measure(pieces, whole)
-        return {**fields_of(found, asked.top_k), "tokens": count, "truncated": truncated, "windows": len(windows)}
+        result = answer_windows(windows, manifest, text, window.reduction, options)
+        full_cut = tuple((0, length) for length in pieces.lengths)
+        count, truncated = self._tokenizer.measure(pieces, full_cut)
+        return {**fields_of(result, options.top_k), "tokens": count, "truncated": truncated, "windows": len(windows)}
 
     def _check(self, text: Input, number: int) -> None:
         texts = text if isinstance(text, tuple) and len(text) == 2 else (text,)

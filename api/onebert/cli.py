@@ -75,16 +75,20 @@ def train(
     from onebert_training.prepared import prepare  # noqa: PLC0415
 
     earlier, rows = (None, None) if like is None else _earlier(like, feedback, url, api_key)
-    given = {name for name in context.params if _is_given(context, name)}
+    given_options = {name for name in context.params if _is_given(context, name)}
     if earlier is not None:
-        settings, reading = earlier.overridden(settings, reading, given)
-        task, base, dtype = task or earlier.task, base or earlier.base, dtype if "dtype" in given else earlier.dtype
+        settings, reading = earlier.overridden(settings, reading, given_options)
+        task, base, dtype = (
+            task or earlier.task,
+            base or earlier.base,
+            dtype if "dtype" in given_options else earlier.dtype,
+        )
     if task is None:
         raise typer.BadParameter(f"give --task: {like} names none")
     job = prepare(task, data, reading, settings, base, dtype, device, out, rows, console.busy)
     notes = []
     if earlier is not None:
-        if "base" not in given:
+        if "base" not in given_options:
             earlier.require_base(job.run.base.spec)
         notes = earlier.differences(job.run.data)
     run_train(job, notes, as_json)
@@ -96,7 +100,7 @@ def _is_given(context: typer.Context, name: str) -> bool:
 
 
 def _earlier(like: str, feedback: bool, url: str, api_key: str | None) -> "tuple[EarlierTraining, Source | None]":
-    """The training of a file or of a version of a server, and the task's feedback if it is asked for."""
+    """The training of a file or of a version of a server, and the task's feedback if it is requested."""
     from onebert_store.file.format import load  # noqa: PLC0415
     from onebert_store.file.manifest import parse_manifest  # noqa: PLC0415
     from onebert_training.earlier import earlier_training  # noqa: PLC0415

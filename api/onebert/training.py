@@ -75,9 +75,9 @@ def train(
     settings, reading = _checked(options)
     job = prepare(task, source_of(data), reading, settings, base, dtype, device, None if out is None else Path(out))
     listen = on_progress or (lambda _: None)
-    kept = train_kept(job.run, lambda _, progress: listen(progress), job.checkpoint)
-    record, notes = job.finish(kept)
-    result = kept.result
+    selection = train_kept(job.run, lambda _, progress: listen(progress), job.checkpoint)
+    record, notes = job.finish(selection)
+    result = selection.result
     return Trained(
         file=job.out,
         metric=result.metric,

@@ -73,14 +73,17 @@ def uploads(first: str, uploads: Sequence[Upload], during: Sequence[Sequence[Ans
 def answers(texts: Sequence[Input], answers: Sequence[TaskResult]) -> None:
     """Prints a table with a row for each text."""
     shown = [text if isinstance(text, str) else "\n".join(text) for text in texts]
-    rows = [(one.task, text, str(one.label), f"{one.score:.3f}") for text, one in zip(shown, answers, strict=True)]
+    rows = [
+        (answer.task, text, str(answer.label), f"{answer.score:.3f}")
+        for text, answer in zip(shown, answers, strict=True)
+    ]
     show(("task", "text", "label", "score"), rows)
 
 
 def fanned_out(text: str, answers: Sequence[TaskResult]) -> None:
     """Prints a table with a row for each task."""
     say(f"Asked: {text}")
-    show(("task", "label", "score"), [(one.task, str(one.label), f"{one.score:.3f}") for one in answers])
+    show(("task", "label", "score"), [(answer.task, str(answer.label), f"{answer.score:.3f}") for answer in answers])
 
 
 def accuracies(trained: dict[str, Json], served: dict[str, float]) -> None:
@@ -103,8 +106,8 @@ def versions(task: str, text: str, answers: Sequence[tuple[str, TaskResult]]) ->
     """Prints which version answered after each move of the alias."""
     say(f"Asked {task} each time: {text}")
     rows = [
-        (after, str(one.version), str(one.label), f"{one.score:.3f}", f"{str(one.digest)[:19]}…")
-        for after, one in answers
+        (after, str(answer.version), str(answer.label), f"{answer.score:.3f}", f"{str(answer.digest)[:19]}…")
+        for after, answer in answers
     ]
     show(("after", "version", "label", "score", "digest"), rows)
 

@@ -63,11 +63,11 @@ def train_three(work: Path) -> dict[str, Json]:
 def upload_while_answering(server: ChildServer, client: Client, work: Path) -> None:
     """Uploads the first task, then the others while a second client keeps asking the first task."""
     show.chapter("Upload the deltas while the server answers")
-    first, *others = TASKS
+    first, *later_tasks = TASKS
     pushed = client.push(first.name, _file(work, first))
     uploads = []
     with asking(server.url, first.name, [example.text for example in first.test]) as answered:
-        for task in others:
+        for task in later_tasks:
             began = time.monotonic()
             client.push(task.name, _file(work, task))
             answer = client.classify(task.name, task.test[0].text)
@@ -75,12 +75,12 @@ def upload_while_answering(server: ChildServer, client: Client, work: Path) -> N
             expect(answer.version == 1, f"{task.name} is not answered by the version just uploaded")
             uploads.append(show.Upload(task.name, began, ended))
     during = [
-        [answer for answer in answered if answer.asked < upload.ended and answer.given > upload.began]
+        [answer for answer in answered if answer.sent < upload.ended and answer.received > upload.began]
         for upload in uploads
     ]
     expect(all(during), "nothing was answered during an upload")
     expect(
-        all(one.digest == pushed.digest for answers in during for answer in answers for one in answer.results),
+        all(result.digest == pushed.digest for answers in during for answer in answers for result in answer.results),
         f"an upload changed which version answers {first.name}",
     )
     show.uploads(first.name, uploads, during)
@@ -163,8 +163,8 @@ def _file(work: Path, task: Task) -> Path:
     return work / f"{task.name}.safetensors"
 
 
-def _train(task: Task, out: Path, *more: str) -> Json:
-    recipe = ["--task", task.name, *(more or ("--method", task.method))]
+def _train(task: Task, out: Path, *options: str) -> Json:
+    recipe = ["--task", task.name, *(options or ("--method", task.method))]
     show.command(f"onebert train {' '.join(recipe)} --data {task.folder}")
     with show.progress(task.name) as report:
         return record_of("train", *recipe, "--data", str(task.folder), "--out", str(out), report=report)

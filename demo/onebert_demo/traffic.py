@@ -18,13 +18,13 @@ Item = tuple[str, Input]
 class Answer:
     """The results of one request, and the times of request and reply in seconds of the monotonic clock."""
 
-    asked: float
-    given: float
+    sent: float
+    received: float
     results: list[TaskResult]
 
     @property
     def seconds(self) -> float:
-        return self.given - self.asked
+        return self.received - self.sent
 
 
 @contextmanager
@@ -42,9 +42,9 @@ def asking(url: str, task: str, texts: Sequence[Input]) -> Iterator[list[Answer]
                 for text in cycle(texts):
                     if enough.is_set():
                         return
-                    asked = time.monotonic()
+                    sent = time.monotonic()
                     result = client.classify(task, text)
-                    answers.append(Answer(asked, time.monotonic(), [result]))
+                    answers.append(Answer(sent, time.monotonic(), [result]))
                     flowing.set()
         finally:
             flowing.set()
@@ -95,7 +95,7 @@ def _ask_all(client: Client, requests: Sequence[Sequence[Item]]) -> list[Answer]
     answers = []
     with client:
         for items in requests:
-            asked = time.monotonic()
+            sent = time.monotonic()
             results = client.classify_items(items)
-            answers.append(Answer(asked, time.monotonic(), results))
+            answers.append(Answer(sent, time.monotonic(), results))
     return answers
