@@ -53,16 +53,16 @@ class Layout(BaseModel):
 
     @model_validator(mode="after")
     def _grows(self) -> "Layout":
-        if self.least > self.most:
+        if self.min_replicas > self.max_replicas:
             raise ValueError("replicas are N, or MIN-MAX")
         return self
 
     @property
-    def least(self) -> int:
+    def min_replicas(self) -> int:
         return int(self.replicas.partition("-")[0])
 
     @property
-    def most(self) -> int:
+    def max_replicas(self) -> int:
         return int(self.replicas.rpartition("-")[2])
 
 
@@ -92,8 +92,8 @@ def application(settings: Settings, layout: Layout) -> Application:
         ray_actor_options={"num_cpus": layout.cpus, "num_gpus": layout.gpus, "runtime_env": {"env_vars": ENVIRONMENT}},
         max_ongoing_requests=MAX_ONGOING,
         autoscaling_config=AutoscalingConfig(
-            min_replicas=layout.least,
-            max_replicas=layout.most,
+            min_replicas=layout.min_replicas,
+            max_replicas=layout.max_replicas,
             upscale_delay_s=layout.grow_after,
             downscale_delay_s=layout.shrink_after,
             look_back_period_s=LOOKED_BACK,

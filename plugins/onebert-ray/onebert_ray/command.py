@@ -33,30 +33,30 @@ def serve_on_ray(settings: Settings, address: str, layout: Mapping[str, Any]) ->
 
     `layout` has fields of Layout.
     """
-    wanted = application(settings, layout_of(layout))
+    app = application(settings, layout_of(layout))
     connect(address)
     try:
-        with _told_to_stop() as stop:
-            _serve(wanted, stop, settings.drain_delay + settings.shutdown_timeout + 15)
+        with _stop_event() as stop:
+            _serve(app, stop, settings.drain_delay + settings.shutdown_timeout + 15)
     except _Stopped:
         pass  # a signal came during the start
     finally:
         ray.shutdown()
 
 
-def _serve(wanted: Application, stop: Event, patience: float) -> None:
+def _serve(app: Application, stop: Event, timeout: float) -> None:
     # Ray Serve's log would repeat the command's own output.
     logging.getLogger("ray.serve").setLevel(logging.CRITICAL)
     serve.start(proxy_location="Disabled")
     try:
-        serve.run(wanted, name=NAME, route_prefix=None)
+        serve.run(app, name=NAME, route_prefix=None)
         front_ends = serve.get_deployment_handle(FRONT_ENDS, NAME)
         try:
             _watch(front_ends, stop)
         finally:
             # Drain the front ends before `serve.delete` stops the replicas.
             with suppress(*_LOST):
-                front_ends.broadcast("drain").results(timeout_s=patience, return_exceptions=True)
+                front_ends.broadcast("drain").results(timeout_s=timeout, return_exceptions=True)
     except (RayError, RuntimeError) as error:
         raise OneBertError(_why(error)) from None
     finally:
@@ -64,11 +64,11 @@ def _serve(wanted: Application, stop: Event, patience: float) -> None:
 
 
 def _watch(front_ends: DeploymentHandle[Any], stop: Event) -> None:
-    said: set[str] = set()
+    printed: set[str] = set()
     while not stop.is_set():
-        for where in sorted(_addresses(front_ends) - said):
+        for where in sorted(_addresses(front_ends) - printed):
             typer.echo(f"Listening on {where}")
-            said.add(where)
+            printed.add(where)
         stop.wait(LOOK_EVERY)
 
 
@@ -88,7 +88,7 @@ def _why(error: Exception) -> str:
 
 
 @contextmanager
-def _told_to_stop() -> Iterator[Event]:
+def _stop_event() -> Iterator[Event]:
     """Yields an event that a signal sets; the handler also raises _Stopped to interrupt waits for Ray."""
     stop = Event()
 

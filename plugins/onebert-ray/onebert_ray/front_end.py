@@ -49,8 +49,8 @@ class FrontEnd:
         setup = _setup(await replicas.options(method_name="setup").remote())
         self._transport = RayTransport(replicas)
         self._metrics = Metrics(settings.task_metrics)
-        self._told = ExitStack()
-        telemetry = self._told.enter_context(open_telemetry(settings))
+        self._opened = ExitStack()
+        telemetry = self._opened.enter_context(open_telemetry(settings))
         self._server = _Server(setup, self._transport, settings, self._metrics, telemetry, [self._system()])
         listeners = bind(settings.host, settings.port)
         self.where = f"http://{settings.host}:{listeners[0].getsockname()[1]}"
@@ -80,7 +80,7 @@ class FrontEnd:
         self._server.should_exit = True
         await self._serving
         self._transport.close()
-        await asyncio.to_thread(self._told.close)
+        await asyncio.to_thread(self._opened.close)
 
     def _system(self) -> APIRouter:
         router = APIRouter(responses=PROBLEMS, tags=["system"])
@@ -94,17 +94,17 @@ class FrontEnd:
 
     async def _measure(self, names: Sequence[str]) -> bytes:
         """The metrics of this node's processes only, so that a scrape of all nodes counts nothing twice."""
-        here = await measured.part(self._metrics)
+        node_part = await measured.part(self._metrics)
         try:
-            asked = self._replicas.broadcast("measure")
-            parts = await asked.results_async(timeout_s=MEASURED_WITHIN, return_exceptions=True)
+            response = self._replicas.broadcast("measure")
+            parts = await response.results_async(timeout_s=MEASURED_WITHIN, return_exceptions=True)
         except (TimeoutError, RayError, RayServeException) as error:
             # Still report this process's metrics, which matter most when replicas fail.
-            logger.warning("replicas do not say what they count: %s", type(error).__name__)
+            logger.warning("replicas do not answer with their metrics: %s", type(error).__name__)
             parts = []
-        own = [part for part in parts if isinstance(part, measured.Part) and part.node == here.node]
+        node_parts = [part for part in parts if isinstance(part, measured.Part) and part.node == node_part.node]
         # Slow: parses and formats every sample of all processes.
-        return await asyncio.to_thread(measured.together, [here, *own], names)
+        return await asyncio.to_thread(measured.together, [node_part, *node_parts], names)
 
 
 class _Server(front_end.FrontEnd):

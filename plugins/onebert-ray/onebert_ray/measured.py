@@ -51,8 +51,8 @@ async def part(metrics: Metrics) -> Part:
 def together(parts: Iterable[Part], names: Container[str] = ()) -> bytes:
     """Merges the parts and labels each sample with its `process`; `names` selects samples, empty means all."""
     families = _Families(names)
-    for one in parts:
-        families.add(one)
+    for part in parts:
+        families.add(part)
     registry = CollectorRegistry()
     registry.register(families)
     return generate_latest(registry)

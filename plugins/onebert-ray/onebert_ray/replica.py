@@ -53,18 +53,18 @@ class Replica:
         """The valid keys as encoded `wire.Keys`, or empty bytes if their SHA-256 equals `digest`."""
         return self._keys.unless(digest)
 
-    async def compute(self, asked: bytes) -> bytes:
+    async def compute(self, question: bytes) -> bytes:
         """Computes an encoded `wire.Compute`; returns an encoded `wire.Logits` or `wire.Refused`."""
-        return wire.encode(await questions.answered(self._runtime.admission, _question(asked)))
+        return wire.encode(await questions.answered(self._runtime.admission, _question(question)))
 
     async def keep(self, samples: bytes) -> None:
         """Keeps the answers of an encoded `wire.Samples`."""
         sent = _samples(samples)
         self._runtime.hooks.sample(sent.kept, sent.dropped)
 
-    async def request(self, asked: bytes, body: bytes) -> tuple[bytes, bytes]:
+    async def request(self, request: bytes, body: bytes) -> tuple[bytes, bytes]:
         """Has the control plane answer an encoded `wire.Request`; returns encoded route and response, and the body."""
-        *head, answer = await self._relayed.whole(_request(asked), body)
+        *head, answer = await self._relayed.whole(_request(request), body)
         return wire.encode(head), answer
 
     async def measure(self) -> measured.Part:

@@ -28,11 +28,11 @@ class Spread:
         """Counts one request and returns how many of the `replicas` may answer it, at least one."""
         now = self._clock()
         self._all = _aged(self._all, now) + 1, now
-        asked = _aged(self._asked.pop(task, (0.0, now)), now) + 1
-        self._asked[task] = asked, now
+        requests = _aged(self._asked.pop(task, (0.0, now)), now) + 1
+        self._asked[task] = requests, now
         if len(self._asked) > MAX_TASKS:
             self._asked.popitem(last=False)
-        return min(replicas, max(1, math.ceil(ROOM * replicas * asked / self._all[0] - 1e-9)))
+        return min(replicas, max(1, math.ceil(ROOM * replicas * requests / self._all[0] - 1e-9)))
 
 
 class ByTask(RequestRouter):  # type: ignore[misc]

@@ -82,7 +82,7 @@ class RayTransport:
             reply: wire.Logits | wire.Refused = _reply(await _repeated(ask, ATTEMPTS))
             return reply
         except RayActorError:
-            raise EngineFailed("the replicas that this was asked of were lost, one after the other") from None
+            raise EngineFailed("the replicas that received this were lost, one after the other") from None
         except RayError as error:
             raise EngineFailed(f"a replica failed: {type(error).__name__}") from None
         except RayServeException:  # the application is being deleted, or no replica of it could be started
@@ -134,16 +134,16 @@ class RayTransport:
                     await self._look(keys)
             # Catch everything: if this loop ended, a revoked key would stay valid forever.
             except Exception as error:
-                logger.error("no replica tells which keys are taken: %s", type(error).__name__)
+                logger.error("no replica answers with the valid keys: %s", type(error).__name__)
 
 
 async def _called(method: DeploymentHandle[Any], *arguments: object) -> Any:
     """Calls a replica; a cancellation ends the call there, too."""
-    asked = method.remote(*arguments)
+    response = method.remote(*arguments)
     try:
-        return await asked
+        return await response
     except asyncio.CancelledError:
-        asked.cancel()
+        response.cancel()
         raise
 
 

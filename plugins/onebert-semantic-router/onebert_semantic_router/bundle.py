@@ -35,18 +35,18 @@ async def bundle(call: Call[Bundle]) -> Reply:
             results = [group.create_task(_result(call, task, parts)) for task in tasks]
     except ExceptionGroup as group:
         raise group.exceptions[0] from None
-    return json_reply({"results": [one.result() for one in results]})
+    return json_reply({"results": [task.result() for task in results]})
 
 
 def _inputs(task: BundleTask) -> int:
-    given = (task.classify or {}).get("input")
-    return len(given) if isinstance(given, list) else 1
+    inputs = (task.classify or {}).get("input")
+    return len(inputs) if isinstance(inputs, list) else 1
 
 
 async def _result(call: Call[Any], task: BundleTask, parts: JsonParts) -> dict[str, Any]:
     try:
         if task.classify is None:
-            raise UnsupportedTask("of the surfaces that a bundle may ask there is only classify")
+            raise UnsupportedTask("classify is the only surface of a bundle")
         answer = await classified(replace(call, body=validated(Classify, task.classify)), parts)
     except AnswerTooLarge:
         # The total size is over the limit, so this is no error of the single task.

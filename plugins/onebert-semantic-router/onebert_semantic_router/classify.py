@@ -34,12 +34,12 @@ async def classified(call: Call[Classify], parts: JsonParts) -> dict[str, Any]:
     body, ref = call.body, call.task(call.body.model)
     if body.head not in (None, NAME):
         raise InvalidInput(f"head: the one head of a task is {NAME}")
-    texts = [input_of(one) for one in (body.input if isinstance(body.input, list) else [body.input])]
+    texts = [input_of(item) for item in (body.input if isinstance(body.input, list) else [body.input])]
     call = replace(call, context=call.context.within(body.options.deadline_ms))
 
-    def show(index: int, one: Answered) -> tuple[Facts, int, Any]:
-        tokens = one.reading.tokens if isinstance(one.reading, Reading) else 0
-        return one.facts, tokens, parts.encoded({"index": index, **_result(one, texts[index], body.options)})
+    def show(index: int, answered: Answered) -> tuple[Facts, int, Any]:
+        tokens = answered.reading.tokens if isinstance(answered.reading, Reading) else 0
+        return answered.facts, tokens, parts.encoded({"index": index, **_result(answered, texts[index], body.options)})
 
     shown = await _read(call, [ref] * len(texts), texts, body.options, show)
     [(facts, *_), *_] = shown
@@ -67,59 +67,59 @@ async def _read(
     return await call.ask(Wanted(refs, asked=Asked(window=window, wording=NUMBERS)), texts, show)
 
 
-def _result(one: Answered, text: Text, options: Options) -> dict[str, Any]:
-    kind, reading = require_kind(one.facts), one.reading
+def _result(answered: Answered, text: Text, options: Options) -> dict[str, Any]:
+    kind, reading = require_kind(answered.facts), answered.reading
     if options.threshold is not None and kind != "token":
         raise InvalidInput("options.threshold: it is for token tasks")
     if not isinstance(reading, Reading):
         return {"error": "invalid_model_output"}
-    if error := _too_long(reading, one.facts, options):
+    if error := _too_long(reading, answered.facts, options):
         return {"error": error}
-    found = reading.answer
+    answer = reading.answer
     shown: dict[str, Any] = {}
-    if isinstance(found, Labeling):
-        shown["spans"] = _spans(found, text, options.threshold)
-    elif isinstance(found, Prediction) and kind == "sequence":
-        shown = {"label": found.label, "probabilities": found.scores.tolist()}
-    elif isinstance(found, Prediction):
-        shown = {"scores": found.scores.tolist()}
-        if found.labels is not None:
-            shown["selected"] = found.labels
+    if isinstance(answer, Labeling):
+        shown["spans"] = _spans(answer, text, options.threshold)
+    elif isinstance(answer, Prediction) and kind == "sequence":
+        shown = {"label": answer.label, "probabilities": answer.scores.tolist()}
+    elif isinstance(answer, Prediction):
+        shown = {"scores": answer.scores.tolist()}
+        if answer.labels is not None:
+            shown["selected"] = answer.labels
     return {**shown, "input": _usage(reading)}
 
 
-def _spans(found: Labeling, text: Text, threshold: float | None) -> list[dict[str, Any]]:
+def _spans(labeling: Labeling, text: Text, threshold: float | None) -> list[dict[str, Any]]:
     return [
-        {"label": one.label, "start": one.start, "end": one.end, "text": text[one.start : one.end]}
-        | {"probability": one.score}
-        for one in parts_of(found)
-        if threshold is None or one.score > threshold
+        {"label": span.label, "start": span.start, "end": span.end, "text": text[span.start : span.end]}
+        | {"probability": span.score}
+        for span in parts_of(labeling)
+        if threshold is None or span.score > threshold
     ]
 
 
 def _too_long(reading: Reading, facts: Facts, options: Options) -> str | None:
     """The error code for an input that is too long, else None."""
-    most, windows = options.max_tokens, reading.windows
+    max_tokens, windows = options.max_tokens, reading.windows
     if options.overflow == "reject":
-        longest = facts.max_length if most is None else min(most, facts.max_length)
+        longest = facts.max_length if max_tokens is None else min(max_tokens, facts.max_length)
         return "max_length_exceeded" if reading.truncated or reading.tokens > longest else None
     if options.overflow == "truncate" and (windows or 1) > 1:
-        raise InvalidInput(f"options.overflow: {facts.ref} reads long texts in windows, and cuts none")
-    if most is None or reading.tokens <= most:
+        raise InvalidInput(f"options.overflow: {facts.ref} reads long texts in windows, and truncates none")
+    if max_tokens is None or reading.tokens <= max_tokens:
         return None
     # A text that fits one sequence uses no windows, whatever the task does with long texts.
     if options.overflow == "window" or windows is not None:
         return "scan_budget_exceeded"
-    raise InvalidInput(f"options.max_tokens: {facts.ref} cuts texts to {facts.max_length} tokens alone")
+    raise InvalidInput(f"options.max_tokens: {facts.ref} truncates texts to {facts.max_length} tokens only")
 
 
 def _usage(reading: Reading) -> dict[str, Any]:
     if reading.truncated:
         # The truncated rest is not counted, so this is a lower bound.
-        more = {"tokens": reading.tokens + 1, "tokens_lower_bound": True}
+        count = {"tokens": reading.tokens + 1, "tokens_lower_bound": True}
     else:
-        more = {"tokens": reading.tokens}
-    used = {**more, "processed_tokens": reading.tokens, "truncated": reading.truncated}
+        count = {"tokens": reading.tokens}
+    used = {**count, "processed_tokens": reading.tokens, "truncated": reading.truncated}
     return used if reading.windows is None else {**used, "windows": reading.windows}
 
 

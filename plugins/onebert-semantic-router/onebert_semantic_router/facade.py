@@ -11,17 +11,17 @@ from onebert_server.facades.clients.health import coded
 from onebert_server.facades.facade import Facade, ModelFields, Question
 
 
-def _has(name: str, given: Any) -> bool:
-    return isinstance(given, dict) and name in given
+def _has(name: str, body: Any) -> bool:
+    return isinstance(body, dict) and name in body
 
 
 FACADE = Facade(
     "vLLM Semantic Router",
     coded,
     [
-        Question("/v1/classify", Classify, classify, dict[str, Any], claims=lambda given: _has("input", given)),
+        Question("/v1/classify", Classify, classify, dict[str, Any], claims=lambda body: _has("input", body)),
         Question("/v1/bundle", Bundle, bundle),
-        Question("/classify", Flat, flat, claims=lambda given: _has("inputs", given)),
+        Question("/classify", Flat, flat, claims=lambda body: _has("inputs", body)),
     ],
     model_fields=ModelFields(of_list, of_model),
 )

@@ -18,19 +18,21 @@ async def flat(call: Call[Flat]) -> Reply:
     """Returns all labels with probabilities, or the labeled spans of a text or of a grounded answer."""
     task, text, grounds = call.task(), call.body.inputs, call.body.parameters
     if grounds is None:
-        asked = Asked(wording=OBJECTS)
-        [reply] = await read_whole(call, [task], [text], lambda _, one: json_reply(_of_text(one, text)), asked)
+        options = Asked(wording=OBJECTS)
+        [reply] = await read_whole(
+            call, [task], [text], lambda _, answered: json_reply(_of_text(answered, text)), options
+        )
         return reply
     pair = (grounds.text, text)
-    [reply] = await read_whole(call, [task], [pair], lambda _, one: json_reply(_grounded(one, text)), FOUND)
+    [reply] = await read_whole(call, [task], [pair], lambda _, answered: json_reply(_grounded(answered, text)), FOUND)
     return reply
 
 
 def _grounded(answered: Answered, text: str) -> dict[str, Any]:
     positives_of(answered.facts)
-    found = detections(answered, len(text))
-    JsonParts().require(sum(one.end - one.start for one in found))
-    return _spans(answered, text, found)
+    spans = detections(answered, len(text))
+    JsonParts().require(sum(span.end - span.start for span in spans))
+    return _spans(answered, text, spans)
 
 
 def _of_text(answered: Answered, text: str) -> Any:
@@ -42,13 +44,19 @@ def _of_text(answered: Answered, text: str) -> Any:
     window = facts.decision.window if facts.decision is not None else None
     # The router rejects probabilities that do not sum to one, and maxima over windows do not.
     if (reading.windows or 1) > 1 and (window is None or window.reduction != "mean"):
-        raise TooLarge(f"{facts.ref} takes {facts.max_length} tokens, and this form cannot say that a text was cut")
+        raise TooLarge(f"{facts.ref} takes {facts.max_length} tokens, and this form cannot report truncation")
     return ranked(predicted(answered))
 
 
-def _spans(answered: Answered, text: str, found: list[Labeled]) -> dict[str, Any]:
+def _spans(answered: Answered, text: str, labeled: list[Labeled]) -> dict[str, Any]:
     spans = [
-        {"label": one.label, "score": one.score, "text": text[one.start : one.end], "start": one.start, "end": one.end}
-        for one in found
+        {
+            "label": part.label,
+            "score": part.score,
+            "text": text[part.start : part.end],
+            "start": part.start,
+            "end": part.end,
+        }
+        for part in labeled
     ]
     return {"spans": spans, "model": answered.facts.task}

@@ -109,7 +109,7 @@ def counts(text):
 )
 def test_layouts(asked, least, most):
     layout = layout_of(asked)
-    assert (layout.least, layout.most) == (least, most)
+    assert (layout.min_replicas, layout.max_replicas) == (least, most)
 
 
 @pytest.mark.parametrize(
