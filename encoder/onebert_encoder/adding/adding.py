@@ -47,10 +47,10 @@ def add_base(source: str, name: str | None = None, out: Path | None = None) -> A
         InvalidInput: the source is a base folder already, or the name has forbidden characters.
         InvalidSettings: another base has the name, or `out` is not free.
     """
-    found, name = _found(source, name)
+    folder, name = _source_folder(source, name)
     target, named = out or bases_folder() / name, str(out or name)
-    with _named(found, source):
-        base = load_base(str(found))
+    with _named(folder, source):
+        base = load_base(str(folder))
     if is_own(target):
         with _named(target, named):
             recorded, error = check_base(target)
@@ -62,12 +62,12 @@ def add_base(source: str, name: str | None = None, out: Path | None = None) -> A
         raise InvalidSettings(f"{target.parent} is a base folder: no other base can lie in it")
     if target.parent.is_dir():
         check_free(target)
-    with _named(found, source):
-        golden = plain_golden(found, base)
+    with _named(folder, source):
+        golden = plain_golden(folder, base)
         error = check_golden(base, golden)
     target.parent.mkdir(parents=True, exist_ok=True)
     with whole_folder(target) as filling:
-        _write(filling, found, name, base, golden)
+        _write(filling, folder, name, base, golden)
         check_base(filling)
     return Added(named, target, base, error, new=True)
 
@@ -93,17 +93,17 @@ def check_named(name: str) -> tuple[Recorded, float]:
         return check_base(folder)
 
 
-def _found(source: str, name: str | None) -> tuple[Path, str]:
+def _source_folder(source: str, name: str | None) -> tuple[Path, str]:
     """The source's folder, and the name that its base gets."""
     local = Path(source).expanduser().is_dir()
     # By the name of an added base, too, the Hub's files are read.
-    found = find_base(source) if local else find_foreign(source)
-    if is_own(found):
+    folder = find_base(source) if local else find_foreign(source)
+    if is_own(folder):
         raise InvalidInput(f"{source} is a base folder already: name it with --base")
-    name = name or (found.resolve().name if local else source)
+    name = name or (folder.resolve().name if local else source)
     if not _NAME.fullmatch(name):
         raise InvalidInput(f"{shown(name)!r} is no name for a base: letters, digits, _ . - and one /; give a --name")
-    return found, name
+    return folder, name
 
 
 @contextmanager

@@ -59,10 +59,10 @@ def list_(as_json: AsJson = False) -> None:
     """List the added bases, by the names for `--base`."""
     from onebert_encoder.base.folder import listed  # noqa: PLC0415
 
-    found = list(listed())
+    bases = list(listed())
     columns = ("name", "architecture", "bytes", "digest", "folder")
-    rows = ([str(one.get(c, one.get("problem") if c == "digest" else "")) for c in columns] for one in found)
-    console.show(columns, rows, numbers=("bytes",), record=found if as_json else None)
+    rows = ([str(base.get(c, base.get("problem") if c == "digest" else "")) for c in columns] for base in bases)
+    console.show(columns, rows, numbers=("bytes",), record=bases if as_json else None)
 
 
 @base.command()

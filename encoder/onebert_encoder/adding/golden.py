@@ -37,19 +37,19 @@ class Golden:
 
     def dumps(self) -> bytes:
         """The content of `golden.safetensors`."""
-        found: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         for i, (text, vectors) in enumerate(zip(self.tokens, self.vectors, strict=True)):
-            found |= {f"ids.{i}": torch.tensor(text.input_ids), f"types.{i}": torch.tensor(text.type_ids)}
-            found[f"vectors.{i}"] = vectors.contiguous()
-        return save(found)
+            tensors |= {f"ids.{i}": torch.tensor(text.input_ids), f"types.{i}": torch.tensor(text.type_ids)}
+            tensors[f"vectors.{i}"] = vectors.contiguous()
+        return save(tensors)
 
     @classmethod
     def load(cls, path: Path) -> "Golden":
         """Reads a `golden.safetensors` whose digest has been compared."""
-        found = load_file(path)
-        indices = range(len(found) // 3)
-        tokens = [Tokens(found[f"ids.{i}"].tolist(), found[f"types.{i}"].tolist()) for i in indices]
-        return cls(tokens, [found[f"vectors.{i}"] for i in indices])
+        tensors = load_file(path)
+        indices = range(len(tensors) // 3)
+        tokens = [Tokens(tensors[f"ids.{i}"].tolist(), tensors[f"types.{i}"].tolist()) for i in indices]
+        return cls(tokens, [tensors[f"vectors.{i}"] for i in indices])
 
 
 def plain_golden(folder: Path, base: Base) -> Golden:
@@ -77,8 +77,8 @@ def plain_golden(folder: Path, base: Base) -> Golden:
 
 def check_golden(base: Base, golden: Golden) -> float:
     """The largest difference of our vectors from the golden ones; raises UnsupportedBase if over `TOLERANCE`."""
-    own = base.tokenizer.encode(_TEXTS, base.config.max_length)
-    if [text.input_ids for text in own] != [text.input_ids for text in golden.tokens[: len(own)]]:
+    encoded = base.tokenizer.encode(_TEXTS, base.config.max_length)
+    if [text.input_ids for text in encoded] != [text.input_ids for text in golden.tokens[: len(encoded)]]:
         raise UnsupportedBase("its tokenizer does not give the token ids of the Hugging Face tokenizer")
     h = base.config.hidden_size
     head = {"head.weight": torch.eye(h), "head.bias": torch.zeros(h)}
@@ -86,7 +86,7 @@ def check_golden(base: Base, golden: Golden) -> float:
     with torch.inference_mode():
         ours = compute_logits(base, rows, pack(base, golden.tokens, [0] * len(golden.tokens)))
     pairs = list(zip(ours, golden.vectors, strict=True))
-    error = max(float((one - want).abs().max()) for one, want in pairs)
+    error = max(float((got - want).abs().max()) for got, want in pairs)
     # `not <=` is true for NaN, too.
     if not error <= TOLERANCE * max(1.0, *(float(want.abs().max()) for _, want in pairs)):
         raise UnsupportedBase(f"its vectors and the plain model's differ by {error:.1e}, more than {TOLERANCE}")
@@ -95,9 +95,9 @@ def check_golden(base: Base, golden: Golden) -> float:
 
 def _by_plain(tokenizer: "object", text: Text, base: Base) -> Tokens:
     ids = tokenizer(*halves_of(text))["input_ids"]  # type: ignore[operator]
-    [own] = base.tokenizer.encode([text], base.config.max_length)
+    [ours] = base.tokenizer.encode([text], base.config.max_length)
     # Generic tokenizer classes give no segments; ours come from the template.
-    return Tokens(ids, own.type_ids if len(own) == len(ids) else [0] * len(ids))
+    return Tokens(ids, ours.type_ids if len(ours) == len(ids) else [0] * len(ids))
 
 
 def _random(base: Base) -> list[Tokens]:
@@ -107,7 +107,7 @@ def _random(base: Base) -> list[Tokens]:
     ids = [i for i in range(config.vocab_size) if i != config.padding_id]
     drawn = [generator.choice(ids, length).tolist() for length in lengths]
     second = int(config.type_vocab_size > 1)
-    return [Tokens(one, [0] * (len(one) // 2) + [second] * (len(one) - len(one) // 2)) for one in drawn]
+    return [Tokens(ids, [0] * (len(ids) // 2) + [second] * (len(ids) - len(ids) // 2)) for ids in drawn]
 
 
 def _vectors(model: "torch.nn.Module", text: Tokens, has_types: bool) -> Tensor:
@@ -115,5 +115,5 @@ def _vectors(model: "torch.nn.Module", text: Tokens, has_types: bool) -> Tensor:
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     if has_types:
         inputs["token_type_ids"] = torch.tensor([text.type_ids])
-    found: Tensor = model(**inputs).last_hidden_state[0]
-    return found
+    vectors: Tensor = model(**inputs).last_hidden_state[0]
+    return vectors

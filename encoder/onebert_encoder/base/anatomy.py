@@ -105,20 +105,20 @@ class Anatomy:
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
         e, h = (self.embedding_size,), (self.hidden_size,)
-        own = {symbol: shape for symbol, shape in self.of_layer.items() if symbol[0] != "W"}
-        found: list[tuple[str, int | None, tuple[int, ...]]] = []
+        shapes = {symbol: shape for symbol, shape in self.of_layer.items() if symbol[0] != "W"}
+        parameters: list[tuple[str, int | None, tuple[int, ...]]] = []
         if "LN0" in self.family.outside:
             # Nothing folds a bias that the stream of a pre-norm encoder carries through all layers.
-            found += [("b_LN0", None, e)] * (not self.has_final_norm) + [("g_LN0", None, e)]
-        found += [("b_e", None, h)] * self.has_projection
-        found += [(symbol, layer, shape) for layer in range(self.num_layers) for symbol, shape in own.items()]
-        found += [("b_LNf", None, h), ("g_LNf", None, h)] * self.has_final_norm
-        found += [("b_p", None, h)] * self.has_pooler
-        found += [("t_r", None, self.relative)] * ("r" in self.family.outside)
+            parameters += [("b_LN0", None, e)] * (not self.has_final_norm) + [("g_LN0", None, e)]
+        parameters += [("b_e", None, h)] * self.has_projection
+        parameters += [(symbol, layer, shape) for layer in range(self.num_layers) for symbol, shape in shapes.items()]
+        parameters += [("b_LNf", None, h), ("g_LNf", None, h)] * self.has_final_norm
+        parameters += [("b_p", None, h)] * self.has_pooler
+        parameters += [("t_r", None, self.relative)] * ("r" in self.family.outside)
         unbiased = {f"b_{part}" for part in self.family.unbiased}
         return tuple(
             Parameter(self.name(symbol, layer), symbol, layer, shape, symbol not in unbiased)
-            for symbol, layer, shape in found
+            for symbol, layer, shape in parameters
             if not self.lacks(symbol, layer)
         )
 
@@ -134,7 +134,7 @@ class Anatomy:
     def constants(self) -> Mapping[str, tuple[float, tuple[int, ...]]]:
         """Value and shape of every parameter without a tensor in checkpoints: biases, and gains that nothing reads."""
         gains = {self.name(f"g_{norm}", 0): (1.0, self.of_layer[f"g_{norm}"]) for norm in self.family.first_lacks}
-        return gains | {one.name: (0.0, one.shape) for one in self.parameters if not one.stored}
+        return gains | {parameter.name: (0.0, parameter.shape) for parameter in self.parameters if not parameter.stored}
 
     @property
     def weights(self) -> tuple[str, ...]:

@@ -114,8 +114,8 @@ class Base:
             forget_pages(self.params.values())
 
     def _is_packed(self) -> bool:
-        linears = [*(one for layer in self.layers for one in layer.W.values()), self.embeddings.W_e]
-        return all(one is None or isinstance(one, PackedLinear) for one in linears)
+        linears = [*(linear for layer in self.layers for linear in layer.W.values()), self.embeddings.W_e]
+        return all(linear is None or isinstance(linear, PackedLinear) for linear in linears)
 
     @property
     def dtype_name(self) -> str:
@@ -221,8 +221,8 @@ def tokenizer_of(
             str(folder), config=make_config(), local_files_only=True, trust_remote_code=False
         )
     except Exception as error:  # a damaged file may raise anything in a third party's parser
-        made = not (folder / "tokenizer.json").is_file() and any(folder.glob("*.model"))
-        hint = "; without a tokenizer.json it takes the packages sentencepiece and protobuf" if made else ""
+        needs_packages = not (folder / "tokenizer.json").is_file() and any(folder.glob("*.model"))
+        hint = "; without a tokenizer.json it takes the packages sentencepiece and protobuf" if needs_packages else ""
         raise UnsupportedBase(f"its tokenizer cannot be read: {type(error).__name__}{hint}") from None
     backend, longest = getattr(tokenizer, "backend_tokenizer", None), tokenizer.model_max_length
     if not isinstance(backend, tokenizers.Tokenizer):
@@ -236,23 +236,23 @@ def tokenizer_of(
 
 
 def _load(folder: Path, name: str, dtype: torch.dtype, device: str, batch_invariant: bool) -> Base:
-    own = read_own(folder)
-    config, family = (own.config, family_with(own.config)) if own else read_config(folder)
-    found = read_parameters(folder, family)
+    recorded = read_own(folder)
+    config, family = (recorded.config, family_with(recorded.config)) if recorded else read_config(folder)
+    tensors = read_parameters(folder, family)
     anatomy = Anatomy(
         family=family,
         num_layers=config.num_layers,
         hidden_size=config.hidden_size,
         embedding_size=config.embedding_size,
         intermediate_size=config.intermediate_size,
-        has_pooler="p" in family.outside and f"{family.outside['p']}.weight" in found,
+        has_pooler="p" in family.outside and f"{family.outside['p']}.weight" in tensors,
         relative=(config.relative_buckets, config.num_heads),
     )
-    params, on = _checked_params(found, anatomy, config), torch.device(device)
-    words = own_tokenizer(folder, config) if own else read_tokenizer(folder, config)[0]
+    params, on = _checked_params(tensors, anatomy, config), torch.device(device)
+    words = own_tokenizer(folder, config) if recorded else read_tokenizer(folder, config)[0]
     spec = BaseSpec(
-        name=own.name if own else name,
-        digest=own.digest if own else base_digest(config, words.written, params),
+        name=recorded.name if recorded else name,
+        digest=recorded.digest if recorded else base_digest(config, words.written, params),
         model_type=config.model_type,
         hidden_size=config.hidden_size,
         num_layers=config.num_layers,
@@ -275,12 +275,12 @@ def _load(folder: Path, name: str, dtype: torch.dtype, device: str, batch_invari
     return base
 
 
-def _checked_params(found: Mapping[str, Tensor], anatomy: Anatomy, config: EncoderConfig) -> dict[str, Tensor]:
-    missing = [name for name in anatomy.weights if name not in found]
+def _checked_params(tensors: Mapping[str, Tensor], anatomy: Anatomy, config: EncoderConfig) -> dict[str, Tensor]:
+    missing = [name for name in anatomy.weights if name not in tensors]
     if missing:
         raise UnsupportedBase(f"{len(missing)} parameters are missing, {missing[0]} among them")
     shapes = anatomy.shapes(config.vocab_size, config.max_positions, config.type_vocab_size)
     for name, shape in shapes.items():
-        if tuple(found[name].shape) != shape:
-            raise UnsupportedBase(f"{name} has shape {list(found[name].shape)}, its config.json says {list(shape)}")
-    return {name: found[name].contiguous() for name in shapes}
+        if tuple(tensors[name].shape) != shape:
+            raise UnsupportedBase(f"{name} has shape {list(tensors[name].shape)}, its config.json says {list(shape)}")
+    return {name: tensors[name].contiguous() for name in shapes}

@@ -80,10 +80,10 @@ def check_config(config: EncoderConfig) -> None:
     """Raises UnsupportedBase for values, each of its type, that make no encoder."""
     sizes = (config.hidden_size, config.embedding_size, config.num_heads, config.intermediate_size, config.vocab_size)
     bounds = [*((size, MOST_SIZE) for size in sizes), (config.num_layers, MOST_LAYERS)]
-    if not all(1 <= size <= most for size, most in (*bounds, (config.max_positions, _MOST_POSITIONS))):
+    if not all(1 <= size <= limit for size, limit in (*bounds, (config.max_positions, _MOST_POSITIONS))):
         raise UnsupportedBase("a size of its configuration is out of bounds")
     scores, buckets = family_of(config.model_type).scores, config.relative_buckets
-    width, left = divmod(config.hidden_size, config.num_heads)
+    width, remainder = divmod(config.hidden_size, config.num_heads)
     turned = [0 < theta < math.inf and window >= 0 for theta, window in config.rotary]
     for holds, why in (
         (
@@ -95,7 +95,7 @@ def check_config(config: EncoderConfig) -> None:
             f"it has {buckets} buckets of relative positions, not {BUCKETS}",
         ),
         (scores != "disentangled" or buckets > 1, f"it has {buckets} buckets of relative positions, not 2 or more"),
-        (not left, "its hidden size is not a multiple of its number of heads"),
+        (not remainder, "its hidden size is not a multiple of its number of heads"),
         (
             0 <= config.first_position < config.max_positions,
             f"its pad_token_id {config.padding_id} leaves no positions for tokens",
@@ -134,33 +134,33 @@ def read_raw(folder: Path) -> tuple[dict[str, Any], Family]:
     return raw, family
 
 
-def library_config(raw: Mapping[str, Any], model_type: str, **more: Any) -> Any:
-    """transformers' configuration of a model, from the keys of its config.json that we use alone, and `more`."""
+def library_config(raw: Mapping[str, Any], model_type: str, **changes: Any) -> Any:
+    """transformers' configuration of a model, from the keys of its config.json that we use alone, and `changes`."""
     from transformers import AutoConfig  # noqa: PLC0415 - imports torch
 
     family = family_of(model_type)
     used = {*family.config.values(), *family.reads, *family.fixed, *_USED}
-    return AutoConfig.for_model(model_type, **{name: raw[name] for name in used & raw.keys()}, **more)
+    return AutoConfig.for_model(model_type, **{name: raw[name] for name in used & raw.keys()}, **changes)
 
 
 def _check_sizes(raw: Mapping[str, Any], family: Family) -> None:
     """Rejects sizes that are not whole numbers within bounds; transformers has defaults for missing ones."""
     ours = ("hidden_size", "embedding_size", "num_layers", "num_heads", "intermediate_size")
     sizes = [family.config[size] for size in (*ours, "relative_buckets") if size in family.config]
-    mosts = {family.config["num_layers"]: MOST_LAYERS, "max_position_embeddings": _MOST_POSITIONS}
+    limits = {family.config["num_layers"]: MOST_LAYERS, "max_position_embeddings": _MOST_POSITIONS}
     for name in (*sizes, "vocab_size", "max_position_embeddings"):
-        found, most = raw.get(name, 1), mosts.get(name, MOST_SIZE)
-        if type(found) is not int or not 1 <= found <= most:
-            said = shown(json.dumps(found))
-            raise UnsupportedBase(f"{name} in its config.json is not a whole number of 1 to {most}: {said}")
+        size, limit = raw.get(name, 1), limits.get(name, MOST_SIZE)
+        if type(size) is not int or not 1 <= size <= limit:
+            value = shown(json.dumps(size))
+            raise UnsupportedBase(f"{name} in its config.json is not a whole number of 1 to {limit}: {value}")
 
 
 def _our_config(theirs: Any, model_type: str, family: Family) -> EncoderConfig:
     padding_id = int(getattr(theirs, "pad_token_id", 0) or 0)
     for key, supported in family.fixed.items():
-        if (found := getattr(theirs, key, None)) not in supported:
+        if (value := getattr(theirs, key, None)) not in supported:
             only = supported[-1]
-            raise UnsupportedBase(f"{key} in its config.json is {shown(str(found))}; only {only} is supported")
+            raise UnsupportedBase(f"{key} in its config.json is {shown(str(value))}; only {only} is supported")
     heads = theirs.num_attention_heads if family.scores == "rotary" else 1
     if getattr(theirs, "num_key_value_heads", heads) != heads:
         raise UnsupportedBase(
@@ -185,16 +185,16 @@ def _our_config(theirs: Any, model_type: str, family: Family) -> EncoderConfig:
 def _rotary(theirs: Any) -> tuple[tuple[float, int], ...]:
     """`EncoderConfig.rotary`; raises UnsupportedBase for scaled positions."""
     kinds = getattr(theirs, "layer_types", None) or ["full_attention"] * theirs.num_hidden_layers
-    found = []
+    rotary = []
     for kind in kinds:
         # One description for all layers, or one for each kind of layer.
-        own = theirs.rope_parameters.get(kind, theirs.rope_parameters)
-        if (scaling := own.get("rope_type", "default")) != "default":
+        rope = theirs.rope_parameters.get(kind, theirs.rope_parameters)
+        if (scaling := rope.get("rope_type", "default")) != "default":
             raise UnsupportedBase(
                 f"its rotary positions are scaled ({shown(str(scaling))}); only unscaled ones are supported"
             )
         window = theirs.sliding_window if kind == "sliding_attention" else None
         if window is not None and window < 1:
             raise UnsupportedBase("a token of its local attention reads no other")
-        found.append((float(own["rope_theta"]), window or 0))
-    return tuple(found)
+        rotary.append((float(rope["rope_theta"]), window or 0))
+    return tuple(rotary)

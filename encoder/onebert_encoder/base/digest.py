@@ -64,9 +64,9 @@ def tokenizer_form(tokenizer: str) -> dict[str, Any]:
     return {**_without_unused(written, _TOKENIZER_KEYS), "model": model}
 
 
-def differing_parts(one: str, other: str) -> str:
+def differing_parts(ours: str, theirs: str) -> str:
     """The parts of tokenizer.json in which two tokenizers (`Tokenizer.to_str`) may split a text differently."""
-    forms = tokenizer_form(one), tokenizer_form(other)
+    forms = tokenizer_form(ours), tokenizer_form(theirs)
     parts = ("model", "normalizer", "pre_tokenizer", "added_tokens", "post_processor")
     return ", ".join(part for part in parts if forms[0].get(part) != forms[1].get(part))
 

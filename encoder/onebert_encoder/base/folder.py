@@ -123,15 +123,15 @@ def listed() -> Iterator[dict[str, Any]]:
     """The added bases for people and scripts; `problem` in place of a digest if a folder cannot be served."""
     for name in added_names():
         folder = bases_folder() / name
-        found = {"name": name, "folder": str(folder)}
+        base = {"name": name, "folder": str(folder)}
         try:
-            own = _read(folder)
-            _compare(folder, own)
+            recorded = _read(folder)
+            _compare(folder, recorded)
         except UnsupportedBase as error:
-            yield found | {"problem": error.detail}
+            yield base | {"problem": error.detail}
         else:
-            size = sum(size for size, _ in own.files.values())
-            yield found | {"architecture": own.config.model_type, "bytes": size, "digest": own.digest}
+            size = sum(size for size, _ in recorded.files.values())
+            yield base | {"architecture": recorded.config.model_type, "bytes": size, "digest": recorded.digest}
 
 
 def _read(folder: Path) -> Recorded:

@@ -60,8 +60,8 @@ def find_foreign(name: str) -> Path:
     # First: it waits for no network, and no library is imported.
     if name == DEFAULT_BASE and (packaged := _packaged()) is not None:
         return packaged
-    if (found := _from_hub(name)) is not None:
-        return found
+    if (cached := _from_hub(name)) is not None:
+        return cached
     if name == DEFAULT_BASE and packaged_folder() is not None:
         raise UnsupportedBase(f"the weights in {_PACKAGE_REQUIREMENT} are not those of {DEFAULT_BASE}")
     if name == DEFAULT_BASE:
@@ -89,8 +89,8 @@ def added_names() -> list[str]:
     """The names of the added bases, in order."""
     top = bases_folder()
     # A folder with a dot in front was being written when its process ended.
-    found = (path.parent for depth in ("[!.]*", "*/[!.]*") for path in top.glob(f"{depth}/{RECORD}"))
-    return sorted(str(folder.relative_to(top)) for folder in found)
+    folders = (path.parent for depth in ("[!.]*", "*/[!.]*") for path in top.glob(f"{depth}/{RECORD}"))
+    return sorted(str(folder.relative_to(top)) for folder in folders)
 
 
 def own_folder(name: str) -> Path | None:
@@ -112,23 +112,23 @@ def _from_hub(name: str) -> Path | None:
         return None
     for offline in (True, False):
         try:
-            found = snapshot_download(
+            snapshot = snapshot_download(
                 name, allow_patterns=_FILES, local_files_only=offline, etag_timeout=_HUB_TIMEOUT_S
             )
         except (LocalEntryNotFoundError, HFValidationError, HfHubHTTPError, OSError):
             continue
         # The cache may hold only some files, such as the tokenizer's; then download the rest.
-        if (Path(found) / "config.json").is_file() and _weight_files(Path(found)):
-            return Path(found)
+        if (Path(snapshot) / "config.json").is_file() and _weight_files(Path(snapshot)):
+            return Path(snapshot)
     return None
 
 
 def packaged_folder() -> Path | None:
     """The folder of the default base in its package; None if that is not installed."""
-    found = importlib.util.find_spec(_PACKAGE)
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec(_PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
         return None
-    return Path(found.submodule_search_locations[0]) / "model"
+    return Path(spec.submodule_search_locations[0]) / "model"
 
 
 def _packaged() -> Path | None:
@@ -152,8 +152,8 @@ def read_json(path: Path, kind: type = dict) -> Any:
     Raises MalformedFile if it is no regular file, over `MOST_BYTES`, not strict JSON, or of another kind.
     """
     try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode) or found.st_size > MOST_BYTES:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES:
             raise ValueError(f"it is not a regular file of at most {MOST_BYTES >> 20} MiB")
         value = strict_json.parse(path.read_bytes())
         strict_json.refuse_foreign(value)
@@ -178,8 +178,8 @@ def read_weights(folder: Path, prefix: str) -> dict[str, "torch.Tensor"]:
 
 def read_parameters(folder: Path, family: Family) -> dict[str, "torch.Tensor"]:
     """The tensors of a checkpoint by the names of the family's parts: old names replaced, fused maps split."""
-    found = read_weights(folder, family.prefix).items()
-    return {own: part for name, tensor in found for own, part in _split(_renamed(name, family), tensor, family)}
+    weights = read_weights(folder, family.prefix).items()
+    return {ours: part for name, tensor in weights for ours, part in _split(_renamed(name, family), tensor, family)}
 
 
 def forget_pages(tensors: Iterable["torch.Tensor"]) -> None:
@@ -207,21 +207,21 @@ def _renamed(name: str, family: Family) -> str:
 
 def _split(name: str, tensor: "torch.Tensor", family: Family) -> Iterator[tuple[str, "torch.Tensor"]]:
     module, _, kind = name.rpartition(".")
-    fused = next((one for one in family.fused if module.endswith("." + one)), None)
+    fused = next((suffix for suffix in family.fused if module.endswith("." + suffix)), None)
     if fused is None:
         yield name, tensor
         return
     parts = family.fused[fused]
     if len(tensor) % len(parts):
         raise UnsupportedBase(f"{name} has {len(tensor)} rows for {len(parts)} maps")
-    for part, own in zip(parts, tensor.chunk(len(parts)), strict=True):
-        yield f"{module.removesuffix(fused)}{family.parts[part]}.{kind}", own
+    for part, rows in zip(parts, tensor.chunk(len(parts)), strict=True):
+        yield f"{module.removesuffix(fused)}{family.parts[part]}.{kind}", rows
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
-    if whole.is_file():
-        return [whole]
+    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if single.is_file():
+        return [single]
     try:
         files = [folder / Path(name).name for name in sorted(set(read_json(index)["weight_map"].values()))]
     except (MalformedFile, KeyError, TypeError, AttributeError):

@@ -20,22 +20,22 @@ class Subspaces:
     def __init__(self, params: Mapping[str, Tensor]) -> None:
         self._params = params
         self._lock = threading.Lock()
-        self._found: dict[str, Directions] = {}
+        self._cache: dict[str, Directions] = {}
 
     def directions(self, module: str, rank: int) -> Directions:
         """Vᵀ and U Σ of a module's weight, of this rank or a larger one, float32 on the base's device."""
         with self._lock:
-            found = self._found.get(module)
+            known = self._cache.get(module)
             # A larger rank contains the smaller ones, so only the largest is kept here. Rows of smaller ranks keep
             # their copies; ranks are powers of two, so these together take no more than the largest.
-            if found is None or len(found.down) < rank:
-                found = self._found[module] = _decompose(self._params[f"{module}.weight"], 1 << (rank - 1).bit_length())
-        return found
+            if known is None or len(known.down) < rank:
+                known = self._cache[module] = _decompose(self._params[f"{module}.weight"], 1 << (rank - 1).bit_length())
+        return known
 
-    def of(self, module: str, rank: int) -> tuple[Tensor, Tensor]:
+    def factors(self, module: str, rank: int) -> tuple[Tensor, Tensor]:
         """U Σ [out, rank] and Vᵀ [rank, in] of a module's weight."""
-        found = self.directions(module, rank)
-        return found.up[:, :rank], found.down[:rank]
+        directions = self.directions(module, rank)
+        return directions.up[:, :rank], directions.down[:rank]
 
 
 @torch.inference_mode(False)
@@ -46,6 +46,6 @@ def _decompose(weight: Tensor, rank: int) -> Directions:
     signs = U.gather(0, U.abs().argmax(dim=0, keepdim=True)).sign()[0]
     # Copies: a slice would keep all directions in memory.
     columns, down = (
-        one.contiguous().float().to(weight.device) for one in ((U * (sizes * signs)).T, Vt * signs[:, None])
+        factor.contiguous().float().to(weight.device) for factor in ((U * (sizes * signs)).T, Vt * signs[:, None])
     )
     return Directions(down, columns.T)

@@ -19,10 +19,10 @@ def load_tokenizer(name: str | None = None) -> tuple[Tokenizer, int]:
     name = name or DEFAULT_BASE
     folder = find_base(name)
     try:
-        if own := read_own(folder):
-            return own_tokenizer(folder, own.config), own.config.max_length
-        if found := _read_plainly(folder):
-            return found
+        if recorded := read_own(folder):
+            return own_tokenizer(folder, recorded.config), recorded.config.max_length
+        if loaded := _read_plainly(folder):
+            return loaded
         from onebert_encoder.base.base import read_tokenizer  # noqa: PLC0415 - imports torch
 
         config, _ = read_config(folder)
@@ -38,9 +38,9 @@ def _read_plainly(folder: Path) -> tuple[Tokenizer, int] | None:
         if (folder / "tokenizer.json").stat().st_size > MOST_BYTES:
             return None
         backend = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-        most = raw["max_position_embeddings"] - (raw["pad_token_id"] + 1 if family.positions_after_padding else 0)
-        fits = most > 0 and max(backend.get_vocab().values()) < raw["vocab_size"]
+        max_length = raw["max_position_embeddings"] - (raw["pad_token_id"] + 1 if family.positions_after_padding else 0)
+        fits = max_length > 0 and max(backend.get_vocab().values()) < raw["vocab_size"]
         has_types = "type" in family.outside and (raw.get("type_vocab_size") or 0) > 1
     except Exception:  # tokenizers raises a bare Exception; the base's own reader gives the reason
         return None
-    return (Tokenizer(backend, has_types), most) if fits else None
+    return (Tokenizer(backend, has_types), max_length) if fits else None

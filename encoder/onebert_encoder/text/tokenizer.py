@@ -81,18 +81,18 @@ class Tokenizer:
         """Tokenizes texts or pairs, truncated to `max_length` tokens; raises InvalidInput if that is too short."""
         return [self.cut(pieces, self.fit(pieces, max_length), align) for pieces in self.split(texts, max_length)]
 
-    def split(self, texts: Sequence[Text], most: int, placed: bool = True) -> list[Pieces]:
-        """Splits texts or pairs; keeps the first `most` pieces of each half, and their offsets if `placed` (slower)."""
+    def split(self, texts: Sequence[Text], limit: int, placed: bool = True) -> list[Pieces]:
+        """Splits texts or pairs; keeps `limit` pieces of each half, and their offsets if `placed` (slower)."""
         halves = [half for text in texts for half in halves_of(text)]
         if placed and len(halves) == 1:
             # `encode_batch` would hand a single text to other threads and release Python's lock, which takes longer
             # than the text.
-            found = [self._backend.encode(halves[0], add_special_tokens=False)]
+            encoded = [self._backend.encode(halves[0], add_special_tokens=False)]
         else:
             encode = self._backend.encode_batch if placed else self._backend.encode_batch_fast
-            found = encode(halves, add_special_tokens=False)
-        encodings = iter(found)
-        return [_pieces(halves_of(text), [next(encodings) for _ in halves_of(text)], most, placed) for text in texts]
+            encoded = encode(halves, add_special_tokens=False)
+        encodings = iter(encoded)
+        return [_pieces(halves_of(text), [next(encodings) for _ in halves_of(text)], limit, placed) for text in texts]
 
     def fit(self, pieces: Pieces, max_length: int) -> Cut:
         """The beginning of an input that fits into `max_length` tokens; a pair is truncated at its longer half first.
@@ -105,7 +105,7 @@ class Tokenizer:
             raise InvalidInput(f"{max_length} tokens hold not even the special tokens of such an input")
         if self._apart:
             return tuple((0, min(length, room)) for length in pieces.lengths)
-        return tuple((0, kept) for kept in longest_first(pieces.lengths, room))
+        return tuple((0, count) for count in longest_first(pieces.lengths, room))
 
     def room_behind(self, before: Sequence[int], max_length: int) -> int:
         """The number of the last text's pieces that fit behind the texts of lengths `before`; negative if none fit."""
@@ -119,32 +119,32 @@ class Tokenizer:
             raise InvalidInput("this task compares two texts: it takes a pair, not a single text")
         return max_length - self._templates[0 if self._apart else halves - 1].size
 
-    def cut(self, pieces: Pieces, kept: Cut, align: bool = False) -> Tokens:
+    def cut(self, pieces: Pieces, cut: Cut, align: bool = False) -> Tokens:
         """The tokens of the kept pieces, with special tokens.
 
-        `kept` may be any range of each half's pieces. Without `align`, pieces may lack their text (from another
+        `cut` may be any range of each half's pieces. Without `align`, pieces may lack their text (from another
         process).
         """
         template = self._templates[len(pieces.ids) - 1]
         input_ids = [*template.ids[0]]
-        for half, (start, stop) in enumerate(kept):
+        for half, (start, stop) in enumerate(cut):
             input_ids += pieces.ids[half][start:stop]
             input_ids += template.ids[half + 1]
-        type_ids = self._type_ids(template, kept) if self._has_types else [0] * len(input_ids)
-        alignment = _alignment(pieces.sources, kept, [len(ids) for ids in template.ids]) if align else None
-        second = self._templates[0].size + kept[0][1] - kept[0][0] if self._apart else 0
-        return Tokens(input_ids, type_ids, self.measure(pieces, kept)[1], alignment, second)
+        type_ids = self._type_ids(template, cut) if self._has_types else [0] * len(input_ids)
+        alignment = _alignment(pieces.sources, cut, [len(ids) for ids in template.ids]) if align else None
+        second = self._templates[0].size + cut[0][1] - cut[0][0] if self._apart else 0
+        return Tokens(input_ids, type_ids, self.measure(pieces, cut)[1], alignment, second)
 
-    def measure(self, pieces: Pieces, kept: Cut) -> tuple[int, bool]:
+    def measure(self, pieces: Pieces, cut: Cut) -> tuple[int, bool]:
         """The number of tokens that `cut` would return, and whether it would truncate."""
         count = 0
-        for start, stop in kept:
+        for start, stop in cut:
             count += stop - start
         return count + self._templates[len(pieces.ids) - 1].size, count < sum(pieces.lengths)
 
-    def _type_ids(self, template: "_Template", kept: Cut) -> list[int]:
+    def _type_ids(self, template: "_Template", cut: Cut) -> list[int]:
         types = [*template.types[0]]
-        for half, (start, stop) in enumerate(kept):
+        for half, (start, stop) in enumerate(cut):
             types += [template.half_types[half]] * (stop - start)
             types += template.types[half + 1]
         return types
@@ -154,28 +154,28 @@ class CutOnce:
     """Caches `cut` by the `id` of pieces, which must outlive it: packing shares layers if the tokens are one object."""
 
     def __init__(self) -> None:
-        self._made: dict[tuple[int, Cut, Tokenizer], Tokens] = {}
+        self._cuts: dict[tuple[int, Cut, Tokenizer], Tokens] = {}
 
-    def of(self, tokenizer: Tokenizer, pieces: Pieces, kept: Cut) -> Tokens:
-        key = id(pieces), kept, tokenizer
-        if key not in self._made:
-            self._made[key] = tokenizer.cut(pieces, kept)
-        return self._made[key]
+    def cut(self, tokenizer: Tokenizer, pieces: Pieces, cut: Cut) -> Tokens:
+        key = id(pieces), cut, tokenizer
+        if key not in self._cuts:
+            self._cuts[key] = tokenizer.cut(pieces, cut)
+        return self._cuts[key]
 
 
-def _pieces(halves: Sequence[str], encodings: Sequence[tokenizers.Encoding], most: int, placed: bool) -> Pieces:
+def _pieces(halves: Sequence[str], encodings: Sequence[tokenizers.Encoding], limit: int, placed: bool) -> Pieces:
     both = zip(halves, encodings, strict=True) if placed else ()
     return Pieces(
-        tuple(encoding.ids[:most] for encoding in encodings),
+        tuple(encoding.ids[:limit] for encoding in encodings),
         tuple(len(encoding) for encoding in encodings),
-        tuple(Source(half, _placed(encoding, most)) for half, encoding in both),
+        tuple(Source(half, _placed(encoding, limit)) for half, encoding in both),
     )
 
 
-def _placed(encoding: tokenizers.Encoding, most: int) -> Placed:
-    if len(encoding) <= most:
+def _placed(encoding: tokenizers.Encoding, limit: int) -> Placed:
+    if len(encoding) <= limit:
         return encoding
-    return _Beginning(encoding.offsets[:most], encoding.word_ids[:most])
+    return _Beginning(encoding.offsets[:limit], encoding.word_ids[:limit])
 
 
 def _template(probe: tokenizers.Encoding) -> _Template:
@@ -199,28 +199,28 @@ def _twice(single: _Template) -> _Template:
     return _Template([before, after + before, after], types, 2 * single.half_types, 2 * single.size)
 
 
-def _alignment(sources: Sequence[Source], kept: Cut, specials: Sequence[int]) -> Alignment:
+def _alignment(sources: Sequence[Source], cut: Cut, specials: Sequence[int]) -> Alignment:
     """Offsets of the kept tokens, without whitespace; `specials` counts special tokens around the halves."""
-    found = Alignment([], [], [])
+    alignment = Alignment([], [], [])
 
     def skip(count: int) -> None:
-        found.offsets.extend([(0, 0)] * count)
-        found.words.extend([None] * count)
-        found.sequences.extend([None] * count)
+        alignment.offsets.extend([(0, 0)] * count)
+        alignment.words.extend([None] * count)
+        alignment.sequences.extend([None] * count)
 
     skip(specials[0])
-    for half, (source, (first, last)) in enumerate(zip(sources, kept, strict=True)):
+    for half, (source, (first, last)) in enumerate(zip(sources, cut, strict=True)):
         end = 0
         for start, stop in source.placed.offsets[first:last]:
             piece = source.half[start:stop]
             inner = piece.strip()
             begin = start + piece.index(inner) if inner else end
             end = begin + len(inner)
-            found.offsets.append((begin, end))
-        found.words.extend(source.placed.word_ids[first:last])
-        found.sequences.extend([half] * (last - first))
+            alignment.offsets.append((begin, end))
+        alignment.words.extend(source.placed.word_ids[first:last])
+        alignment.sequences.extend([half] * (last - first))
         skip(specials[half + 1])
-    return found
+    return alignment
 
 
 def longest_first(lengths: Sequence[int], room: int) -> list[int]:
@@ -232,7 +232,7 @@ def longest_first(lengths: Sequence[int], room: int) -> list[int]:
     if len(lengths) == 1 or sum(lengths) <= room:
         return [min(length, room) for length in lengths]
     shorter = min(lengths)
-    kept = min(shorter, room // 2)
+    half = min(shorter, room // 2)
     if lengths[0] > lengths[1]:
-        return [room - kept, kept]
-    return [kept, room - kept]
+        return [room - half, half]
+    return [half, room - half]

@@ -18,14 +18,14 @@ def window_cuts(tokenizer: Tokenizer, pieces: Pieces, tokens: int, overlap: int)
         InvalidInput: special tokens, first text and overlap leave no room, or the task takes only pairs.
         TooLarge: more than `MAX_WINDOWS`.
     """
-    *whole, length = pieces.lengths
-    room = tokenizer.room_behind(whole, tokens)
+    *first_text, length = pieces.lengths
+    room = tokenizer.room_behind(first_text, tokens)
     if length > room and room <= overlap:
-        before = "the special tokens and the first text of the pair" if whole else "the special tokens"
-        raise InvalidInput(f"a window of {tokens} tokens has no room beside {before} and the overlap of {overlap}")
+        fixed = "the special tokens and the first text of the pair" if first_text else "the special tokens"
+        raise InvalidInput(f"a window of {tokens} tokens has no room beside {fixed} and the overlap of {overlap}")
     count = 1 if length <= room else 1 + -(-(length - room) // (room - overlap))
     if count > MAX_WINDOWS:
         raise TooLarge(f"a text would be read in {count} windows, and {MAX_WINDOWS} are the most; send it in parts")
     starts = [number * (room - overlap) for number in range(count)]
-    before_it = [(0, one) for one in whole]
-    return [(*before_it, (start, min(start + room, length))) for start in starts]
+    prefix = [(0, length) for length in first_text]
+    return [(*prefix, (start, min(start + room, length))) for start in starts]

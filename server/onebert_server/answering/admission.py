@@ -248,7 +248,7 @@ class Admission:
         for shadow in versions[1:]:
             self._check_end(shadow, inputs[shadow.facts.base][number], asked)
         tokenizer = tokenizer.reading(facts.pooling)
-        items = [Item(tokens.of(tokenizer, pieces, one.kept), one.slot.number) for one in planned]
+        items = [Item(tokens.cut(tokenizer, pieces, one.kept), one.slot.number) for one in planned]
         size.add(facts, [len(item.tokens) for item in items])
         return _Expanded(version, number, planned, items, host, versions, inputs, asked)
 

@@ -158,7 +158,7 @@ class Scorer:
         room = self._batch_tokens
         for text in sorted(range(len(pieces)), key=lambda text: sum(map(len, pieces[text].ids))):
             entries = [
-                Entry(Item(cuts.of(tokenizers[task], pieces[text], cut), slot), task, place)
+                Entry(Item(cuts.cut(tokenizers[task], pieces[text], cut), slot), task, place)
                 for task, slot in enumerate(self._slots)
                 for place, cut in enumerate(read[task].cuts[text], read[task].starts[text])
             ]

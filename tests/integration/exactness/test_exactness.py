@@ -211,7 +211,7 @@ def assert_gradients_of_weights(base: Base, leaves: dict[str, Tensor], own: dict
             torch.testing.assert_close(B.grad, full @ A.detach().T, rtol=1e-3, atol=2e-4)
         core = leaves.get(f"lora_xs.{module.name}")
         if core is not None:
-            (left, right), full = base.subspaces.of(module.name, len(core)), own[f"{module.name}.weight"].grad
+            (left, right), full = base.subspaces.factors(module.name, len(core)), own[f"{module.name}.weight"].grad
             torch.testing.assert_close(core.grad, left.T @ full @ right.T, rtol=1e-3, atol=2e-4)
         places = leaves.get(f"sparse_index.{module.name}")
         if places is not None:

@@ -50,7 +50,9 @@ def test_replaced_parameters_keep_the_directions_that_were_loaded() -> None:
     base = load_base(str(tiny_base("bert")))
     name = base.anatomy.modules[0].name
     changed = base.with_params({f"{name}.weight": torch.zeros_like(base.params[f"{name}.weight"])})
-    assert all(map(torch.equal, base.subspaces.of(name, 2), changed.in_dtype(torch.bfloat16).subspaces.of(name, 2)))
+    assert all(
+        map(torch.equal, base.subspaces.factors(name, 2), changed.in_dtype(torch.bfloat16).subspaces.factors(name, 2))
+    )
 
 
 def test_rows_of_ranks_that_differ_little_share_one_matrix() -> None:

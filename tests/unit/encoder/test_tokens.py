@@ -50,7 +50,7 @@ def test_one_split_cut_to_any_length_is_what_tokenizing_at_that_length_gives(
     """Ids and lengths of the halves are enough to cut a text, in a process that never sees it."""
     ours, theirs = both(family)
     halves = (text,) if isinstance(text, str) else text
-    (pieces,) = ours.split([text], most=max(lengths))
+    (pieces,) = ours.split([text], limit=max(lengths))
     elsewhere = Pieces(pieces.ids, pieces.lengths)
     whole = theirs(*halves)["input_ids"]
     for max_length in lengths:
