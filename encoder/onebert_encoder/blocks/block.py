@@ -27,10 +27,10 @@ class Block(Protocol):
     def shapes(self, hidden: int, intermediate: int) -> Mapping[str, tuple[int, ...]]:
         """The shape of each parameter of a layer, by its symbol; every weight is [out, in]."""
 
-    def fold_layer(self, own: LayerFolding, prev: Tensor) -> FoldedLayer:
+    def fold_layer(self, layer: LayerFolding, prev: Tensor) -> FoldedLayer:
         """Folds one layer of a task; `prev` [h] is the bias that the layer's input lacks."""
 
-    def encode_layer(self, own: LayerPass, x: Tensor) -> Tensor:
+    def encode_layer(self, layer: LayerPass, x: Tensor) -> Tensor:
         """[tokens, h] to [tokens, h], both without the biases that `fold_layer` has moved on."""
 
 

@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from onebert_encoder.blocks.folding import LayerFolding
-from onebert_encoder.compute.disentangled import Disentangled, own_name
-from onebert_encoder.compute.scores import Own
+from onebert_encoder.compute.disentangled import Disentangled, score_name
+from onebert_encoder.compute.scores import RowScores
 from onebert_encoder.layout.branches import Branch, Core, LowRank
 
 Param = Callable[[str, int | None], Tensor]
@@ -31,14 +31,14 @@ def make(config: Any, param: Param, layer: int) -> Disentangled:
     return Disentangled(layer, pq, F.linear(r, param("W_k", layer)) * factors["k"], of_distance(config))
 
 
-def fold(config: Any, outside: LayerFolding, layers: Sequence[LayerFolding]) -> Own:
+def fold(config: Any, outside: LayerFolding, layers: Sequence[LayerFolding]) -> RowScores:
     """`Kind.fold` of DeBERTa's scores."""
-    r, found = _positions(config, outside.param), dict[str, Tensor]()
-    for layer, own in enumerate(layers):
+    r, tensors = _positions(config, outside.param), dict[str, Tensor]()
+    for layer, folding in enumerate(layers):
         for part, factor in _factors(config).items():
-            changes = {**_maps(own.differences(part), r, factor), **_vectors(own, part, factor)}
-            found |= {own_name(layer, part, kind): tensor for kind, tensor in changes.items()}
-    return found
+            changes = {**_maps(folding.differences(part), r, factor), **_vectors(folding, part, factor)}
+            tensors |= {score_name(layer, part, kind): tensor for kind, tensor in changes.items()}
+    return tensors
 
 
 def _positions(config: Any, param: Callable[[str], Tensor]) -> Tensor:
@@ -51,35 +51,35 @@ def _factors(config: Any) -> Mapping[str, float]:
     return {"q": (3 * d) ** -0.5, "k": d**-0.5}
 
 
-def _maps(differences: Sequence[Branch], r: Tensor, factor: float) -> Own:
-    found, left, right = dict[str, Tensor](), [], []
-    for one in differences:
-        if isinstance(one, LowRank):
-            left.append(r @ one.A.T)
-            right.append(one.B.T)
-        elif isinstance(one, Core):
-            rank = len(one.R)
-            left.append(r @ one.shared.down[:rank].T @ one.R.T)
-            right.append(one.shared.up[:, :rank].T)
+def _maps(differences: Sequence[Branch], r: Tensor, factor: float) -> RowScores:
+    factors, left, right = dict[str, Tensor](), [], []
+    for branch in differences:
+        if isinstance(branch, LowRank):
+            left.append(r @ branch.A.T)
+            right.append(branch.B.T)
+        elif isinstance(branch, Core):
+            rank = len(branch.R)
+            left.append(r @ branch.shared.down[:rank].T @ branch.R.T)
+            right.append(branch.shared.up[:, :rank].T)
         else:
-            found["difference"] = one(r) * factor
-    return {**found, "left": torch.cat(left, 1) * factor, "right": torch.cat(right)} if left else found
+            factors["difference"] = branch(r) * factor
+    return {**factors, "left": torch.cat(left, 1) * factor, "right": torch.cat(right)} if left else factors
 
 
-def _vectors(own: LayerFolding, part: str, factor: float) -> Own:
-    bias = own.difference("b_q") if part == "q" else None
-    scale = own.scale("k") if part == "k" else None
-    found = {"bias": None if bias is None else bias * factor, "scale": scale}
-    return {kind: tensor for kind, tensor in found.items() if tensor is not None}
+def _vectors(folding: LayerFolding, part: str, factor: float) -> RowScores:
+    bias = folding.difference("b_q") if part == "q" else None
+    scale = folding.scale("k") if part == "k" else None
+    vectors = {"bias": None if bias is None else bias * factor, "scale": scale}
+    return {kind: tensor for kind, tensor in vectors.items() if tensor is not None}
 
 
 def of_distance(config: Any) -> Tensor:
     """`Disentangled.of_distance`: near distances one by one, ranges that grow with the distance behind them."""
     span: int = config.relative_buckets
-    most: int = config.max_length
-    distance, middle = torch.arange(1 - most, most), span // 2
+    max_length: int = config.max_length
+    distance, middle = torch.arange(1 - max_length, max_length), span // 2
     # In the order of operations of DeBERTa's authors: `ceil` makes another bucket of another rounding.
     far = distance.abs().clamp_min(middle) / middle
-    grown = torch.ceil(torch.log(far) / torch.log(torch.tensor((most - 1) / middle)) * (middle - 1)) + middle
+    grown = torch.ceil(torch.log(far) / torch.log(torch.tensor((max_length - 1) / middle)) * (middle - 1)) + middle
     bucket = torch.where(distance.abs() <= middle, distance, grown.long() * distance.sign())
     return (bucket + span).clamp(0, 2 * span - 1)

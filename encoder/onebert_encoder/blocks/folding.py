@@ -32,15 +32,15 @@ class Maps:
     def __init__(self, W: Mapping[str, Linear], products: Mapping[str, Sequence[str]]) -> None:
         self._W, self._products = W, products
         self._site = {part: site for site, parts in products.items() for part in parts}
-        self._found: dict[str, tuple[Tensor, dict[str, Tensor]]] = {}
+        self._mapped: dict[str, tuple[Tensor, dict[str, Tensor]]] = {}
 
     def __call__(self, part: str, vector: Tensor) -> Tensor:
         site = self._site[part]
-        of, out = self._found.get(site, (None, {}))
-        if of is not vector:
+        mapped_vector, out = self._mapped.get(site, (None, {}))
+        if mapped_vector is not vector:
             parts = self._products[site]
             out = dict(zip(parts, self._W[site](vector[None].float())[0].chunk(len(parts)), strict=True))
-            self._found[site] = vector, out
+            self._mapped[site] = vector, out
         return out[part]
 
 
@@ -81,7 +81,7 @@ class LayerFolding:
 
     def scale(self, place: str) -> Tensor | None:
         prefix, symbol, _ = delta.PLACES[place]
-        return self._own(prefix, symbol.removeprefix("W_"))
+        return self._tensor(prefix, symbol.removeprefix("W_"))
 
     def scaled(self, place: str, bias: Tensor) -> Tensor:
         scale = self.scale(place)
@@ -103,44 +103,44 @@ class LayerFolding:
 
     def differences(self, part: str) -> list[Branch]:
         """The parts BA, U Σ R Vᵀ and S of the task's difference, without those it lacks."""
-        found = (self._low_rank(part), self._core(part), self._sparse(part))
-        return [branch for branch in found if branch is not None]
+        branches = (self._low_rank(part), self._core(part), self._sparse(part))
+        return [branch for branch in branches if branch is not None]
 
     def after(self, part: str, bias: Tensor) -> Tensor:
         """The bias, with the last one of the adapter behind a map."""
-        u = self._own(delta.ADAPTER_UP, part, ".bias")
+        u = self._tensor(delta.ADAPTER_UP, part, ".bias")
         return bias if u is None else bias + u
 
     def adapters(self, biases: Mapping[str, Tensor]) -> dict[str, tuple[Branch, ...]]:
         """The adapters behind maps, at `after_…`; `biases` are the parts of their inputs that folding has removed."""
-        found: dict[str, tuple[Branch, ...]] = {}
+        branches: dict[str, tuple[Branch, ...]] = {}
         for part, bias in biases.items():
-            if (D := self._own(delta.ADAPTER_DOWN, part, ".weight")) is not None:
+            if (D := self._tensor(delta.ADAPTER_DOWN, part, ".weight")) is not None:
                 c = self._tensors[f"{delta.ADAPTER_DOWN}{self._module(part)}.bias"]
                 U = self._tensors[f"{delta.ADAPTER_UP}{self._module(part)}.weight"]
-                found[f"after_{part}"] = (Bottleneck(D, c + D @ bias, U),)
-        return found
+                branches[f"after_{part}"] = (Bottleneck(D, c + D @ bias, U),)
+        return branches
 
     def branches(self, products: Mapping[str, Sequence[str]]) -> dict[str, tuple[Branch, ...]]:
         """The branches at each product's site, joined for the maps that it computes side by side."""
-        return {site: found for site, parts in products.items() if (found := tuple(self._joined(parts)))}
+        return {site: joined for site, parts in products.items() if (joined := tuple(self._joined(parts)))}
 
-    def _own(self, prefix: str, part: str, suffix: str = "") -> Tensor | None:
+    def _tensor(self, prefix: str, part: str, suffix: str = "") -> Tensor | None:
         return self._tensors.get(f"{prefix}{self._module(part)}{suffix}")
 
     def _module(self, part: str) -> str:
         return self._name(f"W_{part}").removesuffix(".weight")
 
     def _low_rank(self, part: str) -> LowRank | None:
-        A = self._own(delta.LORA_A, part)
+        A = self._tensor(delta.LORA_A, part)
         return None if A is None else LowRank(A, self._tensors[delta.LORA_B + self._module(part)])
 
     def _core(self, part: str) -> Core | None:
-        R = self._own(delta.LORA_XS, part)
+        R = self._tensor(delta.LORA_XS, part)
         return None if R is None else Core(R, self._directions(self._module(part), len(R)))
 
     def _sparse(self, part: str) -> Sparse | None:
-        index = self._own(delta.SPARSE_INDEX, part)
+        index = self._tensor(delta.SPARSE_INDEX, part)
         if index is None:
             return None
         out, into = self.weight(part).shape
@@ -155,16 +155,16 @@ class LayerFolding:
         for i, part in enumerate(parts):
             if core := self._core(part):
                 yield Core(core.R, core.shared.among(i, len(parts)))
-        sparse = {i: one for i, part in enumerate(parts) if (one := self._sparse(part)) is not None}
+        sparse = {i: branch for i, part in enumerate(parts) if (branch := self._sparse(part)) is not None}
         if sparse:
             yield _stacked(sparse, len(parts))
 
-    def _block_diagonal(self, parts: Sequence[str], found: Sequence[LowRank | None]) -> LowRank:
+    def _block_diagonal(self, parts: Sequence[str], pairs: Sequence[LowRank | None]) -> LowRank:
         """Joins the low-rank differences of several maps: the As stacked, the Bs as a block-diagonal matrix."""
-        A = torch.cat([pair.A for pair in found if pair is not None])
+        A = torch.cat([pair.A for pair in pairs if pair is not None])
         # A map without a difference gets a block of no columns, which keeps the other blocks' rows in place.
         outs = [self.weight(part).new_zeros(len(self.weight(part)), 0) for part in parts]
-        blocks = [out if pair is None else pair.B for out, pair in zip(outs, found, strict=True)]
+        blocks = [out if pair is None else pair.B for out, pair in zip(outs, pairs, strict=True)]
         stops = list(accumulate(len(block) for block in blocks))
         reach = [
             (stop - len(block), stop) for block, stop in zip(blocks, stops, strict=True) for _ in range(block.shape[1])
@@ -172,11 +172,11 @@ class LayerFolding:
         return LowRank(A, torch.block_diag(*blocks), torch.tensor(reach) if len(blocks) > 1 else None)
 
 
-def _stacked(found: Mapping[int, Sparse], count: int) -> Sparse:
+def _stacked(branches: Mapping[int, Sparse], count: int) -> Sparse:
     """Joins the sparse differences of some of `count` equal maps side by side, by their numbers."""
-    first = next(iter(found.values()))
+    first = next(iter(branches.values()))
     out, into = first.shape
     # int64, which makes the sums int64 as well: the kernels read no other indices.
     below = torch.arange(1, -1, -1, device=first.indices.device)[:, None]
-    indices = torch.cat([one.indices + i * out * below for i, one in found.items()], dim=1)
-    return Sparse(indices, torch.cat([one.values for one in found.values()]), (count * out, into))
+    indices = torch.cat([branch.indices + i * out * below for i, branch in branches.items()], dim=1)
+    return Sparse(indices, torch.cat([branch.values for branch in branches.values()]), (count * out, into))

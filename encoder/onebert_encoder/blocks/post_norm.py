@@ -26,14 +26,14 @@ class PostNorm(Sublayers):
     def shapes(self, hidden: int, intermediate: int) -> Mapping[str, tuple[int, ...]]:
         return self.shapes_with("bg", hidden, intermediate)
 
-    def fold_layer(self, own: LayerFolding, prev: Tensor) -> FoldedLayer:
-        b_LN1 = own.param("b_LN1")
-        b, branches = self.fold(own, prev, b_LN1)
+    def fold_layer(self, layer: LayerFolding, prev: Tensor) -> FoldedLayer:
+        b_LN1 = layer.param("b_LN1")
+        b, branches = self.fold(layer, prev, b_LN1)
         shift = torch.cat([b.attention, b.m1 + prev, b.m3 + b_LN1, b.inner])
-        return FoldedLayer(shift, branches, own.param("b_LN2"))
+        return FoldedLayer(shift, branches, layer.param("b_LN2"))
 
-    def encode_layer(self, own: LayerPass, x: Tensor) -> Tensor:
+    def encode_layer(self, layer: LayerPass, x: Tensor) -> Tensor:
         """BitFit's equations 1 to 5, with folded vectors instead of the eight biases."""
-        b = self.vectors(own, x.shape[1])
-        x = own.add_norm("LN1", self.attend(own, x, b.attention), x, b.m1)
-        return own.add_norm("LN2", self.transform(own, x, b.inner), x, b.m3)
+        b = self.vectors(layer, x.shape[1])
+        x = layer.add_norm("LN1", self.attend(layer, x, b.attention), x, b.m1)
+        return layer.add_norm("LN2", self.transform(layer, x, b.inner), x, b.m3)

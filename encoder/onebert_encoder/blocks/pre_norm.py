@@ -20,11 +20,11 @@ class PreNorm(Sublayers):
     def shapes(self, hidden: int, intermediate: int) -> Mapping[str, tuple[int, ...]]:
         return self.shapes_with("g", hidden, intermediate)
 
-    def fold_layer(self, own: LayerFolding, prev: Tensor) -> FoldedLayer:
-        vectors, branches = self.fold(own, None, None)
+    def fold_layer(self, layer: LayerFolding, prev: Tensor) -> FoldedLayer:
+        vectors, branches = self.fold(layer, None, None)
         return FoldedLayer(torch.cat(vectors), branches, prev)
 
-    def encode_layer(self, own: LayerPass, x: Tensor) -> Tensor:
-        b = self.vectors(own, x.shape[1])
-        x = own.add(self.attend(own, own.norm("LN1", x), b.attention), x, b.m1)
-        return own.add(self.transform(own, own.norm("LN2", x), b.inner), x, b.m3)
+    def encode_layer(self, layer: LayerPass, x: Tensor) -> Tensor:
+        b = self.vectors(layer, x.shape[1])
+        x = layer.add(self.attend(layer, layer.norm("LN1", x), b.attention), x, b.m1)
+        return layer.add(self.transform(layer, layer.norm("LN2", x), b.inner), x, b.m3)

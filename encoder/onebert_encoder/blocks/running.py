@@ -9,7 +9,7 @@ from torch import Tensor
 
 from onebert_encoder.compute.kernels.plain import Gain, PlainKernels
 from onebert_encoder.compute.plain import Linear
-from onebert_encoder.compute.scores import Own, Scores
+from onebert_encoder.compute.scores import RowScores, Scores
 from onebert_encoder.layout.branches import LayerSite
 from onebert_encoder.layout.stage import Stage
 
@@ -34,7 +34,7 @@ class LayerPass:
         gain_of_token: [tokens], index into `gain`; None if all tokens take the base's.
         scales: by place of `PLACES`, a table [entries, width] and the tokens' indices into it; only places in use.
         branches: the arguments of the kernels' `add_branches`.
-        own_scores: by row, its own numbers for attention.
+        row_scores: by row, its numbers for attention.
     """
 
     layer: int
@@ -48,7 +48,7 @@ class LayerPass:
     branches: Mapping[LayerSite, Any]
     num_heads: int
     eps: float
-    own_scores: Sequence[Own]
+    row_scores: Sequence[RowScores]
     drops_attention_output: bool
 
     def project(self, site: str, x: Tensor) -> Tensor:
@@ -80,7 +80,7 @@ class LayerPass:
         return self.kernels.add_gate(z, b, self.stage)
 
     def attend(self, qkv: Tensor, b_q: Tensor) -> Tensor:
-        return self.kernels.attend(qkv, b_q, self.stage, self.num_heads, self.weights.scores, self.own_scores)
+        return self.kernels.attend(qkv, b_q, self.stage, self.num_heads, self.weights.scores, self.row_scores)
 
     def drop(self, y: Tensor) -> Tensor:
         return self.kernels.drop(y, self.stage)

@@ -70,37 +70,37 @@ class Sublayers:
             **{f"W_{part}": shape for part, shape in maps.items()},
         }
 
-    def fold(self, own: LayerFolding, into: Tensor | None, between: Tensor | None) -> tuple[Vectors, Branches]:
+    def fold(self, layer: LayerFolding, into: Tensor | None, between: Tensor | None) -> tuple[Vectors, Branches]:
         """Folds both sublayers; `into` and `between` are what the inputs of attention and MLP lack."""
-        b_v = own.bias("v", into)
-        attention = [own.bias(part, into) for part in ("qk" if self.turned else "q")]
-        b_m1, b_m3 = own.bias("m1", b_v), own.bias("m3", None)
-        inner = [own.bias(part, between) for part in self.products["m2"]]
-        branches = own.branches(self.products) | own.adapters({"m1": b_m1, "m3": b_m3})
-        return Vectors(_joined(attention), own.after("m1", b_m1), own.after("m3", b_m3), _joined(inner)), branches
+        b_v = layer.bias("v", into)
+        attention = [layer.bias(part, into) for part in ("qk" if self.turned else "q")]
+        b_m1, b_m3 = layer.bias("m1", b_v), layer.bias("m3", None)
+        inner = [layer.bias(part, between) for part in self.products["m2"]]
+        branches = layer.branches(self.products) | layer.adapters({"m1": b_m1, "m3": b_m3})
+        return Vectors(_joined(attention), layer.after("m1", b_m1), layer.after("m3", b_m3), _joined(inner)), branches
 
-    def vectors(self, own: LayerPass, h: int) -> Vectors:
+    def vectors(self, layer: LayerPass, h: int) -> Vectors:
         wide = h * (1 + self.turned)
-        return Vectors(*torch.split(own.shift, [wide, h, h, own.shift.shape[1] - wide - 2 * h], dim=1))
+        return Vectors(*torch.split(layer.shift, [wide, h, h, layer.shift.shape[1] - wide - 2 * h], dim=1))
 
-    def attend(self, own: LayerPass, x: Tensor, b: Tensor) -> Tensor:
+    def attend(self, layer: LayerPass, x: Tensor, b: Tensor) -> Tensor:
         """The attention's output without its bias."""
-        context = own.attend(_scale_keys_and_values(own, own.project("qkv", x)), b)
-        y = own.scale("m1", own.project("m1", context))
-        return own.adapt("after_m1", own.drop(y) if own.drops_attention_output else y)
+        context = layer.attend(_scale_keys_and_values(layer, layer.project("qkv", x)), b)
+        y = layer.scale("m1", layer.project("m1", context))
+        return layer.adapt("after_m1", layer.drop(y) if layer.drops_attention_output else y)
 
-    def transform(self, own: LayerPass, x: Tensor, b: Tensor) -> Tensor:
+    def transform(self, layer: LayerPass, x: Tensor, b: Tensor) -> Tensor:
         """The MLP's output without its bias."""
-        a = own.scale("inner", (own.gate if self.gated else own.activate)("m2", x, b))
-        return own.adapt("after_m3", own.drop(own.scale("m3", own.project("m3", a))))
+        a = layer.scale("inner", (layer.gate if self.gated else layer.activate)("m2", x, b))
+        return layer.adapt("after_m3", layer.drop(layer.scale("m3", layer.project("m3", a))))
 
 
 def _joined(vectors: list[Tensor]) -> Tensor:
     return vectors[0] if len(vectors) == 1 else torch.cat(vectors)
 
 
-def _scale_keys_and_values(own: LayerPass, qkv: Tensor) -> Tensor:
-    if not {"k", "v"} & own.scales.keys():
+def _scale_keys_and_values(layer: LayerPass, qkv: Tensor) -> Tensor:
+    if not {"k", "v"} & layer.scales.keys():
         return qkv
     q, k, v = qkv.chunk(3, dim=1)
-    return torch.cat([q, own.scale("k", k), own.scale("v", v)], dim=1)
+    return torch.cat([q, layer.scale("k", k), layer.scale("v", v)], dim=1)

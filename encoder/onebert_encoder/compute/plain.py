@@ -42,8 +42,8 @@ def _varies(out: int, into: int, dtype: torch.dtype, device: torch.device) -> bo
     weight, x = (torch.randn(rows, into, generator=generator).to(device, dtype) for rows in (out, _PIECE))
     linear = PlainLinear(weight, batch_invariant=False)
     with torch.no_grad():
-        whole = linear(x)
+        full = linear(x)
         for rows in sorted({round_up(count) for count in range(1, _PIECE)}):
-            if not (torch.equal(linear(x[:rows]), whole[:rows]) and torch.equal(linear(x[-rows:]), whole[-rows:])):
+            if not (torch.equal(linear(x[:rows]), full[:rows]) and torch.equal(linear(x[-rows:]), full[-rows:])):
                 return True
     return False

@@ -8,20 +8,20 @@ from torch import Tensor
 
 from onebert_encoder.layout.stage import Stage
 
-Own = Mapping[str, Tensor]
+RowScores = Mapping[str, Tensor]
 """One row's numbers for the scores of its layers, as the base's kind of scores names them; empty if it has none."""
 
 
 class Scores:
     """The plain scores of one layer, q kᵀ / √d; subclasses turn queries and keys, or add to their products.
 
-    `q` and `k` are [sequences, heads, tokens, d], sequences padded at their end; `own` has the row of each sequence.
+    `q` and `k` are [sequences, heads, tokens, d], sequences padded at their end; `by_row` has each one's `RowScores`.
     """
 
     def turn(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         return q, k
 
-    def added(self, q: Tensor, k: Tensor, own: Sequence[Own]) -> Tensor | None:
+    def added(self, q: Tensor, k: Tensor, by_row: Sequence[RowScores]) -> Tensor | None:
         """Numbers to add to the scaled products, broadcast to [sequences, heads, tokens, tokens]; None for zeros."""
         return None
 
@@ -36,26 +36,26 @@ class ByDistance(Scores):
     """Adds a number for each head and each distance of two tokens.
 
     Attributes:
-        table: [heads, 2 most - 1 + FILLING] float32, entry i - j + most - 1 for query i and key j, then zeros; a row's
-            own is `own["distances"]`.
-        most: tokens of the longest sequence.
+        table: [heads, 2 max_length - 1 + FILLING] float32, entry i - j + max_length - 1 for query i and key j, then
+            zeros; a row has `distances` instead.
+        max_length: tokens of the longest sequence.
     """
 
     def __init__(self, table: Tensor) -> None:
-        self.table, self.most = table, (table.shape[1] - FILLING + 1) // 2
+        self.table, self.max_length = table, (table.shape[1] - FILLING + 1) // 2
 
-    def of_row(self, own: Own) -> Tensor:
-        return own.get("distances", self.table)
+    def of_row(self, scores: RowScores) -> Tensor:
+        return scores.get("distances", self.table)
 
-    def added(self, q: Tensor, k: Tensor, own: Sequence[Own]) -> Tensor:
+    def added(self, q: Tensor, k: Tensor, by_row: Sequence[RowScores]) -> Tensor:
         length = q.shape[2]
         at = torch.arange(length, device=q.device)
-        index = at[:, None] - at + self.most - 1
-        tables = {id(table): table for table in map(self.of_row, own)}
+        index = at[:, None] - at + self.max_length - 1
+        tables = {id(table): table for table in map(self.of_row, by_row)}
         added = {key: table[:, index].to(q.dtype) for key, table in tables.items()}
         if len(added) == 1:
             return next(iter(added.values()))
-        return torch.stack([added[id(self.of_row(one))] for one in own])
+        return torch.stack([added[id(self.of_row(scores))] for scores in by_row])
 
 
 class Rotary(Scores):
@@ -76,7 +76,7 @@ class Rotary(Scores):
         cos, sin = (table[: q.shape[2]].to(q.device) for table in (self.cos, self.sin))
         return _turned(q, cos, sin), _turned(k, cos, sin)
 
-    def added(self, q: Tensor, k: Tensor, own: Sequence[Own]) -> Tensor | None:
+    def added(self, q: Tensor, k: Tensor, by_row: Sequence[RowScores]) -> Tensor | None:
         length = q.shape[2]
         if not 0 < self.window < length - 1:
             return None

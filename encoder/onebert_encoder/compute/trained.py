@@ -102,9 +102,9 @@ def leaves_out(cpuinfo: str) -> bool:
 def _matches_plain(tiles: TrainedTiles) -> bool:
     generator = torch.Generator().manual_seed(0)
     x, weight, grad = (torch.randn(*shape, generator=generator) for shape in ((45, 50), (72, 50), (45, 72)))
-    found = (tiles.multiply(x, weight), tiles.multiply(grad, weight.t()), tiles.multiply(tiles.transpose(grad), x.t()))
+    ours = (tiles.multiply(x, weight), tiles.multiply(grad, weight.t()), tiles.multiply(tiles.transpose(grad), x.t()))
     # Sums of up to 72 products of order 1.
     return all(
         torch.allclose(got, want, rtol=0, atol=1e-4)
-        for got, want in zip(found, (x @ weight.T, grad @ weight, grad.T @ x), strict=True)
+        for got, want in zip(ours, (x @ weight.T, grad @ weight, grad.T @ x), strict=True)
     )

@@ -47,8 +47,8 @@ def removals(tensors: Mapping[str, Tensor], spec: BaseSpec) -> list[Removed]:
     return [
         Removed("whole", "", tensors),
         Removed("base", "", {name: tensor for name, tensor in tensors.items() if name not in layer_of}),
-        *(Removed("layer", one, without(layer_of, one)) for one in sorted({*layer_of.values()}, key=order.index)),
-        *(Removed("symbol", one, without(symbol_of, one)) for one in sorted({*symbol_of.values()})),
+        *(Removed("layer", part, without(layer_of, part)) for part in sorted({*layer_of.values()}, key=order.index)),
+        *(Removed("symbol", part, without(symbol_of, part)) for part in sorted({*symbol_of.values()})),
     ]
 
 
@@ -61,8 +61,8 @@ def _symbol(name: str, spec: BaseSpec) -> str:
 
 
 def _layer(name: str, spec: BaseSpec) -> str:
-    if found := LAYER.search(name.partition(".")[2]):
-        return found[1]
+    if match := LAYER.search(name.partition(".")[2]):
+        return match[1]
     symbol = _symbol(name, spec)
     if symbol in ABOVE:
         return POOLER if symbol == POOLER_SYMBOL else FINAL_NORM
@@ -76,16 +76,16 @@ class RemovedRows:
         self._base = base
         with torch.no_grad():
             bare = fold(base, {})
-            own = [fold(base, one.tensors, manifest.pooling, manifest.activation) for one in removed]
-            self._rows = stack_rows(base, [bare, *own])
-        self._diverges_at = [diverges_at(row, bare, base) for row in own]
+            rows = [fold(base, part.tensors, manifest.pooling, manifest.activation) for part in removed]
+            self._rows = stack_rows(base, [bare, *rows])
+        self._diverges_at = [diverges_at(row, bare, base) for row in rows]
 
     def logits(self, tokens: Sequence[Tokens]) -> list[list[Tensor]]:
         """Logits by row (in the order of `removed`) and input, [labels] or [tokens, labels]; shared layers run once."""
         of_rows = range(len(self._diverges_at))
-        inputs = [one for _ in of_rows for one in tokens]
+        inputs = [text for _ in of_rows for text in tokens]
         rows = [1 + row for row in of_rows for _ in tokens]
         diverges = [self._diverges_at[row] for row in of_rows for _ in tokens]
         with torch.inference_mode():
-            found = compute_logits(self._base, self._rows, pack(self._base, inputs, rows, diverges))
-        return [found[start : start + len(tokens)] for start in range(0, len(found), len(tokens))]
+            logits = compute_logits(self._base, self._rows, pack(self._base, inputs, rows, diverges))
+        return [logits[start : start + len(tokens)] for start in range(0, len(logits), len(tokens))]

@@ -42,29 +42,29 @@ class TextExplainer:
         self._rows = stack_rows(base, [row])
 
     @classmethod
-    def of(cls, base: Base, delta: Delta) -> "TextExplainer":
+    def for_delta(cls, base: Base, delta: Delta) -> "TextExplainer":
         return cls(base, fold_delta(base, delta), delta.manifest)
 
     def answers(self, texts: Sequence[Text]) -> list[Prediction]:
         """Answers texts; raises AnswerNotFinite if a logit is NaN or infinite."""
         tokens = self._tokenizer.encode(texts, self._outputs.max_length)
-        found: list[Prediction] = []
+        predictions: list[Prediction] = []
         for start in range(0, len(tokens), _TEXTS):
             part = tokens[start : start + _TEXTS]
             with torch.inference_mode():
                 logits = compute_logits(self._base, self._rows, pack(self._base, part, [0] * len(part)))
-            if not all(one.isfinite().all() for one in logits):
+            if not all(each.isfinite().all() for each in logits):
                 raise AnswerNotFinite("the answer to this text, or to it without a word, is not a finite number")
-            answers = [answer(one.float().cpu().numpy(), self._outputs) for one in logits]
-            found += [one for one in answers if isinstance(one, Prediction)]
-        return found
+            answers = [answer(each.float().cpu().numpy(), self._outputs) for each in logits]
+            predictions += [each for each in answers if isinstance(each, Prediction)]
+        return predictions
 
     def read(self, text: Text) -> tuple[int, int]:
         """The number of tokens read of a text, and its full length in tokens, both with special tokens."""
-        tokenizer, most = self._tokenizer, self._outputs.max_length
-        [pieces] = tokenizer.split([text], most)
-        whole = tuple((0, length) for length in pieces.lengths)
-        return tokenizer.measure(pieces, tokenizer.fit(pieces, most))[0], tokenizer.measure(pieces, whole)[0]
+        tokenizer, max_length = self._tokenizer, self._outputs.max_length
+        [pieces] = tokenizer.split([text], max_length)
+        full = tuple((0, length) for length in pieces.lengths)
+        return tokenizer.measure(pieces, tokenizer.fit(pieces, max_length))[0], tokenizer.measure(pieces, full)[0]
 
     def words(self, text: Text) -> list[Stretch]:
         """The words within the first `max_length` tokens that can be left out."""
@@ -74,16 +74,18 @@ class TextExplainer:
     def by_occlusion(self, text: Text) -> Explanation:
         """Scores each word by the drop of the answer's score without it."""
         stretches = self.words(text)
-        whole, *left = self.answers([text, *(words.without(text, one) for one in stretches)])
-        return words.explain_by_occlusion(whole, stretches, [float(one.scores[whole.best]) for one in left])
+        prediction, *without_word = self.answers([text, *(words.without(text, stretch) for stretch in stretches)])
+        return words.explain_by_occlusion(
+            prediction, stretches, [float(p.scores[prediction.best]) for p in without_word]
+        )
 
     def by_gradient(self, text: Text) -> Explanation:
         """Scores each word to first order: gradient × input, summed over its tokens."""
-        stretches, [whole] = self.words(text), self.answers([text])
+        stretches, [prediction] = self.words(text), self.answers([text])
         tokens = self._tokenizer.encode([text], self._outputs.max_length)
-        [by_token] = gradient_times_input(self._base, self._row, tokens, [whole.best], self._outputs)
-        effects = [float(np.sum(by_token[list(one.tokens)])) for one in stretches]
-        return words.explanation("gradient_times_input", whole.label, stretches, effects)
+        [by_token] = gradient_times_input(self._base, self._row, tokens, [prediction.best], self._outputs)
+        effects = [float(np.sum(by_token[list(stretch.tokens)])) for stretch in stretches]
+        return words.explanation("gradient_times_input", prediction.label, stretches, effects)
 
 
 def gradient_times_input(
@@ -100,14 +102,14 @@ def gradient_times_input(
     `base` needs a dtype with gradients (not int8). Returns [tokens] float64 per input, special tokens included.
     """
     batch, embedded = pack(base, tokens, [0] * len(tokens)), _Embedded(base.embeddings.W_e)
-    own = copy(base)
-    own.embeddings = replace(base.embeddings, W_e=embedded)
+    traced = copy(base)
+    traced.embeddings = replace(base.embeddings, W_e=embedded)
     with torch.enable_grad():
-        logits = compute_logits(own, stack_rows(own, [row]), batch)
-        total = torch.stack([_evidence(*one, outputs) for one in zip(logits, labels, strict=True)]).sum()
+        logits = compute_logits(traced, stack_rows(traced, [row]), batch)
+        total = torch.stack([_evidence(*pair, outputs) for pair in zip(logits, labels, strict=True)]).sum()
         [gradient] = torch.autograd.grad(total, [embedded.x])
     both = zip(batch.of_inputs(embedded.x.detach().double()), batch.of_inputs(gradient.double()), strict=True)
-    return [((x - x.mean(dim=0)) * own).sum(dim=1).cpu().numpy() for x, own in both]
+    return [((x - x.mean(dim=0)) * grad).sum(dim=1).cpu().numpy() for x, grad in both]
 
 
 class _Embedded:
@@ -125,5 +127,5 @@ def _evidence(logits: Tensor, label: int, outputs: Outputs) -> Tensor:
     logits = logits / temperature_of(outputs.decision)
     if own_activation(outputs) != "softmax" or len(logits) == 1:
         return logits[label]
-    others = torch.cat([logits[:label], logits[label + 1 :]])
-    return logits[label] - torch.logsumexp(others, dim=0)
+    rest = torch.cat([logits[:label], logits[label + 1 :]])
+    return logits[label] - torch.logsumexp(rest, dim=0)

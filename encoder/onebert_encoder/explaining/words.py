@@ -61,15 +61,15 @@ def words_of(alignment: Alignment) -> list[Stretch]:
     ]
 
 
-def joined(words: Sequence[Stretch], most: int) -> list[Stretch]:
-    """Joins neighboring words until there are at most `most` stretches (at least one per half)."""
+def joined(words: Sequence[Stretch], limit: int) -> list[Stretch]:
+    """Joins neighboring words until there are at most `limit` stretches (at least one per half)."""
     halves = [[word for word in words if word.half == half] for half in (0, 1)]
     together = 1
-    while sum(-(-len(half) // together) for half in halves) > max(most, len(halves)):
+    while sum(-(-len(half) // together) for half in halves) > max(limit, len(halves)):
         together += 1
     groups = [half[at : at + together] for half in halves for at in range(0, len(half), together)]
     return [
-        Stretch(group[0].half, group[0].start, group[-1].end, tuple(chain.from_iterable(one.tokens for one in group)))
+        Stretch(group[0].half, group[0].start, group[-1].end, tuple(chain.from_iterable(word.tokens for word in group)))
         for group in groups
     ]
 
@@ -77,8 +77,8 @@ def joined(words: Sequence[Stretch], most: int) -> list[Stretch]:
 def without(text: Text, stretch: Stretch) -> Text:
     """The input without a stretch; whitespace left doubled or at an end is removed."""
     halves = [*halves_of(text)]
-    whole = halves[stretch.half]
-    before, behind = whole[: stretch.start], whole[stretch.end :]
+    half = halves[stretch.half]
+    before, behind = half[: stretch.start], half[stretch.end :]
     if not before.strip():
         behind = behind.lstrip()
     elif not behind or behind[0].isspace():
@@ -89,14 +89,14 @@ def without(text: Text, stretch: Stretch) -> Text:
 
 def removable(stretches: Sequence[Stretch]) -> list[Stretch]:
     """The stretches whose half has another one: a half without its only stretch may have no token."""
-    count = Counter(one.half for one in stretches)
-    return [one for one in stretches if count[one.half] > 1]
+    count = Counter(stretch.half for stretch in stretches)
+    return [stretch for stretch in stretches if count[stretch.half] > 1]
 
 
-def explain_by_occlusion(whole: Prediction, stretches: Sequence[Stretch], left: Sequence[float]) -> Explanation:
-    """Effects from `left`, the scores of the answer's label without each stretch."""
-    effects = [whole.score - score for score in left]
-    return explanation("occlusion", whole.label, stretches, effects)
+def explain_by_occlusion(prediction: Prediction, stretches: Sequence[Stretch], scores: Sequence[float]) -> Explanation:
+    """Effects from `scores`, those of the answer's label without each stretch."""
+    effects = [prediction.score - score for score in scores]
+    return explanation("occlusion", prediction.label, stretches, effects)
 
 
 def explanation(method: Method, label: str, stretches: Sequence[Stretch], effects: Sequence[float]) -> Explanation:
@@ -104,5 +104,5 @@ def explanation(method: Method, label: str, stretches: Sequence[Stretch], effect
     if not all(map(isfinite, effects)):
         raise AnswerNotFinite("what the answer owes to a word is not a finite number")
     both = zip(stretches, effects, strict=True)
-    words = [WordEffect(FIELDS[one.half], one.start, one.end, effect) for one, effect in both]
+    words = [WordEffect(FIELDS[stretch.half], stretch.start, stretch.end, effect) for stretch, effect in both]
     return Explanation(method, label, words)

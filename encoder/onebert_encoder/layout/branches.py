@@ -25,7 +25,7 @@ class Directions:
     down: Tensor
     up: Tensor
     reach: Tensor | None = None
-    _made: dict[Hashable, "Directions"] = field(default_factory=dict, repr=False)
+    _variants: dict[Hashable, "Directions"] = field(default_factory=dict, repr=False)
 
     def to(self, dtype: torch.dtype) -> "Directions":
         if dtype == self.down.dtype:
@@ -38,18 +38,18 @@ class Directions:
 
     def _widened(self, index: int, count: int) -> "Directions":
         out, rank = self.up.shape
-        own = slice(index * out, (index + 1) * out)
+        block = slice(index * out, (index + 1) * out)
         columns = self.up.new_zeros(rank, count * out)
-        columns[:, own] = self.up.T
-        return Directions(self.down, columns.T, torch.tensor([[own.start, own.stop]] * rank))
+        columns[:, block] = self.up.T
+        return Directions(self.down, columns.T, torch.tensor([[block.start, block.stop]] * rank))
 
     def _once(self, key: Hashable, make: Callable[[], "Directions"]) -> "Directions":
-        if key not in self._made:
+        if key not in self._variants:
             # Training may use tensors that answering created first, so they must not be inference tensors.
             with torch.inference_mode(False), torch.no_grad():
                 # If several threads get here at once, all use the object that the first one stored.
-                return self._made.setdefault(key, make())
-        return self._made[key]
+                return self._variants.setdefault(key, make())
+        return self._variants[key]
 
 
 # Entries of a sparse difference per step: each takes one number per token, so a step takes as much memory as the widest
@@ -61,7 +61,7 @@ class _Owned:
     @property
     def nbytes(self) -> int:
         """Bytes of the row's own tensors on the device."""
-        return sum(one.nbytes for name, one in vars(self).items() if isinstance(one, Tensor) and name != "reach")
+        return sum(x.nbytes for name, x in vars(self).items() if isinstance(x, Tensor) and name != "reach")
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ _sparse_product: Callable[[Tensor, Tensor, Tensor, tuple[int, int]], Tensor] = _
 
 def _scatter(x: Tensor, source: Tensor, values: Tensor, target: Tensor, width: int) -> Tensor:
     out = x.new_zeros(len(x), width)
-    entries = zip(*(one.split(_ENTRIES_AT_ONCE) for one in (source, values, target)), strict=True)
+    entries = zip(*(entry.split(_ENTRIES_AT_ONCE) for entry in (source, values, target)), strict=True)
     for of_x, value, of_out in entries:
         out.index_add_(1, of_out, x.index_select(1, of_x).mul_(value))
     return out
@@ -227,12 +227,12 @@ class Branches(dict[LayerSite, tuple[Branch, ...]]):
     @cached_property
     def dense(self) -> tuple[tuple[tuple[LayerSite, int], ...], Array]:
         """The n branches that are not sparse: (site, number of earlier ones there), and [n, 5] of `native`."""
-        found = [
+        turned = [
             ((site, turn), branch.native[:5])
             for site, branches in self.items()
-            for turn, branch in enumerate(one for one in branches if not isinstance(one, Sparse))
+            for turn, branch in enumerate(branch for branch in branches if not isinstance(branch, Sparse))
         ]
-        turns, numbers = zip(*found, strict=True) if found else ((), ())
+        turns, numbers = zip(*turned, strict=True) if turned else ((), ())
         return _TURNS.setdefault(turns, turns), np.array(numbers, dtype=np.int64).reshape(-1, 5)
 
     def native(self, sites: Sequence[str]) -> tuple[Array, Array]:
@@ -242,34 +242,34 @@ class Branches(dict[LayerSite, tuple[Branch, ...]]):
         of layers.
         """
         if self._native is None:
-            found: tuple[list[tuple[int, ...]], list[tuple[int, ...]]] = [], []
+            numbers: tuple[list[tuple[int, ...]], list[tuple[int, ...]]] = [], []
             for (layer, site), branches in self.items():
                 for branch in branches:
-                    own = layer * len(sites) + sites.index(site), *branch.native
-                    found[isinstance(branch, Sparse)].append(own)
-            low_rank, sparse = (np.array(own, dtype=np.int64) for own in found)
+                    fields = layer * len(sites) + sites.index(site), *branch.native
+                    numbers[isinstance(branch, Sparse)].append(fields)
+            low_rank, sparse = (np.array(fields, dtype=np.int64) for fields in numbers)
             self._native = low_rank.reshape(-1, 7), sparse.reshape(-1, 5)
         return self._native
 
     @cached_property
     def sparse(self) -> Mapping[LayerSite, tuple[Branch, ...]]:
-        found = {site: tuple(one for one in own if isinstance(one, Sparse)) for site, own in self.items()}
-        return {site: own for site, own in found.items() if own}
+        by_site = {site: tuple(b for b in branches if isinstance(b, Sparse)) for site, branches in self.items()}
+        return {site: branches for site, branches in by_site.items() if branches}
 
 
 def join(of_row: Callable[[int], BranchesOf], spans: Sequence[tuple[int, int, int]]) -> dict[LayerSite, list[Joined]]:
     """For each layer and site, the spans (row, start, stop) whose row has branches there."""
     joined: defaultdict[LayerSite, list[Joined]] = defaultdict(list)
     for row, start, stop in spans:
-        for site, found in of_row(row).items():
-            joined[site].append((start, stop, found))
+        for site, branches in of_row(row).items():
+            joined[site].append((start, stop, branches))
     return joined
 
 
 def merged(joined: Sequence[Joined]) -> list[Joined]:
     """Merges neighboring spans of one row: oneDNN compiles a product anew for every number of tokens."""
-    found: list[Joined] = []
+    runs: list[Joined] = []
     for start, stop, branches in joined:
-        continues = bool(found) and found[-1][1] == start and found[-1][2] is branches
-        found.append((found.pop()[0] if continues else start, stop, branches))
-    return found
+        continues = bool(runs) and runs[-1][1] == start and runs[-1][2] is branches
+        runs.append((runs.pop()[0] if continues else start, stop, branches))
+    return runs

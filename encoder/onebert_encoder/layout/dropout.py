@@ -40,8 +40,8 @@ class Dropout:
         filled = len(stage.row_of_token) - stage.filling
         out = torch.zeros(len(stage.row_of_token), width, dtype=torch.int16, device=stage.row_of_token.device)
         by_row = sorted(span for span in stage.spans if span[1] < filled)
-        for row, own in groupby(by_row, key=lambda span: span[0]):
-            spans = [(start, stop) for _, start, stop in own]
+        for row, group in groupby(by_row, key=lambda span: span[0]):
+            spans = [(start, stop) for _, start, stop in group]
             drawn = self._draw(row, (sum(stop - start for start, stop in spans), width), out.device)
             for (start, stop), part in zip(spans, torch.split(drawn, [b - a for a, b in spans]), strict=True):
                 out[start:stop] = part
@@ -49,8 +49,8 @@ class Dropout:
 
     def of_attention(self, bucket: Bucket, num_heads: int) -> Iterator[tuple[int, Tensor]]:
         """Random int16 [sequences, heads, longest, longest] for each row, after the index of its first sequence."""
-        for row, own in groupby(range(bucket.count), key=lambda i: int(bucket.rows[i])):
-            sequences = list(own)
+        for row, group in groupby(range(bucket.count), key=lambda i: int(bucket.rows[i])):
+            sequences = list(group)
             low, high = sequences[0], sequences[-1] + 1
             longest = int(bucket.lengths[low:high].max())
             yield low, self._draw(row, (high - low, num_heads, longest, longest), self.generators[row].device)

@@ -70,8 +70,8 @@ class Stage:
     def positions(self) -> Tensor:
         """[tokens], the position of each token in its sequence, on the CPU; 0 for the filling."""
         starts = np.cumsum(self.lengths) - self.lengths
-        own = np.arange(self.lengths.sum()) - np.repeat(starts, self.lengths)
-        return torch.from_numpy(np.concatenate([own, np.zeros(self.filling, dtype=own.dtype)]))
+        positions = np.arange(self.lengths.sum()) - np.repeat(starts, self.lengths)
+        return torch.from_numpy(np.concatenate([positions, np.zeros(self.filling, dtype=positions.dtype)]))
 
     @cached_property
     def buckets(self) -> list[Bucket]:
@@ -89,14 +89,14 @@ class Stage:
         lengths = self.lengths[low:high]
         count, longest = high - low, int(lengths.max())
         start, tokens = int(self.lengths[:low].sum()), int(lengths.sum())
-        whole = (start, start + tokens, count, longest)
+        extent = (start, start + tokens, count, longest)
         of_sequences = (self.rows[low:high], lengths)
         if count * longest == tokens:
-            return Bucket(*whole, None, None, *of_sequences)
+            return Bucket(*extent, None, None, *of_sequences)
         present = np.arange(longest) < lengths[:, None]
         mask = np.where(present, np.float32(0), np.float32("-inf"))[:, None, None]
         on_device = upload({"slots": np.flatnonzero(present), "mask": mask}, self.row_of_token.device)
-        return Bucket(*whole, on_device["slots"], on_device["mask"].to(self.dtype), *of_sequences)
+        return Bucket(*extent, on_device["slots"], on_device["mask"].to(self.dtype), *of_sequences)
 
 
 def stage_of(
@@ -104,11 +104,11 @@ def stage_of(
 ) -> Stage:
     """A stage of one layer alone: sequences end to end, each with its row, and filling behind them."""
     edges, of_token = np.cumsum([0, *lengths]).tolist(), np.repeat([*rows, 0], [*lengths, filling])
-    found = upload({"row_of_token": of_token, "edges": np.array(edges, dtype=np.int32)}, device)
+    tensors = upload({"row_of_token": of_token, "edges": np.array(edges, dtype=np.int32)}, device)
     spans = [(row, start, stop) for row, (start, stop) in zip(rows, pairwise(edges), strict=True)]
     spans += [(0, edges[-1], edges[-1] + filling)] * bool(filling)
-    own = (np.array(rows), np.array(lengths))
-    return Stage(range(1), None, filling, found["row_of_token"], spans, found["edges"], *own, dtype)
+    sequences = (np.array(rows), np.array(lengths))
+    return Stage(range(1), None, filling, tensors["row_of_token"], spans, tensors["edges"], *sequences, dtype)
 
 
 def length_class(length: int) -> int:

@@ -96,12 +96,12 @@ def pack(
         layers: the layers to run; None is all. A batch that starts above layer 0 takes activations.
     """
     layers = range(base.config.num_layers) if layers is None else layers
-    counts = [len(one.sequences) for one in tokens]
+    counts = [len(text.sequences) for text in tokens]
     inputs = (np.cumsum(counts) - counts).tolist()
     if len(inputs) != sum(counts):
         rows = np.repeat(rows, counts).tolist()
         diverges_at = None if diverges_at is None else np.repeat(diverges_at, counts).tolist()
-        tokens = [part for one in tokens for part in one.sequences]
+        tokens = [part for text in tokens for part in text.sequences]
     shared_until = _shared_until(tokens, diverges_at)
     texts = {id(text): text for text in tokens}
     lows = sorted({layers.start, *(layer for layer in shared_until if layer in layers)})
@@ -113,15 +113,15 @@ def pack(
             for text, row, until in zip(tokens, rows, shared_until, strict=True)
         ]
         layout = _Layout(keys, texts)
-        given = _starts_given(tokens, layout) if layers.start else None
-        parents = layout.starts_in(layouts[-1]) if layouts else given
+        starts = _starts_given(tokens, layout) if layers.start else None
+        parents = layout.starts_in(layouts[-1]) if layouts else starts
         arrays |= {(name, len(layouts)): array for name, array in layout.indices(parents).items()}
         layouts.append(layout)
     arrays["word", 0], arrays["position", 0] = _embedding_indices(base, texts, layouts[0])
     tensors = upload(arrays, base.device)
     layers_of = starmap(range, pairwise([*lows, layers.stop]))
     laid = zip(layouts, layers_of, strict=True)
-    stages = [layout.stage(base, own, tensors, i) for i, (layout, own) in enumerate(laid)]
+    stages = [layout.stage(base, range_of, tensors, i) for i, (layout, range_of) in enumerate(laid)]
     return Batch(
         word=tensors["word", 0],
         position=tensors["position", 0],
@@ -144,8 +144,8 @@ def _shared_until(tokens: Sequence[Tokens], diverges_at: Sequence[int] | None) -
 
 def _starts_given(tokens: Sequence[Tokens], layout: "_Layout") -> list[int]:
     starts = np.cumsum([0, *map(len, tokens)]).tolist()
-    given = dict(zip(reversed(layout.keys), reversed(starts[:-1]), strict=True))
-    return [given[key] for key in layout.order]
+    start_of = dict(zip(reversed(layout.keys), reversed(starts[:-1]), strict=True))
+    return [start_of[key] for key in layout.order]
 
 
 def _embedding_indices(base: Base, texts: Mapping[int, Tokens], layout: "_Layout") -> tuple[Array, Array]:
@@ -170,7 +170,7 @@ class _Layout:
     def __init__(self, keys: Sequence[Key], texts: Mapping[int, Tokens]) -> None:
         self.keys = keys
         # Sequences of one length class and row keep the caller's order, so that equal calls are packed equally.
-        length_of = {text: len(own) for text, own in texts.items()}
+        length_of = {text: len(tokens) for text, tokens in texts.items()}
         self.order = sorted(dict.fromkeys(keys), key=lambda key: (length_class(length_of[key[0]]), key[1]))
         self.rows = np.array([row for _, row in self.order], dtype=np.int64)
         self.lengths = np.array([length_of[text] for text, _ in self.order], dtype=np.int64)

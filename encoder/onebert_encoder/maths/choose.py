@@ -101,5 +101,5 @@ def _forward(base: Base) -> Forward | None:
         return None
     # The pass in one call reads whole groups of inputs, as one instruction multiplies them.
     group = GROUP_BYTES // base.precision.itemsize
-    whole = base.config.hidden_size % group == 0 and base.config.intermediate_size % group == 0
-    return Forward(base, block, products) if whole else None
+    fits = base.config.hidden_size % group == 0 and base.config.intermediate_size % group == 0
+    return Forward(base, block, products) if fits else None

@@ -36,11 +36,11 @@ class Gathered:
     branches: Mapping[LayerSite, Any]
 
     @classmethod
-    def of(cls, rows: Rows, stage: Stage, kernels: PlainKernels) -> "Gathered":
+    def gather(cls, rows: Rows, stage: Stage, kernels: PlainKernels) -> "Gathered":
         tables = {"gains": rows.gain_of_row, **{place: scales.of_row for place, scales in rows.scales.items()}}
         needed = {name: stage.of_token(table) for name, table in tables.items()}
-        found = upload({name: index for name, index in needed.items() if index is not None}, stage.row_of_token.device)
-        return cls(found.pop("gains", None), found, kernels.join(rows.branches, stage))
+        used = upload({name: index for name, index in needed.items() if index is not None}, stage.row_of_token.device)
+        return cls(used.pop("gains", None), used, kernels.join(rows.branches, stage))
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Pass:
     def layer(self, layer: int, x: Tensor) -> Tensor:
         """[tokens, h] to [tokens, h], by the base's block, with the final LayerNorm behind the last layer."""
         base, rows, gathered = self.base, self.rows, self.gathered
-        own = LayerPass(
+        layer_pass = LayerPass(
             layer=layer,
             weights=base.layers[layer],
             stage=self.stage,
@@ -68,10 +68,10 @@ class Pass:
             branches=gathered.branches,
             num_heads=base.config.num_heads,
             eps=base.config.eps,
-            own_scores=rows.scores,
+            row_scores=rows.scores,
             drops_attention_output=base.anatomy.family.drops_attention_output,
         )
-        x = base.anatomy.block.encode_layer(own, x)
+        x = base.anatomy.block.encode_layer(layer_pass, x)
         if layer < base.config.num_layers - 1 or not base.anatomy.has_final_norm:
             return x
         return self.kernels.norm(x, Gain(x.new_ones(x.shape[1]), x, None), base.config.eps)
@@ -113,15 +113,15 @@ def encode(
 
 def passes_of(base: Base, rows: Rows, batch: Batch, kernels: PlainKernels) -> Sequence[Pass]:
     """One pass per stage of a batch."""
-    return [Pass(base, rows, stage, Gathered.of(rows, stage, kernels), kernels) for stage in batch.stages]
+    return [Pass(base, rows, stage, Gathered.gather(rows, stage, kernels), kernels) for stage in batch.stages]
 
 
 def run_passes(passes: Sequence[Pass], batch: Batch, activations: Tensor | None = None) -> Tensor:
     """Computes `encode` with existing passes."""
     x = passes[0].embed(batch) if activations is None else activations
-    for one in passes:
-        if one.stage.source is not None:
-            x = x[one.stage.source]
-        for layer in one.stage.layers:
-            x = one.layer(layer, x)
+    for each in passes:
+        if each.stage.source is not None:
+            x = x[each.stage.source]
+        for layer in each.stage.layers:
+            x = each.layer(layer, x)
     return x

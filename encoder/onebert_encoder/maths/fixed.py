@@ -14,8 +14,8 @@ SMALL = 2048
 
 def fits(batch: Batch) -> bool:
     """Whether the batch has one stage from the embeddings on, and no more sequences than `room`."""
-    (first, *others), size = batch.stages, len(batch.word)
-    return not others and first.source is None and len(first.lengths) <= room(size)
+    (first, *more_stages), size = batch.stages, len(batch.word)
+    return not more_stages and first.source is None and len(first.lengths) <= room(size)
 
 
 def room(size: int) -> int:
@@ -44,10 +44,10 @@ class FixedBatch:
 
     def load(self, batch: Batch, *beside: tuple[torch.Tensor, torch.Tensor]) -> None:
         """Copies a batch that fits, and pairs of other indices of tokens (into, from), in three launches."""
-        (stage,), here = batch.stages, self.stage
-        own = (self.batch.word, batch.word), (self.batch.position, batch.position)
-        into, found = zip(*own, (here.row_of_token, stage.row_of_token), *beside, strict=True)
-        torch._foreach_copy_(list(into), list(found))
-        here.edges[: len(stage.edges)].copy_(stage.edges)
+        (stage,), fixed = batch.stages, self.stage
+        inputs = (self.batch.word, batch.word), (self.batch.position, batch.position)
+        into, sources = zip(*inputs, (fixed.row_of_token, stage.row_of_token), *beside, strict=True)
+        torch._foreach_copy_(list(into), list(sources))
+        fixed.edges[: len(stage.edges)].copy_(stage.edges)
         # Surplus sequences are empty: they start and end where the filling starts.
-        here.edges[len(stage.edges) :].copy_(stage.edges[-1:].expand(len(here.edges) - len(stage.edges)))
+        fixed.edges[len(stage.edges) :].copy_(stage.edges[-1:].expand(len(fixed.edges) - len(stage.edges)))

@@ -53,16 +53,16 @@ def fold(base: Base, tensors: Mapping[str, Tensor], pooling: str = "mean", activ
         prev = outside.param("b_e") + outside.weight("e") @ prev
     shifts = []
     branches: dict[LayerSite, tuple[Branch, ...]] = {}
-    for layer, own in enumerate(layers):
-        shift, found, prev = anatomy.block.fold_layer(own, prev)
+    for layer, folding in enumerate(layers):
+        shift, sites, prev = anatomy.block.fold_layer(folding, prev)
         shifts.append(shift)
-        branches |= {(layer, site): joined for site, joined in found.items()}
-    gains = [one.name for one in anatomy.parameters if one.symbol[0] == "g" and one.symbol != "g_LNf"]
+        branches |= {(layer, site): joined for site, joined in sites.items()}
+    gains = [each.name for each in anatomy.parameters if each.symbol[0] == "g" and each.symbol != "g_LNf"]
     g_LN0 = gain = None
     if any(delta.DELTA + name in tensors for name in gains):
         norms = anatomy.block.norms
-        g_LN0 = outside.param("g_LN0") if "LN0" in anatomy.family.outside else Defaults.of(base).g_LN0
-        gain = torch.stack([torch.stack([own.param(f"g_{norm}") for norm in norms]) for own in layers])
+        g_LN0 = outside.param("g_LN0") if "LN0" in anatomy.family.outside else Defaults.for_base(base).g_LN0
+        gain = torch.stack([torch.stack([folding.param(f"g_{norm}") for norm in norms]) for folding in layers])
     last = Last(outside.param("g_LNf"), outside.param("b_LNf")) if anatomy.has_final_norm else Last(None, prev)
     head = _head(tensors, outside, pooling, activation, last)
     scores = scores_of(anatomy.family.scores).fold(base.config, outside, layers)
@@ -85,10 +85,10 @@ def _scales(base: Base, layers: Sequence[LayerFolding]) -> dict[str, Tensor]:
     """By place, the scales of all layers; ones for layers without scales."""
     places = {}
     for place, width in base.anatomy.places.items():
-        found = [own.scale(place) for own in layers]
-        if any(one is not None for one in found):
+        scales = [layer.scale(place) for layer in layers]
+        if any(scale is not None for scale in scales):
             ones = torch.ones(width, device=base.device)
-            places[place] = torch.stack([ones if one is None else one for one in found])
+            places[place] = torch.stack([ones if scale is None else scale for scale in scales])
     return places
 
 
@@ -117,8 +117,8 @@ def _head(
     if pooling == "pooler":
         layers.append(Dense(outside.weight("p"), outside.param("b_p")))
     if delta.HEAD_DENSE_WEIGHT in tensors:
-        own = tensors[delta.HEAD_DENSE_WEIGHT], tensors[delta.HEAD_DENSE_BIAS]
-        layers.append(Dense(*own, activation, tensors.get(delta.HEAD_NORM)))
+        dense = tensors[delta.HEAD_DENSE_WEIGHT], tensors[delta.HEAD_DENSE_BIAS]
+        layers.append(Dense(*dense, activation, tensors.get(delta.HEAD_NORM)))
     if not layers:
         return Head(pooling, (), *last.moved(weight, bias))
     first_weight, first_bias = last.moved(*layers[0][:2])

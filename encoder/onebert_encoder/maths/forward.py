@@ -84,8 +84,8 @@ class Forward:
         classifiers[:, -1] = logits.data_ptr() + (np.cumsum(sizes) - sizes) * logits.itemsize
         classifiers = classifiers[np.argsort(classifiers[:, 0], kind="stable")]
         x = self._run_stages(rows, batch, None, classifiers, way)
-        found = (own.view(shape) for own, shape in zip(torch.split_with_sizes(logits, sizes), shapes, strict=True))
-        return x, dict(zip(inputs, found, strict=True))
+        split = (part.view(shape) for part, shape in zip(torch.split_with_sizes(logits, sizes), shapes, strict=True))
+        return x, dict(zip(inputs, split, strict=True))
 
     def encode(self, rows: Rows, batch: Batch, activations: Tensor | None = None) -> Tensor:
         return self._run_stages(rows, batch, activations, _NO_CLASSIFIERS)
@@ -129,9 +129,9 @@ class Forward:
         self, rows: Rows, stage: Stage, x: Tensor, enters: Batch | None, classifiers: Array, way: Way | None
     ) -> None:
         gains = stage.of_token(rows.gain_of_row)
-        scales = [(one.table, stage.of_token(one.of_row)) for one in rows.scales.values()]
+        scales = [(scale.table, stage.of_token(scale.of_row)) for scale in rows.scales.values()]
         added, _tables = self._added(rows, stage)
-        sites, _kept = _sites(rows, stage, self._depth)
+        sites, _objects = _sites(rows, stage, self._depth)
         reached: Array = np.full(len(stage.lengths), stage.layers.start)
         job = Job(
             *(len(stage.row_of_token), len(stage.lengths), stage.layers.start, stage.layers.stop),
@@ -141,7 +141,7 @@ class Forward:
             *(rows.g_LN0.data_ptr(), rows.gain.data_ptr(), None if gains is None else gains.ctypes.data),
             None if added is None else added.ctypes.data,
             (Scale * len(scales))(
-                *(Scale(table.data_ptr(), None if own is None else own.ctypes.data) for table, own in scales)
+                *(Scale(table.data_ptr(), None if index is None else index.ctypes.data) for table, index in scales)
             ),
             *(None if sites is None else sites.ctypes.data, classifiers.ctypes.data),
             *(len(classifiers), torch.get_num_threads()),
@@ -156,7 +156,7 @@ class Forward:
 
 def packed_weights(layer: LayerWeights) -> list[Packed]:
     """The packed weights of a layer, in the order of forward.h, which is the block's; without those not packed."""
-    return [one.packed for one in layer.W.values() if isinstance(one, PackedLinear)]
+    return [linear.packed for linear in layer.W.values() if isinstance(linear, PackedLinear)]
 
 
 def _layer(layer: LayerWeights) -> Layer:
@@ -164,11 +164,11 @@ def _layer(layer: LayerWeights) -> Layer:
     gains = (None if norm in layer.identities else gain.data_ptr() for norm, gain in layer.g.items())
     scores = layer.scores
     turned = (scores.cos.data_ptr(), scores.sin.data_ptr(), scores.window) if isinstance(scores, Rotary) else ()
-    return Layer(*(one.struct for one in packed_weights(layer)), *gains, *turned)
+    return Layer(*(weight.struct for weight in packed_weights(layer)), *gains, *turned)
 
 
-def _address(one: Tensor) -> int | None:
-    return one.data_ptr() if len(one) else None
+def _address(tensor: Tensor) -> int | None:
+    return tensor.data_ptr() if len(tensor) else None
 
 
 def _sites(rows: Rows, stage: Stage, layers: int) -> tuple[Array | None, list[object]]:
@@ -178,10 +178,10 @@ def _sites(rows: Rows, stage: Stage, layers: int) -> tuple[Array | None, list[ob
         return None, []
     sites: Array = np.zeros((layers * len(SITES), _OF_SITE), dtype=np.int64)
     edges = np.array([(start, stop) for _, start, stop in spans])
-    kept: list[object] = [spans]
-    for place, found in enumerate(zip(*(branches.native(SITES) for branches, _, _ in spans), strict=True)):
-        of_span = np.repeat(edges, [len(one) for one in found], axis=0)
-        numbers = np.concatenate(found)
+    objects: list[object] = [spans]
+    for place, branches_there in enumerate(zip(*(branches.native(SITES) for branches, _, _ in spans), strict=True)):
+        of_span = np.repeat(edges, [len(numbers_there) for numbers_there in branches_there], axis=0)
+        numbers = np.concatenate(branches_there)
         # Within a site and a span branches keep their order.
         order = np.argsort(numbers[:, 0], kind="stable")
         at = numbers[order, 0]
@@ -189,5 +189,5 @@ def _sites(rows: Rows, stage: Stage, layers: int) -> tuple[Array | None, list[ob
         first = np.searchsorted(at, np.arange(len(sites)))
         sites[:, 2 * place] = branches.ctypes.data + first * branches.strides[0]
         sites[:, 2 * place + 1] = np.bincount(at, minlength=len(sites))
-        kept.append(branches)
-    return sites, kept
+        objects.append(branches)
+    return sites, objects

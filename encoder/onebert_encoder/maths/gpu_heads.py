@@ -26,13 +26,13 @@ class GpuHeads:
 
         self._programs = head_programs
         # The addresses of weight and bias, and the number of labels.
-        own = np.array([head.reads for head in heads], dtype=np.int64)
-        self.counts = own[:, 2].tolist()
-        readers = np.column_stack([own, np.cumsum(own[:, 2]) - own[:, 2]])
+        fields = np.array([head.reads for head in heads], dtype=np.int64)
+        self.counts = fields[:, 2].tolist()
+        readers = np.column_stack([fields, np.cumsum(fields[:, 2]) - fields[:, 2]])
         spans = np.stack([first, np.where([head.pooling == "mean" for head in heads], lengths, 1)], axis=1)
         # Pooled spans [sequences, 2] (first token, count) and readers [sequences, fields] (see `Reader`).
-        found = upload({"spans": spans, "readers": readers}, device)
-        self._spans, self._readers = found["spans"], found["readers"]
+        tensors = upload({"spans": spans, "readers": readers}, device)
+        self._spans, self._readers = tensors["spans"], tensors["readers"]
 
     def pool(self, x: Tensor) -> Tensor:
         """[sequences, h] float32: each head's choice of the mean over the tokens or the first token."""
@@ -72,12 +72,12 @@ def _matches_plain(device: torch.device) -> bool:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(60, 200, generator=generator).to(device)
     drawn = (torch.randn(*shape, generator=generator).to(device) for shape in ((3, 200), (3,), (9, 200), (9,)))
-    own = [Head(pooling, (), next(drawn), next(drawn)) for pooling in ("cls", "mean")]
-    heads = GpuHeads(own, np.array([40, 3]), np.array([20, 37]), device)
+    drawn_heads = [Head(pooling, (), next(drawn), next(drawn)) for pooling in ("cls", "mean")]
+    heads = GpuHeads(drawn_heads, np.array([40, 3]), np.array([20, 37]), device)
     pooled = heads.pool(x)
     wanted = torch.stack([x[40], x[3:40].mean(0)])
     logits = torch.cat(heads.classify(pooled))
-    computed = torch.cat([head.weight @ vector + head.bias for head, vector in zip(own, wanted, strict=True)])
+    computed = torch.cat([head.weight @ vector + head.bias for head, vector in zip(drawn_heads, wanted, strict=True)])
     return torch.allclose(pooled, wanted, rtol=1e-4, atol=1e-4) and torch.allclose(
         logits, computed, rtol=1e-3, atol=1e-3
     )

@@ -155,8 +155,8 @@ class Graphs:
 
 
 def _fits(batch: Batch, passes: Sequence[Pass]) -> bool:
-    most = _MOST_TOKENS if batch.lengths.max() <= _LONGEST_IN_LARGE else SMALL
-    return len(batch.word) <= most and fits(batch) and not _branches_of(passes[0].gathered).has_spans
+    limit = _MOST_TOKENS if batch.lengths.max() <= _LONGEST_IN_LARGE else SMALL
+    return len(batch.word) <= limit and fits(batch) and not _branches_of(passes[0].gathered).has_spans
 
 
 def _branches_of(gathered: Gathered) -> GpuBranches:
@@ -184,10 +184,11 @@ class _Graph:
 
     def replay(self, batch: Batch, gathered: Gathered) -> Tensor:
         """Copies a batch into the inputs on the device and replays."""
-        own = self._gathered
-        found = [(own.gains, gathered.gains), *((index, gathered.scales[place]) for place, index in own.scales.items())]
-        self._fixed.load(batch, *((into, index) for into, index in found if into is not None and index is not None))
-        if own.gains is not None and gathered.gains is None:
-            own.gains.zero_()
-        _branches_of(own).load(_branches_of(gathered))
+        inputs = self._gathered
+        scales = ((index, gathered.scales[place]) for place, index in inputs.scales.items())
+        pairs = [(inputs.gains, gathered.gains), *scales]
+        self._fixed.load(batch, *((into, index) for into, index in pairs if into is not None and index is not None))
+        if inputs.gains is not None and gathered.gains is None:
+            inputs.gains.zero_()
+        _branches_of(inputs).load(_branches_of(gathered))
         return self._replay()

@@ -52,8 +52,8 @@ def classify(
     if pairs:
         logits |= zip(pairs, _classify_pairs(heads, batch, x, pairs), strict=True)
     if pooled:
-        own, spans = [heads[i] for i in pooled], (batch.first[pooled], batch.lengths[pooled])
-        logits |= zip(pooled, _classify_sequences(own, *spans, x, batch.apart, eps, fast), strict=True)
+        pooled_heads, spans = [heads[i] for i in pooled], (batch.first[pooled], batch.lengths[pooled])
+        logits |= zip(pooled, _classify_sequences(pooled_heads, *spans, x, batch.apart, eps, fast), strict=True)
     return [logits[i] for i in inputs]
 
 
@@ -100,13 +100,13 @@ def _by_labels(heads: Sequence[Head], read: Tensor, apart: bool) -> list[Tensor]
 
 
 def _classify_pairs(heads: Sequence[Head], batch: Batch, x: Tensor, chosen: Sequence[int]) -> list[Tensor]:
-    own, both = [heads[i] for i in chosen], [*chosen, *(i + 1 for i in chosen)]
+    pair_heads, both = [heads[i] for i in chosen], [*chosen, *(i + 1 for i in chosen)]
     means = pool(batch.first[both], batch.lengths[both], x, [True] * len(both))
-    shift = torch.stack([head.shift for head in own if head.shift is not None])
-    gains = [head.gain for head in own if head.gain is not None]
+    shift = torch.stack([head.shift for head in pair_heads if head.shift is not None])
+    gains = [head.gain for head in pair_heads if head.gain is not None]
     gain = torch.stack(gains) if gains else 1
-    u, v = (half * gain + shift for half in means.split(len(own)))
-    return _by_labels(own, compare(u, v), batch.apart)
+    u, v = (half * gain + shift for half in means.split(len(pair_heads)))
+    return _by_labels(pair_heads, compare(u, v), batch.apart)
 
 
 def compare(u: Tensor, v: Tensor) -> Tensor:
@@ -178,7 +178,7 @@ def _linear(heads: Sequence[Head], pooled: Tensor) -> Tensor:
 
 def _groups(keys: Iterable[Hashable], apart: bool = False) -> list[list[int]]:
     """Positions with equal keys, grouped in order of first appearance; each position alone if `apart`."""
-    found: defaultdict[Hashable, list[int]] = defaultdict(list)
+    groups: defaultdict[Hashable, list[int]] = defaultdict(list)
     for i, key in enumerate(keys):
-        found[i if apart else key].append(i)
-    return list(found.values())
+        groups[i if apart else key].append(i)
+    return list(groups.values())

@@ -24,8 +24,8 @@ def fast_dtype(device: str) -> torch.dtype:
         with torch.cuda.device(device):
             return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float32
     # The oldest supported PyTorch does not have `get_capabilities`.
-    found = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
-    multiplies = any(found.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+    capabilities = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+    multiplies = any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
     return torch.bfloat16 if multiplies else torch.float32
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from onebert_encoder.base.base import Base
-from onebert_encoder.compute.scores import Own
+from onebert_encoder.compute.scores import RowScores
 from onebert_encoder.layout.branches import Branches, BranchesOf
 from onebert_store.file.manifest import Activation
 
@@ -76,7 +76,7 @@ class Head:
         layers: addresses, and the number of the activation.
         """
         tensors = (self.weight, self.bias, *chain.from_iterable(layer.tensors for layer in self.dense))
-        if not all(one.is_contiguous() and one.dtype == torch.float32 for one in tensors):
+        if not all(tensor.is_contiguous() and tensor.dtype == torch.float32 for tensor in tensors):
             return None
         # A layer on every token is a matrix product, which the call would compute vector by vector.
         if self.pooling not in POOLED or (self.pooling == "none" and self.dense):
@@ -90,18 +90,18 @@ class Head:
     @property
     def nbytes(self) -> int:
         """Bytes of the head's own tensors; the layers' matrices may be the base's and do not count."""
-        return sum(one.nbytes for one in (self.weight, self.bias, self.shift, self.gain) if one is not None)
+        return sum(tensor.nbytes for tensor in (self.weight, self.bias, self.shift, self.gain) if tensor is not None)
 
     def copied(self) -> "Head":
         """A copy in memory of its own, except the layers' matrices, which may be the base's."""
-        dense = tuple(one._replace(bias=one.bias.clone(), norm=_clone(one.norm)) for one in self.dense)
+        dense = tuple(layer._replace(bias=layer.bias.clone(), norm=_clone(layer.norm)) for layer in self.dense)
         weight, bias = self.weight.clone(), self.bias.clone()
         shift, gain = _clone(self.shift), _clone(self.gain)
         return replace(self, dense=dense, weight=weight, bias=bias, shift=shift, gain=gain)
 
 
-def _clone(one: Tensor | None) -> Tensor | None:
-    return None if one is None else one.clone()
+def _clone(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.clone()
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Row:
     gain: Tensor | None
     scales: Mapping[str, Tensor]
     branches: BranchesOf
-    scores: Own
+    scores: RowScores
     head: Head | None
 
 
@@ -152,13 +152,13 @@ class Rows:
     gain_of_row: Sequence[int]
     scales: Mapping[str, Scales]
     branches: Sequence[Branches]
-    scores: Sequence[Own]
+    scores: Sequence[RowScores]
     heads: Sequence[Head | None]
 
 
 def stack_rows(base: Base, rows: Sequence[Row]) -> Rows:
     """Stacks rows for one `encode`, in the compute dtype; differentiable in every row."""
-    defaults = Defaults.of(base)
+    defaults = Defaults.for_base(base)
     g_LN0, gain_of_row = _stacked([row.g_LN0 for row in rows], defaults.g_LN0)
     gain, _ = _stacked([row.gain for row in rows], defaults.gain)
     scales = {place: _stacked([row.scales.get(place) for row in rows], ones) for place, ones in defaults.scales.items()}
@@ -174,17 +174,17 @@ def stack_rows(base: Base, rows: Sequence[Row]) -> Rows:
     )
 
 
-def _stacked(own: Sequence[Tensor | None], default: Tensor) -> tuple[Tensor, list[int]]:
-    found = [one for one in own if one is not None]
+def _stacked(tensors: Sequence[Tensor | None], default: Tensor) -> tuple[Tensor, list[int]]:
+    present = [tensor for tensor in tensors if tensor is not None]
     indices: list[int] = []
-    for one in own:
-        indices.append(0 if one is None else 1 + max(indices, default=0))
-    return torch.stack([default, *found]), indices
+    for tensor in tensors:
+        indices.append(0 if tensor is None else 1 + max(indices, default=0))
+    return torch.stack([default, *present]), indices
 
 
 def diverges_at(row: Row, bare: Row, base: Base) -> int:
     """The lowest layer that a row computes differently from the bare base; the number of layers if none differs."""
-    defaults = Defaults.of(base)
+    defaults = Defaults.for_base(base)
     # Other numbers for attention belong to one layer, whose shift, branches or scales differ as well.
     if "distances" in row.scores:
         return 0
@@ -208,7 +208,7 @@ class Defaults:
     scales: Mapping[str, Tensor]
 
     @classmethod
-    def of(cls, base: Base) -> "Defaults":
+    def for_base(cls, base: Base) -> "Defaults":
         layers, norms = range(base.config.num_layers), base.anatomy.block.norms
         gain = [torch.stack([base.param(f"g_{norm}", layer) for norm in norms]) for layer in layers]
         ones = {
@@ -221,4 +221,4 @@ class Defaults:
 
 def cast_branches(row: Row, dtype: torch.dtype) -> Branches:
     """A row's branches in the compute dtype."""
-    return Branches((site, tuple(branch.to(dtype) for branch in found)) for site, found in row.branches.items())
+    return Branches((site, tuple(branch.to(dtype) for branch in branches)) for site, branches in row.branches.items())

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from onebert_encoder.base.base import Base
-from onebert_encoder.compute.scores import Own
+from onebert_encoder.compute.scores import RowScores
 from onebert_encoder.layout.branches import Branches
 from onebert_encoder.maths.batch import BASE_ROW
 from onebert_encoder.maths.fold import fold
@@ -39,14 +39,14 @@ class Bank:
         self.bound = bound or BankBytes(default_bank_bytes(base.device))
         self._base = base
         self._bare = fold(base, {})
-        defaults = Defaults.of(base)
+        defaults = Defaults.for_base(base)
         first = [self._bare.shift, defaults.g_LN0, defaults.gain, *defaults.scales.values()]
         first = [one.to(base.dtype) for one in first]
         self._shift, g_LN0, gain, *scales = (_Table(one, self._capacity(one, first)) for one in first)
         self._gains = _Own(g_LN0, gain)
         self._scales = {place: _Own(table) for place, table in zip(defaults.scales, scales, strict=True)}
         self._branches: list[Branches] = [Branches()]
-        self._scores: list[Own] = [{}]
+        self._scores: list[RowScores] = [{}]
         self._heads: list[Head | None] = [None]
         self._row_bytes: list[int] = [sum(one.nbytes for one in first)]
         self._free: list[int] = []

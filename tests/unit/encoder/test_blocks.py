@@ -16,7 +16,7 @@ from onebert_encoder.blocks.block import BLOCKS
 from onebert_encoder.blocks.folding import FoldedLayer, LayerFolding
 from onebert_encoder.blocks.running import LayerPass
 from onebert_encoder.blocks.scores import SCORES, Kind
-from onebert_encoder.compute.scores import Own, Scores
+from onebert_encoder.compute.scores import RowScores, Scores
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.encode import encode
 from onebert_encoder.maths.fold import fold
@@ -100,7 +100,7 @@ class Near(Scores):
     def turn(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         return -q, k
 
-    def added(self, q: Tensor, k: Tensor, own: Sequence[Own]) -> Tensor:
+    def added(self, q: Tensor, k: Tensor, own: Sequence[RowScores]) -> Tensor:
         at = torch.arange(q.shape[2])
         return -(at[:, None] - at).abs().float()
 

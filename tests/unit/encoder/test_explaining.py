@@ -79,7 +79,7 @@ def test_a_gradient_leaves_the_base_as_it_was():
 
 def test_words_are_explained_by_both_ways():
     delta = made("lora", labels=3, seed=3)
-    explainer, text = TextExplainer.of(base(), delta), TEXTS[0]
+    explainer, text = TextExplainer.for_delta(base(), delta), TEXTS[0]
     left, gradient = explainer.by_occlusion(text), explainer.by_gradient(text)
     places = [(one.start, one.end) for one in left.words]
     assert [text[start:end] for start, end in places] == text.split()
@@ -103,7 +103,7 @@ def test_words_are_explained_by_both_ways():
 
 def test_a_task_per_token_has_no_words_that_explain_it():
     with pytest.raises(InvalidInput, match="token task"):
-        TextExplainer.of(base(), made(pooling="none", task_type="token"))
+        TextExplainer.for_delta(base(), made(pooling="none", task_type="token"))
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])

@@ -21,7 +21,7 @@ def weights() -> dict[str, Tensor]:
 @pytest.mark.parametrize("rank", [1, 5, 12])
 def test_the_directions_are_those_of_the_decomposition(module: str, rank: int) -> None:
     params = weights()
-    left, right = Subspaces(params).of(module, rank)
+    left, right = Subspaces(params).factors(module, rank)
     R = torch.randn(rank, rank, generator=torch.Generator().manual_seed(1))
     # Computed in float64 and rounded to float32, then three products of numbers of order 1 to 10.
     wanted = singular_difference(params[f"{module}.weight"].numpy(), R)
@@ -31,17 +31,17 @@ def test_the_directions_are_those_of_the_decomposition(module: str, rank: int) -
 
 def test_a_smaller_rank_has_the_first_directions_of_a_larger_one_in_any_order() -> None:
     rising, falling = Subspaces(weights()), Subspaces(weights())
-    small, large = rising.of("wide", 3), rising.of("wide", 7)
-    assert all(map(torch.equal, large, falling.of("wide", 7)))
-    assert all(map(torch.equal, small, falling.of("wide", 3)))
+    small, large = rising.factors("wide", 3), rising.factors("wide", 7)
+    assert all(map(torch.equal, large, falling.factors("wide", 7)))
+    assert all(map(torch.equal, small, falling.factors("wide", 3)))
     assert torch.equal(large[0][:, :3], small[0])
 
 
 def test_the_sign_of_a_weight_that_was_decomposed_otherwise_makes_no_difference() -> None:
     """Rows in another order: another path through the decomposition, whose signs are free, to the same directions."""
     weight, order = weights()["square.weight"], np.random.default_rng(2).permutation(20)
-    left, right = Subspaces({"x.weight": weight}).of("x", 6)
-    moved, same = Subspaces({"x.weight": weight[order]}).of("x", 6)
+    left, right = Subspaces({"x.weight": weight}).factors("x", 6)
+    moved, same = Subspaces({"x.weight": weight[order]}).factors("x", 6)
     torch.testing.assert_close(moved, left[order], rtol=0, atol=1e-5)
     torch.testing.assert_close(same, right, rtol=0, atol=1e-5)
 

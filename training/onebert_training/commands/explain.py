@@ -62,7 +62,7 @@ def explain_text(file: Path, text: Text, layers: bool, machine: Machine, as_json
     if why := text_fault(*halves.values()):
         raise InvalidInput(why)
     loaded = _load(file, machine)
-    explainer = TextExplainer.of(loaded.base, loaded.delta)
+    explainer = TextExplainer.for_delta(loaded.base, loaded.delta)
     [prediction] = explainer.answers([text])
     ways = [explainer.by_occlusion(text), explainer.by_gradient(text)]
     read, tokens = explainer.read(text)

@@ -42,7 +42,7 @@ def learns_as_plain(make: Callable[[Dropout], PlainKernels], dtype: torch.dtype)
 
     got, want = learned(make, dtype), learned(partial(PlainKernels, F.gelu), torch.float32)
     tolerance = TOLERANCE[dtype]
-    return all(torch.allclose(one, other, rtol=tolerance, atol=tolerance) for one, other in zip(got, want, strict=True))
+    return all(torch.allclose(a, b, rtol=tolerance, atol=tolerance) for a, b in zip(got, want, strict=True))
 
 
 @torch.inference_mode(False)  # the first user of the kernels may compute without gradients
@@ -63,7 +63,7 @@ def _learned(kernels: PlainKernels, dtype: torch.dtype, computed: torch.dtype) -
     out = kernels.add_norm(active, normed, wide, stage, Gain(gains[1], gains, None), 1e-12)
     weights = torch.randn(out.shape, generator=generator)
     grads = torch.autograd.grad((out.float() * weights).sum(), (qkv, x, z, b, wide, gains))
-    return [one.detach().float() for one in (out, *grads)]
+    return [tensor.detach().float() for tensor in (out, *grads)]
 
 
 @torch.no_grad()
@@ -85,11 +85,11 @@ def _sample(kernels: PlainKernels, device: torch.device, dtype: torch.dtype, h: 
         Sparse(indices, draw(1, 3)[0], (h, h)),
     )
     joined = kernels.join([Branches(), Branches({(0, "qkv"): branches})], stage)[0, "qkv"]
-    found = (
+    outputs = (
         kernels.attend(draw(tokens, 3 * h), b, stage, num_heads)[:filled],
         kernels.add_norm(draw(tokens, h), draw(tokens, h), b, stage, Gain(shared, gains, None), 1e-12),
         kernels.add_norm(draw(tokens, h), draw(tokens, h), b, stage, Gain(shared, gains, of_token), 1e-12),
         kernels.add_activate(draw(tokens, f), draw(2, f), stage),
         kernels.add_branches(draw(tokens, h), draw(tokens, h), joined),
     )
-    return torch.cat([one.flatten() for one in found])
+    return torch.cat([output.flatten() for output in outputs])

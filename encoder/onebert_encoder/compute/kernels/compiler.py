@@ -58,10 +58,10 @@ def file_name(level: Level) -> str:
     return f"{level.name}_{digest(*level.flags, *PORTABLE)}.so"
 
 
-def digest(*others: str) -> str:
-    """Digest of the sources, the flags and `others`; 16 hexadecimal digits."""
-    parts = [*(source.read_text(encoding="utf-8") for source in (*_SOURCES, *_HEADERS)), *FLAGS, *others]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+def digest(*parts: str) -> str:
+    """Digest of the sources, the flags and `parts`; 16 hexadecimal digits."""
+    sources = [*(source.read_text(encoding="utf-8") for source in (*_SOURCES, *_HEADERS)), *FLAGS, *parts]
+    return hashlib.sha256("\n".join(sources).encode()).hexdigest()[:16]
 
 
 def find_compiler() -> str:

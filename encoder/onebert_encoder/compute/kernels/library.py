@@ -53,10 +53,10 @@ def find_library() -> Library | None:
 
 def functions_of(library: ctypes.CDLL, signatures: Signatures, form: str = "{}") -> dict[str, Callable[..., int]]:
     """Compiled functions, named by `form`, such as `product_{}`; each raises the errors of `check_status`."""
-    found = {name: getattr(library, form.format(name)) for name in signatures}
-    for name, function in found.items():
+    functions = {name: getattr(library, form.format(name)) for name in signatures}
+    for name, function in functions.items():
         function.argtypes, function.restype, function.errcheck = signatures[name], ctypes.c_int, check_status
-    return found
+    return functions
 
 
 def check_status(status: int, *_: object) -> None:
@@ -79,17 +79,17 @@ def _of_wheel() -> Library | None:
 
 
 def _built_here() -> Library:
-    found = compiler.find_compiler()
+    compiler_path = compiler.find_compiler()
     try:
-        return _built_with(found, compiler.NATIVE)
+        return _built_with(compiler_path, compiler.NATIVE)
     except RefusedInstructionsError as error:
         logger.warning("the fast CPU kernels are compiled without matrix registers: %s", error)
-        return _built_with(found, (*compiler.NATIVE, *compiler.WITHOUT_TILES))
+        return _built_with(compiler_path, (*compiler.NATIVE, *compiler.WITHOUT_TILES))
 
 
-def _built_with(found: str, flags: tuple[str, ...]) -> Library:
+def _built_with(compiler_path: str, flags: tuple[str, ...]) -> Library:
     """The library for exactly this source, compiler, processor and flags: from the cache, or compiled."""
-    about = (*flags, compiler.version_of(found), platform.machine(), _cpu_flags() or platform.processor())
+    about = (*flags, compiler.version_of(compiler_path), platform.machine(), _cpu_flags() or platform.processor())
     cache_folder, name = _cache_folder(), f"kernels-{compiler.digest(*about)}.so"
     if cache_folder is not None:
         try:
@@ -100,7 +100,7 @@ def _built_with(found: str, flags: tuple[str, ...]) -> Library:
         except OSError:  # not in the cache, or damaged
             pass
     with tempfile.TemporaryDirectory(prefix="onebert-kernels-") as folder:
-        built = compiler.compile_library(found, Path(folder) / name, flags)
+        built = compiler.compile_library(compiler_path, Path(folder) / name, flags)
         return Library(built if cache_folder is None else _keep(built, cache_folder), None)
 
 

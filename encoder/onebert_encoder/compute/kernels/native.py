@@ -19,7 +19,7 @@ from onebert_encoder.compute.disentangled import Disentangled
 from onebert_encoder.compute.kernels.check import learns_as_plain
 from onebert_encoder.compute.kernels.library import FLOAT, INT, POINTER, find_library, functions_of
 from onebert_encoder.compute.kernels.plain import Gain, PlainKernels
-from onebert_encoder.compute.scores import PLAIN_SCORES, ByDistance, Own, Rotary, Scores, turn_tokens
+from onebert_encoder.compute.scores import PLAIN_SCORES, ByDistance, Rotary, RowScores, Scores, turn_tokens
 from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout, keep_of
 from onebert_encoder.layout.stage import Stage
 from onebert_encoder.layout.upload import Array
@@ -48,13 +48,13 @@ class _Attention(ctypes.Structure):
     ]
 
 
-class _Beside(NamedTuple):
+class _Terms(NamedTuple):
     """Additions to scores: each sequence's table of `ByDistance` by address, a window, tables for the backward pass."""
 
     tables: Array | None = None
-    most: int = 0
+    max_length: int = 0
     window: int = 0
-    kept: Sequence[Tensor] = ()
+    referenced: Sequence[Tensor] = ()
 
 
 _BIAS = (POINTER, INT, POINTER)
@@ -109,31 +109,32 @@ class NativeKernels(PlainKernels):
         stage: Stage,
         num_heads: int,
         scores: Scores = PLAIN_SCORES,
-        own: Sequence[Own] = (),
+        by_row: Sequence[RowScores] = (),
     ) -> Tensor:
         """Does not pad; the backward pass recomputes the probabilities. Trained numbers for distances go plainly."""
         if isinstance(scores, Disentangled):
-            return super().attend(qkv, b_q, stage, num_heads, scores, own)
-        beside = _Beside()
+            return super().attend(qkv, b_q, stage, num_heads, scores, by_row)
+        terms = _Terms()
         if isinstance(scores, ByDistance):
-            tables = [scores.of_row(own[row]) for row in stage.rows.tolist()]
+            tables = [scores.of_row(by_row[row]) for row in stage.rows.tolist()]
             if any(table.requires_grad for table in tables):
-                return super().attend(qkv, b_q, stage, num_heads, scores, own)
-            beside = _Beside(np.array([table.data_ptr() for table in tables], dtype=np.int64), scores.most, kept=tables)
+                return super().attend(qkv, b_q, stage, num_heads, scores, by_row)
+            addresses = np.array([table.data_ptr() for table in tables], dtype=np.int64)
+            terms = _Terms(addresses, scores.max_length, referenced=tables)
         if isinstance(scores, Rotary):
             qkv = turn_tokens(scores, qkv, b_q, stage, num_heads)
             # The biases are in `qkv` now: one row of zeros stands for every row.
             b_q = qkv.new_zeros(1, qkv.shape[1] // 3).expand(len(b_q), -1)
-            beside = _Beside(window=scores.window)
-        return _attend(qkv.contiguous(), b_q, self._functions, stage, num_heads, self._dropout, beside)
+            terms = _Terms(window=scores.window)
+        return _attend(qkv.contiguous(), b_q, self._functions, stage, num_heads, self._dropout, terms)
 
     def add_norm(self, y: Tensor, x: Tensor, b: Tensor, stage: Stage, gain: Gain, eps: float) -> Tensor:
         """Leaves the normalized numbers, without the gain, in `y`."""
         if not self._centered:
             return super().add_norm(y, x, b, stage, gain, eps)
         table = gain.shared if gain.of_token is None else gain.table
-        own = _Norm(self._functions, stage, gain.of_token, eps)
-        return _add_norm(y.contiguous(), x.contiguous(), b, table, own)
+        norm = _Norm(self._functions, stage, gain.of_token, eps)
+        return _add_norm(y.contiguous(), x.contiguous(), b, table, norm)
 
     def add_activate(self, z: Tensor, b: Tensor, stage: Stage) -> Tensor:
         if self._activation is not F.gelu:
@@ -174,11 +175,11 @@ class _Norm(NamedTuple):
 
 class _AddNorm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, y: Tensor, x: Tensor, b: Tensor, gain: Tensor, own: _Norm) -> Tensor:
+    def forward(ctx: Any, y: Tensor, x: Tensor, b: Tensor, gain: Tensor, norm: _Norm) -> Tensor:
         out, scales = torch.empty_like(y), torch.empty(len(y), dtype=torch.float32)
-        ctx.own = own
-        own.functions["norm"](
-            *(y.data_ptr(), x.data_ptr(), *y.shape, *_bias(b, own.stage), *_gain(gain, own.of_token), own.eps),
+        ctx.norm = norm
+        norm.functions["norm"](
+            *(y.data_ptr(), x.data_ptr(), *y.shape, *_bias(b, norm.stage), *_gain(gain, norm.of_token), norm.eps),
             *(out.data_ptr(), scales.data_ptr(), torch.get_num_threads()),
         )
         ctx.save_for_backward(y, scales, b, gain)
@@ -186,13 +187,13 @@ class _AddNorm(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (normed, scales, b, gain), own = ctx.saved_tensors, ctx.own
+        (normed, scales, b, gain), norm = ctx.saved_tensors, ctx.norm
         grad = grads[0].contiguous()
         of_y, of_x, of_b, of_gain = ctx.needs_input_grad[:4]
         grad_in, grad_b, grad_gain = torch.empty_like(grad), _sums(b, of_b), _sums(gain, of_gain)
-        own.functions["norm_back"](
-            *(grad.data_ptr(), normed.data_ptr(), scales.data_ptr(), *grad.shape, own.stage.row_of_token.data_ptr()),
-            *(*_gain(gain, own.of_token), grad_in.data_ptr(), _address(grad_b), _address(grad_gain)),
+        norm.functions["norm_back"](
+            *(grad.data_ptr(), normed.data_ptr(), scales.data_ptr(), *grad.shape, norm.stage.row_of_token.data_ptr()),
+            *(*_gain(gain, norm.of_token), grad_in.data_ptr(), _address(grad_b), _address(grad_gain)),
             torch.get_num_threads(),
         )
         of_rows = _like(grad_b, b), _like(grad_gain, gain)
@@ -230,10 +231,10 @@ class _Attend(torch.autograd.Function):
         stage: Stage,
         num_heads: int,
         dropout: Dropout,
-        beside: _Beside,
+        terms: _Terms,
     ) -> Tensor:
         ctx.functions, ctx.stage, ctx.num_heads, ctx.drop = functions, stage, num_heads, dropout.attention
-        ctx.beside = beside
+        ctx.terms = terms
         ctx.drawn, ctx.places = _drawn(stage, num_heads, dropout) if dropout.attention else ([], None)
         ctx.save_for_backward(qkv, b_q)
         out = qkv.new_empty(len(qkv), b_q.shape[1])
@@ -254,23 +255,23 @@ class _Attend(torch.autograd.Function):
 
 def _attention(ctx: Any, qkv: Tensor, b_q: Tensor) -> _Attention:
     stage, places = ctx.stage, ctx.places
-    tables, most, window, _ = ctx.beside
+    tables, max_length, window, _ = ctx.terms
     return _Attention(
         *(qkv.data_ptr(), b_q.shape[1], ctx.num_heads, *_bias(b_q, stage), stage.edges.data_ptr(), len(stage.lengths)),
         *(None if places is None else places.ctypes.data, _Keep(*keep_of(ctx.drop))),
-        *(None if tables is None else tables.ctypes.data, most, window, torch.get_num_threads()),
+        *(None if tables is None else tables.ctypes.data, max_length, window, torch.get_num_threads()),
     )
 
 
 def _drawn(stage: Stage, num_heads: int, dropout: Dropout) -> tuple[list[Tensor], Array]:
     """Random numbers, and for each sequence of the stage their address and the length they are drawn for."""
-    kept, places = [], []
+    tensors, places = [], []
     for bucket in stage.buckets:
         for _, drawn in dropout.of_attention(bucket, num_heads):
-            kept.append(drawn)
-            each = drawn[0].nbytes
-            places += [(drawn.data_ptr() + i * each, drawn.shape[2]) for i in range(len(drawn))]
-    return kept, np.array(places, dtype=np.int64)
+            tensors.append(drawn)
+            stride = drawn[0].nbytes
+            places += [(drawn.data_ptr() + i * stride, drawn.shape[2]) for i in range(len(drawn))]
+    return tensors, np.array(places, dtype=np.int64)
 
 
 def _bias(b: Tensor, stage: Stage) -> tuple[int, ...]:
@@ -289,8 +290,8 @@ def _like(sums: Tensor | None, like: Tensor) -> Tensor | None:
     return None if sums is None else sums.to(like.dtype)
 
 
-def _address(one: Tensor | None) -> int | None:
-    return None if one is None else one.data_ptr()
+def _address(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
 
 
 _drop: Callable[..., Tensor] = _Drop.apply

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from onebert_encoder.compute.plain import Linear
-from onebert_encoder.compute.scores import PLAIN_SCORES, Own, Scores
+from onebert_encoder.compute.scores import PLAIN_SCORES, RowScores, Scores
 from onebert_encoder.layout.branches import Branch, Branches, Core, Directions, Joined, LayerSite, join, merged
 from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout
 from onebert_encoder.layout.stage import Bucket, Stage
@@ -67,18 +67,18 @@ class PlainKernels:
         stage: Stage,
         num_heads: int,
         scores: Scores = PLAIN_SCORES,
-        own: Sequence[Own] = (),
+        by_row: Sequence[RowScores] = (),
     ) -> Tensor:
         """Attention in each sequence of `qkv` [tokens, 3h] plus `b_q` [rows, h]: [tokens, h], undefined for filling.
 
-        Scores that turn keys take [rows, 2h], the biases of queries and keys. `own` has each row's numbers for scores
-        that are not plain. Pads every sequence to the longest of its bucket. `choose.py` keeps scores from kernels that
-        do not compute them.
+        Scores that turn keys take [rows, 2h], the biases of queries and keys. `by_row` has each row's numbers for
+        scores that are not plain. Pads every sequence to the longest of its bucket. `choose.py` keeps scores from
+        kernels that do not compute them.
         """
         h = qkv.shape[1] // 3
         qkv[:, : b_q.shape[1]] += b_q.index_select(0, stage.row_of_token)
         buckets = stage.alone if self.apart else stage.buckets
-        parts = [self._attend_bucket(qkv[one.start : one.stop], one, num_heads, scores, own) for one in buckets]
+        parts = [self._attend_bucket(qkv[each.start : each.stop], each, num_heads, scores, by_row) for each in buckets]
         return torch.cat([*parts, qkv.new_zeros(stage.filling, h)])
 
     def add_norm(self, y: Tensor, x: Tensor, b: Tensor, stage: Stage, gain: Gain, eps: float) -> Tensor:
@@ -125,18 +125,21 @@ class PlainKernels:
         """`y` [tokens, out] plus, in every span, its branches of `x` [tokens, in]; in place without gradients."""
         if torch.is_grad_enabled():
             return _add_apart(y, x, joined)
-        for some in [[one] for one in joined] if self.apart else [joined]:
-            add_in_place(y, x, some)
+        for group in [[span] for span in joined] if self.apart else [joined]:
+            add_in_place(y, x, group)
         return y
 
-    def _attend_bucket(self, qkv: Tensor, bucket: Bucket, num_heads: int, scores: Scores, own: Sequence[Own]) -> Tensor:
+    def _attend_bucket(
+        self, qkv: Tensor, bucket: Bucket, num_heads: int, scores: Scores, by_row: Sequence[RowScores]
+    ) -> Tensor:
         h = qkv.shape[1] // 3
         d, slots = h // num_heads, bucket.count * bucket.length
         if bucket.slots is not None:
             qkv = qkv.new_zeros(slots, 3 * h).index_copy(0, bucket.slots, qkv)
         q, k, v = qkv.view(bucket.count, bucket.length, 3, num_heads, d).permute(2, 0, 3, 1, 4)
         q, k = scores.turn(q, k)
-        mask, added = bucket.mask, scores.added(q, k, [own[row] for row in bucket.rows.tolist()] if own else [])
+        added = scores.added(q, k, [by_row[row] for row in bucket.rows.tolist()] if by_row else [])
+        mask = bucket.mask
         if added is not None:
             mask = added if mask is None else mask + added
         # Fused attention's own dropout draws for the whole batch, not from each row's generator.
@@ -205,6 +208,6 @@ def _added_by_cores(x: Sequence[Tensor], joined: Sequence[Joined]) -> Iterator[t
         lengths = [len(x[i]) for i, _ in members]
         low = (torch.cat([x[i] for i, _ in members]) @ shared.down[:rank].T).split(lengths)
         # A row of a smaller rank has zeros along the remaining directions.
-        own = [F.pad(part[:, : len(R)] @ R.T, (0, rank - len(R))) for part, (_, R) in zip(low, members, strict=True)]
-        added = torch.cat(own) @ shared.up[:, :rank].T
+        high = [F.pad(part[:, : len(R)] @ R.T, (0, rank - len(R))) for part, (_, R) in zip(low, members, strict=True)]
+        added = torch.cat(high) @ shared.up[:, :rank].T
         yield from zip((i for i, _ in members), added.split(lengths), strict=True)

@@ -48,7 +48,7 @@ class Packed:
     @property
     def struct(self) -> Weight:
         """Its addresses, valid while this object lives."""
-        return Weight(*(None if one is None else one.data_ptr() for one in (self.numbers, self.scale, self.sums)))
+        return Weight(*(None if x is None else x.data_ptr() for x in (self.numbers, self.scale, self.sums)))
 
 
 class NativeProducts:

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from onebert_encoder.compute.kernels.gpu.tiles import RANK_BLOCK, Tile, Turn, are_aligned, tiles_of
 from onebert_encoder.compute.kernels.plain import Gain, PlainKernels
-from onebert_encoder.compute.scores import PLAIN_SCORES, Own, Scores
+from onebert_encoder.compute.scores import PLAIN_SCORES, RowScores, Scores
 from onebert_encoder.layout.branches import Branches, Joined, LayerSite, Sparse, join
 from onebert_encoder.layout.stage import Stage
 from onebert_encoder.layout.upload import upload
@@ -52,7 +52,7 @@ class GpuKernels(PlainKernels):
         stage: Stage,
         num_heads: int,
         scores: Scores = PLAIN_SCORES,
-        own: Sequence[Own] = (),
+        by_row: Sequence[RowScores] = (),
     ) -> Tensor:
         """`PlainKernels.attend`; programs of blocks past a sequence's end do nothing."""
         tokens, h = len(qkv), b_q.shape[1]
@@ -134,9 +134,9 @@ class GpuBranches(dict[LayerSite, GpuJoined]):
         self.blocks, self.tiles, self.has_spans = blocks, tiles, bool(spans)
         turns: dict[LayerSite, list[tuple[Tensor, int]]] = {site: [] for site in spans}
         if tiles is not None:
-            for (site, _), own, count in zip(blocks, tiles, blocks.values(), strict=True):
-                turns.setdefault(site, []).append((own, count))
-        super().__init__({site: GpuJoined(found, spans.get(site, ())) for site, found in turns.items()})
+            for (site, _), turn_tiles, count in zip(blocks, tiles, blocks.values(), strict=True):
+                turns.setdefault(site, []).append((turn_tiles, count))
+        super().__init__({site: GpuJoined(turns_here, spans.get(site, ())) for site, turns_here in turns.items()})
 
     @property
     def key(self) -> tuple[tuple[Turn, int], ...]:

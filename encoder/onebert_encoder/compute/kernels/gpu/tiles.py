@@ -42,19 +42,19 @@ def tiles_of(branches: Sequence[Branches], spans: Sequence[tuple[int, int, int]]
     alike: dict[int, tuple[tuple[Turn, ...], list[int], list[Array]]] = {}
     for row, start, stop in spans:
         if branches[row]:
-            own, numbers = branches[row].dense
-            _, members, of_members = alike.setdefault(id(own), (own, [], []))
+            turns_of_row, numbers = branches[row].dense
+            _, members, of_members = alike.setdefault(id(turns_of_row), (turns_of_row, [], []))
             members.append(len(edges))
             of_members.append(numbers)
             edges.append((start, stop))
-    turns = sorted({turn for found, _, _ in alike.values() for turn in found}, key=lambda turn: (turn[1], turn[0]))
+    turns = sorted({turn for row, _, _ in alike.values() for turn in row}, key=lambda turn: (turn[1], turn[0]))
     of_spans = np.zeros((len(edges), len(turns), len(Tile)), dtype=np.int64)
     if not turns:
         return [], of_spans.transpose(1, 0, 2)
     of_spans[:, :, : Tile.RANK] = np.array(edges)[:, None]
     column_of = {turn: column for column, turn in enumerate(turns)}
-    for found, members, of_members in alike.values():
-        columns = [column_of[turn] for turn in found]
+    for turns_of_row, members, of_members in alike.values():
+        columns = [column_of[turn] for turn in turns_of_row]
         fields = range(Tile.RANK, len(Tile))
         numbers = np.concatenate(of_members).reshape(len(members), len(columns), len(fields))
         of_spans[np.ix_(members, columns, fields)] = numbers
