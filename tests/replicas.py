@@ -73,7 +73,7 @@ def deaf_replicas(folder, url, monkeypatch):
         with Registry.open(folder):
             pass
         monkeypatch.setattr(composition.Registry, "open", joined)
-    monkeypatch.setattr(follower, "LOOK_EVERY", 3600.0)
+    monkeypatch.setattr(follower, "POLL_EVERY", 3600.0)
     # Each says that it lives when it looks.
     monkeypatch.setattr(reports, "LIVE_SECONDS", 7200.0)
     monkeypatch.setattr(Feed, "listening", lambda _: nullcontext())

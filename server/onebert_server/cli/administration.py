@@ -25,7 +25,7 @@ ServerUrl = Annotated[
 ]
 
 
-class OfStore:
+class StoreAdmin:
     """The client's admin methods on a store's registry, with the same results."""
 
     def __init__(self, store: "Store") -> None:
@@ -71,7 +71,7 @@ def administration(
     data_dir: DataDir = DATA_DIR,
     registry: RegistryUrl = None,
     blobs: BlobsUrl = None,
-) -> Iterator[Client | OfStore]:
+) -> Iterator[Client | StoreAdmin]:
     """Connects to the server at `url`; without a URL, opens the store."""
     if url is not None:
         with Client(url, api_key) as client:
@@ -86,10 +86,10 @@ def administration(
             if server := os.environ.get("ONEBERT_URL"):
                 raise StoreCorrupt(f"{error.detail}; to ask the server of ONEBERT_URL, add --url {server}") from None
             raise
-        yield OfStore(opened)
+        yield StoreAdmin(opened)
 
 
-Administration: TypeAlias = AbstractContextManager[Client | OfStore]
+Administration: TypeAlias = AbstractContextManager[Client | StoreAdmin]
 
 
 def _facts(record: "KeyRecord") -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from onebert_server.cli.administration import Administration, OfStore, administration
+from onebert_server.cli.administration import Administration, StoreAdmin, administration
 from onebert_server.client import Change, Client, TargetFacts, as_dict
 from onebert_store.command import console
 from onebert_store.command.options import duration, with_options
@@ -56,7 +56,7 @@ def time_of(at: datetime) -> str:
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
 
 
-def pages(place: Client | OfStore, filters: dict[str, Any]) -> Iterator[Change]:
+def pages(place: Client | StoreAdmin, filters: dict[str, Any]) -> Iterator[Change]:
     """All changes that match the filters of `Client.audit`, oldest first, fetched page by page."""
     after = 0
     while page := place.audit(after, PAGE, **filters):

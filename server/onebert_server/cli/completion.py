@@ -8,12 +8,12 @@ import typer
 from onebert_store.command.options import URL
 
 # Seconds that a key press may wait, and the most names shown.
-PATIENCE = 0.5
+TIMEOUT = 0.5
 MOST = 100
 
 
 def task_names(context: typer.Context, incomplete: str) -> list[str]:
-    """Tasks with this prefix; empty unless the server answers within `PATIENCE`."""
+    """Tasks with this prefix; empty unless the server answers within `TIMEOUT`."""
     page = _ask(context, "/v1/tasks", prefix=incomplete, limit=MOST)
     return [task["name"] for task in page.get("tasks", ())]
 
@@ -36,7 +36,7 @@ def _ask(context: typer.Context, path: str, **query: Any) -> dict[str, Any]:
     key = context.params.get("api_key") or os.environ.get("ONEBERT_API_KEY")
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
-        answer = httpx.get(f"{url}{path}", params=query, headers=headers, timeout=PATIENCE)
+        answer = httpx.get(f"{url}{path}", params=query, headers=headers, timeout=TIMEOUT)
         body = answer.json() if answer.is_success else {}
     # An error message would garble the half-typed command line.
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeError, ValueError):

@@ -11,7 +11,7 @@ from onebert_server.access.context import Context
 from onebert_store.errors import DeadlineExceeded
 
 # Seconds until the first check for a disconnect. Most responses are faster and skip the check, which takes a task.
-LOOK_AFTER = 0.1
+CHECK_AFTER = 0.1
 
 
 class CancelScope:
@@ -32,7 +32,7 @@ class CancelScope:
         if working is None:
             raise RuntimeError("what can be given up is a task")
         self._working = working
-        self._timer = self._loop.call_later(min(LOOK_AFTER, self._remaining()), self._look)
+        self._timer = self._loop.call_later(min(CHECK_AFTER, self._remaining()), self._check)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -47,14 +47,14 @@ class CancelScope:
     def _remaining(self) -> float:
         return self._deadline - time.monotonic()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         """Gives up at the deadline; otherwise starts to watch the client."""
         if (remaining := self._remaining()) <= 0:
             late = DeadlineExceeded("the answer did not come in time; ask with a longer X-Request-Timeout")
             self._give_up(late)
             return
         # At least 1 ms, because timers can fire up to a millisecond early.
-        self._timer = self._loop.call_later(max(remaining, 0.001), self._look)
+        self._timer = self._loop.call_later(max(remaining, 0.001), self._check)
         if self._watcher is None:
             self._watcher = self._loop.create_task(self._watch())
 

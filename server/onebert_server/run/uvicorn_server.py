@@ -114,12 +114,12 @@ class Server(uvicorn.Server):
                 runtime = self._opened.enter_context(open_runtime(self._settings, self._progress, loading))
             result = runtime, create_app(runtime)
         except BaseException as error:
-            _tell(opened, partial(opened.set_exception, error))
+            _call_in_loop(opened, partial(opened.set_exception, error))
         else:
-            _tell(opened, partial(opened.set_result, result))
+            _call_in_loop(opened, partial(opened.set_result, result))
 
 
-def _tell(opened: "asyncio.Future[tuple[Runtime, WebApp]]", call: Callable[[], None]) -> None:
+def _call_in_loop(opened: "asyncio.Future[tuple[Runtime, WebApp]]", call: Callable[[], None]) -> None:
     # RuntimeError: the event loop has closed, so nothing awaits the runtime.
     with suppress(RuntimeError):
         opened.get_loop().call_soon_threadsafe(call)

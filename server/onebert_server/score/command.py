@@ -9,7 +9,7 @@ from functools import partial
 from onebert_server.score.job import Job
 from onebert_server.score.output import MakeJob, Scores, open_output
 from onebert_server.score.reading import Window, open_stream
-from onebert_server.score.rows import Chosen, choose_columns
+from onebert_server.score.rows import ChosenColumns, choose_columns
 from onebert_server.score.sources import Source, find_sources
 from onebert_server.score.tasks import ScoredTask, find_tasks, require_takes
 from onebert_server.settings import Settings
@@ -84,7 +84,7 @@ def _run(
         console.say(f"{counts['rows']:,} rows in {files}{options.out}, {counts['errors']:,} without an answer")
 
 
-def _choose(options: ScoreOptions, sources: Sequence[Source]) -> Chosen:
+def _choose(options: ScoreOptions, sources: Sequence[Source]) -> ChosenColumns:
     """Chooses the columns by the first file; the other files must have them as well."""
     if options.encoding is not None:
         check_encoding(options.encoding)

@@ -6,7 +6,7 @@ from typing import Any
 
 from onebert_encoder.answering.windows import window_of
 from onebert_server.score.columns import column_names
-from onebert_server.score.rows import ERROR, ROW, Chosen
+from onebert_server.score.rows import ERROR, ROW, ChosenColumns
 from onebert_server.score.sources import Source
 from onebert_server.score.tasks import ScoredTask
 from onebert_store.errors import InvalidSettings
@@ -38,7 +38,7 @@ class Job:
 
     sources: Sequence[Source]
     encoding: str | None
-    chosen: Chosen
+    chosen: ChosenColumns
     tasks: Sequence[ScoredTask]
     all_scores: bool
     part_rows: int

@@ -39,7 +39,7 @@ EVERY = "*"
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenColumns:
     """Names of the columns of the text (or of a pair's two texts), and of the columns to keep."""
 
     texts: tuple[str, ...]
@@ -69,20 +69,20 @@ class Rows:
         return pyarrow.table({**columns, ERROR: pyarrow.array(errors, pyarrow.string())})
 
 
-def choose_columns(sample: Table, columns: Columns, ids: Sequence[str], origin: str) -> Chosen:
+def choose_columns(sample: Table, columns: Columns, ids: Sequence[str], origin: str) -> ChosenColumns:
     """The text columns and the kept columns, as given or found by the usual names; `EVERY` keeps all columns.
 
     Raises InvalidData for a missing column.
     """
     texts = require_texts(sample, columns)
     if EVERY in ids:
-        return Chosen(texts, tuple(sample))
+        return ChosenColumns(texts, tuple(sample))
     columns_by_id = {name: named(sample, name) for name in ids or ("id",)}
     if lacking := [name for name, column in columns_by_id.items() if ids and column is None]:
         present = ", ".join(shown(name, 40) for name in list(sample)[:10])
         lacked = f"{shown(lacking[0])}{suggestion(lacking[0], sample)}"
         raise InvalidData(f"{origin} has no column {lacked} (the columns are {present})")
-    return Chosen(texts, tuple(dict.fromkeys(column for column in columns_by_id.values() if column is not None)))
+    return ChosenColumns(texts, tuple(dict.fromkeys(column for column in columns_by_id.values() if column is not None)))
 
 
 class RecordRows:
@@ -109,7 +109,7 @@ class RecordRows:
             return Table({name: [""] for name in self._records.names}, self._records.name)
         return sample_of(self._file, self._encoding)
 
-    def choose(self, chosen: Chosen) -> None:
+    def choose(self, chosen: ChosenColumns) -> None:
         self._chosen = chosen
         names = self._records.names
         # Only headers can be checked: a JSON row may have keys that others lack. For `a.b`, column `a` is enough.
@@ -160,7 +160,7 @@ class ParquetRows:
     def sample(self) -> Table:
         return sample_of_schema(self._file.schema, self._name)
 
-    def choose(self, chosen: Chosen) -> None:
+    def choose(self, chosen: ChosenColumns) -> None:
         self._chosen = chosen
         empty = self._file.schema.empty_table()
         for name in chosen.ids:

@@ -39,7 +39,7 @@ Deleting = Callable[[str], AbstractContextManager[None]]
 """Is entered with the name of a task before the deletion, and left after it."""
 
 
-class Taken(NamedTuple):
+class UploadResult(NamedTuple):
     """The result of an upload: its version, whether that is new, and the number of the change that shows it."""
 
     entry: VersionEntry
@@ -57,7 +57,7 @@ class Catalog:
     thread.
 
     Args:
-        max_made_bytes: bound of files that this server makes; uploads are bounded while they arrive.
+        max_trained_bytes: bound of files that this server makes; uploads are bounded while they arrive.
         deleting: the hooks around each deletion of a task or a version.
     """
 
@@ -66,17 +66,17 @@ class Catalog:
         registry: Registry,
         residents: Residents,
         follower: Follower,
-        max_made_bytes: int,
+        max_trained_bytes: int,
         deleting: Sequence[Deleting] = (),
     ) -> None:
         self._registry = registry
         self._deleting = deleting
-        self._max_made_bytes = max_made_bytes
+        self._max_trained_bytes = max_trained_bytes
         self._residents = residents
         self._follower = follower
         # SQLite's writers wait for each other by polling, which takes longer than waiting for this lock.
         self._changes = threading.Lock()
-        # Error code of the last change; error code and time of the last failed look.
+        # Error code of the last change; error code and time of the last failed poll.
         self._unchanged = "ok"
         self._unread, self._unread_at = "ok", 0.0
         self._learning = threading.Lock()
@@ -88,7 +88,7 @@ class Catalog:
     @property
     def storage(self) -> str:
         """The error code if the disk refused the last change, or if the registry cannot be read now; else "ok"."""
-        if self._unchanged == "ok" and self._unread_at >= self._follower.looked_at:
+        if self._unchanged == "ok" and self._unread_at >= self._follower.polled_at:
             return self._unread
         return self._unchanged
 
@@ -108,8 +108,8 @@ class Catalog:
             self.learn_all(versions, progress.advance)
         return unloaded
 
-    def upload(self, task: str, body: StagedFile, context: Context) -> Taken:
-        """Takes an upload: reads, checks, folds, installs, proves, stores, publishes; or leaves no trace of it.
+    def upload(self, task: str, body: StagedFile, context: Context) -> UploadResult:
+        """Takes an upload: reads, checks, folds, installs, stores and publishes it, or leaves no trace of it.
 
         Raises:
             Forbidden, TaskNotFound: see `Principal.require`.
@@ -120,9 +120,9 @@ class Catalog:
         with body:
             context.principal.require(Action.UPLOAD, task)
             delta = loads(body.read())
-            self.look()
+            self.catch_up()
             if known := self.directory.find(task, delta.digest):
-                return Taken(known.entry, False, self.directory.position.seq)
+                return UploadResult(known.entry, False, self.directory.position.seq)
             self.require_room(task, body.size, context)
             slot = self._residents.install(delta)
             offer = Offer(task, delta.digest, slot, slot.num_bytes)
@@ -135,12 +135,12 @@ class Catalog:
                 # The slot of a published version belongs to the directory, even if a later step failed.
                 if not offer.taken:
                     slot.release()
-            return Taken(added.record, added.created, added.seq)
+            return UploadResult(added.record, added.created, added.seq)
 
-    def upload_made(self, task: str, content: bytes, context: Context) -> Taken:
+    def upload_trained(self, task: str, content: bytes, context: Context) -> UploadResult:
         """Takes a file that this server has made like an upload; TooLarge too, within the same bound."""
-        if len(content) > self._max_made_bytes:
-            raise TooLarge(f"the version has {len(content)} bytes, and an upload at most {self._max_made_bytes}")
+        if len(content) > self._max_trained_bytes:
+            raise TooLarge(f"the version has {len(content)} bytes, and an upload at most {self._max_trained_bytes}")
         with self._registry.writer() as body:
             body.write(content)
             return self.upload(task, body, context)
@@ -166,7 +166,7 @@ class Catalog:
         finally:
             self.directory.unpin(pinned)
 
-    def look(self) -> None:
+    def catch_up(self) -> None:
         """Brings the directory up to date with the registry."""
         try:
             self._follower.catch_up()
@@ -186,7 +186,7 @@ class Catalog:
     ) -> tuple[Alias, int]:
         """Moves an alias by compare-and-set, in effect for every request that is admitted after it returns.
 
-        Call it after `look` and inside `in_memory`, so that no request is sent to a version that cannot answer. See
+        Call it after `catch_up` and inside `in_memory`, so that no request is sent to a version that cannot answer. See
         `Registry.move_alias` for its errors; InvalidInput too if answers of a shadow are not labels to compare.
         """
         context.principal.require(Action.PROMOTE, task)
@@ -317,7 +317,7 @@ class Catalog:
             if not added.created:
                 # Registered already: it is unavailable or damaged here, or another replica has taken the same content
                 # meanwhile.
-                self._follower.look_at(added.record)
+                self._follower.show_registered(added.record)
             return added
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""Which version of a split answers a request: by its caller's key as Unleash's gradual rollout, or by chance."""
+"""Which version of a split answers a request: by its caller's key as Unleash's gradual rollout, or at random."""
 
 import random
 from collections.abc import Callable
@@ -12,7 +12,7 @@ KeyOf = Callable[[str], bytes | None]
 _MASK = 0xFFFFFFFF
 
 
-def by_chance(_: str) -> None:
+def at_random(_: str) -> None:
     """The KeyOf of a request without any key."""
 
 
@@ -22,14 +22,14 @@ def chosen(target: Target, task: str, key_of: KeyOf) -> int:
     The newest version takes the lowest places of 100: who is answered by it at 5 percent is at 50 percent, too.
     """
     key = key_of(target.sticky) if target.sticky else None
-    place = lot() if key is None else place_of(task, key)
+    place = random_percentile() if key is None else place_of(task, key)
     newest_first = target.shares[::-1]
     below = accumulate(share for _, share in newest_first)
     return next(version for (version, _), bound in zip(newest_first, below, strict=True) if place <= bound)
 
 
-def lot() -> int:
-    """A place by chance, 1 to 100."""
+def random_percentile() -> int:
+    """A random place, 1 to 100."""
     return random.randrange(100) + 1  # noqa: S311 - no secret
 
 

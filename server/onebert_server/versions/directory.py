@@ -6,7 +6,7 @@ from itertools import islice
 
 from onebert_server.access.principal import OWN_WORK, Principal
 from onebert_server.engine.host import Slot
-from onebert_server.versions.choice import KeyOf, by_chance
+from onebert_server.versions.choice import KeyOf, at_random
 from onebert_server.versions.facts import Facts
 from onebert_server.versions.position import Position
 from onebert_server.versions.states import States
@@ -92,7 +92,7 @@ class Directory(States):
             self._list(task)
             self._list(renamed)
 
-    def pin(self, refs: Sequence[str], principal: Principal, key_of: KeyOf = by_chance) -> list[Held]:
+    def pin(self, refs: Sequence[str], principal: Principal, key_of: KeyOf = at_random) -> list[Held]:
         """Resolves all references at one moment, or pins nothing; the caller gives every pin back with `unpin`.
 
         A task that the principal does not see is not found. Versions that are not resident are loaded from now on, in
@@ -106,7 +106,7 @@ class Directory(States):
         return pinned
 
     def pin_live(
-        self, wanted: Callable[[Facts], bool], limit: int, principal: Principal, key_of: KeyOf = by_chance
+        self, wanted: Callable[[Facts], bool], limit: int, principal: Principal, key_of: KeyOf = at_random
     ) -> list[Held]:
         """Pins, by name, the wanted live versions of those tasks that the principal sees.
 

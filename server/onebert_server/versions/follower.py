@@ -21,10 +21,10 @@ from onebert_store.registry.records import Action, Alias, Change, VersionEntry, 
 
 logger = logging.getLogger("onebert.follower")
 
-# Seconds between two looks at the feed without a notification.
-LOOK_EVERY = 0.5
+# Seconds between two polls of the feed without a notification.
+POLL_EVERY = 0.5
 # Seconds of one wait for a notification; closing a replica takes that long.
-HEARD_FOR = 0.5
+LISTEN_FOR = 0.5
 # Changes per read.
 READ_TOGETHER = 500
 
@@ -44,7 +44,7 @@ class Follower:
     """Brings the directory to the state of the registry; any thread may ask for that, and its own thread polls.
 
     Attributes:
-        looked_at: time of the last successful look at the feed; the directory shows every change that was
+        polled_at: time of the last successful poll of the feed; the directory shows every change that was
             committed before.
     """
 
@@ -55,7 +55,7 @@ class Follower:
         presence: Presence | None = None,
         renamed: Callable[[str, str], None] = lambda *_: None,
     ) -> None:
-        self.looked_at = time.monotonic()
+        self.polled_at = time.monotonic()
         self._feed = feed
         self._directory = directory
         self._position = directory.position
@@ -90,7 +90,7 @@ class Follower:
     @property
     def age(self) -> float:
         """Upper bound on the age of the directory's state, in seconds."""
-        return max(0.0, time.monotonic() - self.looked_at)
+        return max(0.0, time.monotonic() - self.polled_at)
 
     def close(self) -> None:
         self._ended.set()
@@ -107,12 +107,12 @@ class Follower:
         with self._applying:
             now = time.monotonic()
             self._load()
-            self.looked_at = now
+            self.polled_at = now
 
     def catch_up(self) -> None:
         """Applies every change committed until now; if the registry cannot be read, the directory stays as it is."""
         with self._applying:
-            self._position.begin_look()
+            self._position.begin_poll()
             now = time.monotonic()
             last = self._feed.last()
             if last.seq < self._position.seq or (last.seq == self._position.seq and last.at != self._shown_at):
@@ -122,8 +122,8 @@ class Follower:
                 changes = self._feed.read(self._position.seq, READ_TOGETHER, self._shown_at)
                 # The replica that moved an alias has loaded the version. This one has not, and will soon be asked.
                 self._directory.fetch(self._apply(changes))
-            self.looked_at = now
-            self._position.end_look()
+            self.polled_at = now
+            self._position.end_poll()
 
     def reach(self, seq: int) -> None:
         """Returns when the directory shows a committed change; raises if the registry cannot be read."""
@@ -141,7 +141,7 @@ class Follower:
             with self._applying:
                 self._offer = None
 
-    def look_at(self, record: VersionRecord) -> None:
+    def show_registered(self, record: VersionRecord) -> None:
         """Shows a version as it is registered, with the row that is offered for it, whatever the feed shows of it."""
         with self._applying:
             self._reconcile({record.task: {record.version}}, known=[record])
@@ -160,25 +160,25 @@ class Follower:
             # Catch everything: without this thread the replica would fall behind.
             except Exception:
                 logger.exception("the follower goes on after an unexpected error")
-            self._position.wanted.wait(LOOK_EVERY)
+            self._position.wanted.wait(POLL_EVERY)
 
     def _listen(self) -> None:
         """Wakes the follower when the database notifies of a change; without notifications the follower polls."""
         while not self._ended.is_set():
             try:
-                with self._feed.listening() as heard:
-                    while heard is not None and not self._ended.is_set():
-                        if heard(HEARD_FOR):
+                with self._feed.listening() as wait_for_notification:
+                    while wait_for_notification is not None and not self._ended.is_set():
+                        if wait_for_notification(LISTEN_FOR):
                             self._position.wanted.set()
-                if heard is None:
+                if wait_for_notification is None:
                     return
             except OneBertError:
                 # The follower's thread logs this error.
-                self._ended.wait(LOOK_EVERY)
+                self._ended.wait(POLL_EVERY)
             # As in `_run`.
             except Exception:
                 logger.exception("the follower listens again after an unexpected error")
-                self._ended.wait(LOOK_EVERY)
+                self._ended.wait(POLL_EVERY)
 
     def _report(self) -> None:
         if self._presence is not None:

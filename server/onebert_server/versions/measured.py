@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from onebert_store.file.changes import Change
 
 # Cached measurements, each of one content or of a pair.
-KEPT = 64
+MAX_CACHED = 64
 
 
 class Measured:
@@ -43,5 +43,5 @@ class Measured:
             self._known[digests] = await measure()
         finally:
             self._under_way = None
-        if len(self._known) > KEPT:
+        if len(self._known) > MAX_CACHED:
             self._known.popitem(last=False)

@@ -18,10 +18,10 @@ MAX_WAITING = 1024
 
 @dataclass(eq=False)
 class _Waiter:
-    """A request that waits until change `seq` is shown; `looks` had begun when it came."""
+    """A request that waits until change `seq` is shown; `polls` had begun when it came."""
 
     seq: int
-    looks: int
+    polls: int
     shown: Future[None] = field(default_factory=Future)
 
 
@@ -31,20 +31,20 @@ class Position:
     def __init__(self) -> None:
         self.seq = 0
         self.wanted = threading.Event()
-        self._looks = 0
+        self._polls = 0
         self._lock = threading.Lock()
         self._waiting: set[_Waiter] = set()
         self._permits = Permits(MAX_WAITING, "as many requests wait for changes as the server holds; try again soon")
 
-    def begin_look(self) -> None:
-        """Marks the start of a look at the registry."""
+    def begin_poll(self) -> None:
+        """Marks the start of a poll of the registry."""
         with self._lock:
-            self._looks += 1
+            self._polls += 1
 
-    def end_look(self) -> None:
-        """Marks the end of a look: requests that waited before it for a change that is not there get ChangeUnknown."""
+    def end_poll(self) -> None:
+        """Marks the end of a poll: requests that waited before it for a change that is not there get ChangeUnknown."""
         with self._lock:
-            waiting = [waiter for waiter in self._waiting if waiter.looks < self._looks and waiter.seq > self.seq]
+            waiting = [waiter for waiter in self._waiting if waiter.polls < self._polls and waiter.seq > self.seq]
             self._waiting.difference_update(waiting)
         for waiter in waiting:
             if waiter.shown.set_running_or_notify_cancel():
@@ -71,7 +71,7 @@ class Position:
         with self._lock:
             if self.seq >= context.min_seq:
                 return
-            waiter = _Waiter(context.min_seq, self._looks)
+            waiter = _Waiter(context.min_seq, self._polls)
             self._waiting.add(waiter)
         self.wanted.set()
         try:

@@ -10,9 +10,9 @@ from onebert_server.access.context import Context
 from onebert_store.errors import DeadlineExceeded
 from onebert_store.registry.replicas import BEAT_SECONDS, Replica, Replicas
 
-# Seconds between two looks at the other replicas, first and after `SOON` seconds of waiting: a replica that is not
-# there by then lags, and each look is a query.
-LOOK_EVERY, LOOK_SELDOM, SOON = 0.02, 0.5, 1.0
+# Seconds between two polls of the other replicas, first and after `SOON` seconds of waiting: a replica that is not
+# there by then lags, and each poll is a query.
+POLL_EVERY, POLL_SELDOM, SOON = 0.02, 0.5, 1.0
 
 
 class Presence:
@@ -24,7 +24,7 @@ class Presence:
         self._clock = clock
         self._reported: tuple[int, float] | None = None
         # Only the event loop reads and writes it.
-        self._looking: asyncio.Future[list[Replica]] | None = None
+        self._polling: asyncio.Future[list[Replica]] | None = None
 
     def report(self, seq: int) -> None:
         """Reports this replica's position if it is new or the last report is old; raises StorageUnavailable."""
@@ -46,24 +46,24 @@ class Presence:
             if not behind:
                 return
             now = time.monotonic()
-            if now + LOOK_EVERY >= context.deadline:
+            if now + POLL_EVERY >= context.deadline:
                 detail = f"it is done, as change {seq}; {behind} of {len(live)} replicas do not show it yet"
                 raise DeadlineExceeded(detail)
             await asyncio.sleep(rest(now, since, context.deadline))
 
     async def _live(self, threads: Executor) -> list[Replica]:
-        """Looks at the others, once for all requests that ask meanwhile: they share few threads with many others."""
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.get_running_loop().run_in_executor(threads, self._replicas.live)
+        """Polls the others once for all requests that ask meanwhile: they share few threads with many others."""
+        if self._polling is None or self._polling.done():
+            self._polling = asyncio.get_running_loop().run_in_executor(threads, self._replicas.live)
             # Reads the error: if all requests have left, asyncio would log it.
-            self._looking.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-        return await asyncio.shield(self._looking)
+            self._polling.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        return await asyncio.shield(self._polling)
 
 
 def rest(now: float, since: float, deadline: float) -> float:
-    """Returns the seconds until the next look of a request that has waited since then.
+    """Returns the seconds until the next poll of a request that has waited since then.
 
-    All requests look at the same times, and so share their looks; each looks once more before its time is over.
+    All requests poll at the same times, and so share their polls; each polls once more before its time is over.
     """
-    every = LOOK_EVERY if now - since < SOON else LOOK_SELDOM
-    return min(every - now % every, deadline - LOOK_EVERY - now)
+    every = POLL_EVERY if now - since < SOON else POLL_SELDOM
+    return min(every - now % every, deadline - POLL_EVERY - now)

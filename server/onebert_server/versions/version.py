@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
-from onebert_server.versions.choice import KeyOf, chosen, lot
+from onebert_server.versions.choice import KeyOf, chosen, random_percentile
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import AliasNotFound, VersionNotFound
 from onebert_store.file.strict_json import shown
@@ -129,7 +129,9 @@ class TaskEntry:
         answering = self.versions[chosen(target, self.name, key_of)]
         if not target.shadows:
             return (answering,)
-        return answering, *(self.versions[shadow.version] for shadow in target.shadows if lot() <= shadow.percent)
+        return answering, *(
+            self.versions[shadow.version] for shadow in target.shadows if random_percentile() <= shadow.percent
+        )
 
     def copy(self, after: int = 0, limit: int | None = None) -> Self:
         """Returns a copy that the directory does not change: aliases by name, and a page of the versions by number."""

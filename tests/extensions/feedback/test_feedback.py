@@ -487,7 +487,7 @@ def test_a_redactor_is_a_plug_in(monkeypatch):
 
 
 def keeping_of(runtime):
-    runtime.catalog.look()
+    runtime.catalog.catch_up()
     return runtime.directory.keepings["tone"]
 
 

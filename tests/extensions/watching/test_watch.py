@@ -172,7 +172,7 @@ def test_an_alarm_ends_with_the_last_alias_of_its_version(counts, watch, version
     tell(counts, "label 0")
     wait_until(lambda: changed)
     versions.aliased.clear()
-    monkeypatch.setattr("onebert_server.extensions.watching.watch.LOOK_EVERY", 0.0)
+    monkeypatch.setattr("onebert_server.extensions.watching.watch.CHECK_EVERY", 0.0)
     tell(counts, "label 0", PART)
     wait_until(lambda: changed[1:])
     assert changed[1:] == [("off", "tone", 1, None)]

@@ -25,7 +25,7 @@ PAGE = Path(__file__).parents[3] / "docs/guide/webhooks.md"
 
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch):
-    monkeypatch.setattr(sender, "LOOK_EVERY", 0.01)
+    monkeypatch.setattr(sender, "POLL_EVERY", 0.01)
     monkeypatch.setattr(sender, "FIRST_PAUSE", 0.01)
     monkeypatch.setattr(sender, "LONGEST_PAUSE", 0.02)
 

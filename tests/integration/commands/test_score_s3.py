@@ -12,7 +12,7 @@ from object_server import BUCKET, environment
 from offline import bytes_of, kill_and_go_on, rows_of, score_here
 from onebert_server.score.job import Computing, Job
 from onebert_server.score.output import open_output
-from onebert_server.score.rows import Chosen
+from onebert_server.score.rows import ChosenColumns
 from onebert_server.score.sources import find_sources
 from onebert_server.score.tasks import ScoredTask
 from onebert_store.blobs.bucket import open_bucket
@@ -138,7 +138,7 @@ def test_a_part_is_what_was_there_first(folder, out):
     delta = loads((folder / "mood.safetensors").read_bytes())
     task = ScoredTask("mood", None, delta.digest, delta.manifest)
     rows = [pyarrow.table({"id": [number], "error": pyarrow.array([None], pyarrow.string())}) for number in (1, 2)]
-    job = Job([], None, Chosen(("text",), ()), [task], False, 50, Computing("base", "float32", 512))
+    job = Job([], None, ChosenColumns(("text",), ()), [task], False, 50, Computing("base", "float32", 512))
     with open_output(url, job) as one, open_output(url, job) as other:
         for output, table in zip((one, other), rows, strict=True):
             parts = (part for part in [("part-00000-00000.parquet", [(None, table)])])

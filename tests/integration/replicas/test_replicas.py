@@ -14,7 +14,7 @@ from servers import wait_until
 
 def test_replicas_on_postgresql_hear_of_changes(tmp_path, postgres_url, monkeypatch):
     """They would look by themselves once an hour."""
-    monkeypatch.setattr(follower, "LOOK_EVERY", 3600.0)
+    monkeypatch.setattr(follower, "POLL_EVERY", 3600.0)
     with ExitStack() as stack:
         replicas = Replicas(stack, tmp_path, postgres_url, 2)
         replicas.upload(0, "task", 1)
@@ -88,7 +88,7 @@ def test_what_is_no_number_of_a_change_is_refused(replicas, given):
 
 @pytest.mark.promise("wait-all")
 def test_a_promotion_that_waits_for_all_is_answered_when_all_show_it(replicas, monkeypatch):
-    monkeypatch.setattr(follower, "LOOK_EVERY", 0.01)
+    monkeypatch.setattr(follower, "POLL_EVERY", 0.01)
     for runtime in replicas.runtimes:
         runtime.directory.position.wanted.set()  # they look at what is said of the pause
     replicas.upload(0, "task", 1)
@@ -99,7 +99,7 @@ def test_a_promotion_that_waits_for_all_is_answered_when_all_show_it(replicas, m
 
 def test_a_promotion_that_waits_for_one_that_does_not_look_says_so_and_is_done(replicas, monkeypatch):
     # The promotion has a minute, and the first look at the others is the last within it.
-    monkeypatch.setattr(presence, "LOOK_EVERY", 60.0)
+    monkeypatch.setattr(presence, "POLL_EVERY", 60.0)
     replicas.upload(0, "task", 1)
     replicas.upload(0, "task", 2)
     path, headers = "/v1/tasks/task/aliases/live?wait=all", {"If-Match": '"1"', "X-Request-Timeout": "60"}

@@ -4,7 +4,7 @@ from math import sqrt
 
 import pytest
 
-from onebert_server.versions.choice import by_chance, chosen, murmur3, place_of
+from onebert_server.versions.choice import at_random, chosen, murmur3, place_of
 from onebert_store.registry.target import Target, alone
 
 KEYS = [f"user-{number}".encode() for number in range(10_000)]
@@ -56,6 +56,6 @@ def test_three_versions_have_their_shares_and_another_task_has_other_places():
 def test_without_a_key_it_is_chance_by_the_same_shares():
     split, sticky = Target(((7, 80), (8, 20))), Target(((7, 80), (8, 20)), "header:X-User")
     for target in (split, sticky):
-        share = sum(chosen(target, "tone", by_chance) == 8 for _ in KEYS) / len(KEYS)
+        share = sum(chosen(target, "tone", at_random) == 8 for _ in KEYS) / len(KEYS)
         # Six standard errors, since no seed is set: one run in a hundred million fails.
         assert abs(share - 0.2) < 6 * sqrt(0.16 / len(KEYS))

@@ -20,7 +20,7 @@ from onebert_server.versions import follower
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.follower import Follower, Offer
 from onebert_server.versions.position import MAX_WAITING
-from onebert_server.versions.presence import LOOK_EVERY, LOOK_SELDOM, Presence, rest
+from onebert_server.versions.presence import POLL_EVERY, POLL_SELDOM, Presence, rest
 from onebert_server.versions.version import State
 from onebert_store.errors import (
     ChangeUnknown,
@@ -77,11 +77,11 @@ class Replica:
             record, created = self.registry.add(task, delta)
             self.follower.catch_up()
             if not created:
-                self.follower.look_at(record)
+                self.follower.show_registered(record)
         assert offer.taken
         assert self.directory.version(task, record.version).slot == offer.slot
 
-    def look(self):
+    def poll(self):
         """Looks at the registry: afterwards all is as it is there.
 
         What was in memory stays there under whatever name, if all changes are read at once: of a page of them the
@@ -165,7 +165,7 @@ REPLICAS = st.integers(0, 1)
 REFS = st.sampled_from(["a", "b@next", "a@1", "b@2", "c"])
 STEPS = st.one_of(
     st.tuples(st.just("change"), st.none() | REPLICAS, MUTATIONS),
-    st.tuples(st.sampled_from(["look", "load"]), REPLICAS),
+    st.tuples(st.sampled_from(["poll", "load"]), REPLICAS),
     st.tuples(st.just("ask"), REPLICAS, REFS),
 )
 
@@ -186,7 +186,7 @@ def test_replicas_show_what_is_registered_however_often_they_look(tmp_path_facto
                 replicas[who].change(*what[0])
         fresh = Replica(registry).shown()
         for replica in replicas:
-            replica.look()
+            replica.poll()
             assert replica.shown() == fresh
             replica.check_slots()
 
@@ -233,7 +233,7 @@ def test_a_replica_that_looked_last_at_any_point_shows_the_end(registry, history
             replica.load()
         change(registry, *step)
     for replica in replicas:
-        replica.look()
+        replica.poll()
         replica.check_slots()
 
 
@@ -242,7 +242,7 @@ def test_a_renamed_task_answers_whoever_holds_it_under_its_new_name(registry, re
     [[held]] = replica.directory.pin(["tone"], ASKS)
     before = registry.version("tone", 1)
     registry.rename_task("tone", "mood")
-    replica.look()
+    replica.poll()
     assert replica.renamed == [("tone", "mood")]
     assert (pin(replica.directory, ["mood"], ASKS), held.entry.task, held.facts.task) == ([held], "mood", "mood")
     with pytest.raises(TaskNotFound):
@@ -266,14 +266,14 @@ def test_changes_are_read_again_where_the_registry_fails_between_them_and_its_ta
         with pytest.raises(StorageUnavailable):
             replica.follower.catch_up()
     assert pin(replica.directory, ["tone"], ASKS)[0].entry.digest == make_delta(1).digest
-    replica.look()
+    replica.poll()
 
 
 @pytest.mark.promise("replicas-converge")
 def test_an_alias_that_is_always_there_always_means_a_version(registry, replica, monkeypatch):
     """Versions that are gone by the time their upload is read, one change at a time."""
     change(registry, *PROMOTED[0])
-    replica.look()
+    replica.poll()
     for step in PROMOTED[1:]:
         change(registry, *step)
     replica.page, read = 1, Feed.read
@@ -283,7 +283,7 @@ def test_an_alias_that_is_always_there_always_means_a_version(registry, replica,
         return read(feed, *arguments)
 
     monkeypatch.setattr(Feed, "read", looked_at)
-    replica.look()
+    replica.poll()
 
 
 def test_a_version_that_is_deleted_is_not_shown_once_the_replica_has_caught_up(registry, replica, monkeypatch):
@@ -319,11 +319,11 @@ def test_a_row_that_nobody_took_stays_the_callers_and_heals_what_is_registered(r
     replica.follower.catch_up()
     assert not offer.taken
     with replica.follower.offering(offer):
-        replica.follower.look_at(record)
+        replica.follower.show_registered(record)
         healed = replica.directory.version("task", 1)
         assert (healed.slot, healed.facts.labels) == (7, list(record.manifest.labels))
-        replica.follower.look_at(record)
-        replica.follower.look_at(replace(record, task="nobodys"))
+        replica.follower.show_registered(record)
+        replica.follower.show_registered(replace(record, task="nobodys"))
     assert replica.resident() == {replica.directory.version("task", 1)}
 
 
@@ -366,7 +366,7 @@ def test_changes_that_were_lost_and_others_in_their_place_are_seen(tmp_path, los
         replica.registry, replica.follower._feed = after, after.feed
         for step in [*steps_of(others), ("add", "a", 6)]:
             change(after, *step)
-            replica.look()
+            replica.poll()
 
 
 def test_a_replica_whose_next_changes_are_gone_reads_everything_anew(registry, replica, tmp_path):
@@ -374,12 +374,12 @@ def test_a_replica_whose_next_changes_are_gone_reads_everything_anew(registry, r
         registry.add("task", make_delta(seed))
     with join_store(tmp_path / "store") as store, store.database.writing() as connection:
         connection.execute(CHANGES.delete().where(CHANGES.c.seq < 3))
-    replica.look()
+    replica.poll()
     with join_store(tmp_path / "store") as store, store.database.writing() as connection:
         connection.execute(CHANGES.delete())
     late = Replica(registry)
     registry.delete_version("task", 4)
-    late.look()
+    late.poll()
 
 
 async def test_who_wants_a_change_to_be_seen_waits_for_it(registry, replica):
@@ -412,10 +412,10 @@ async def test_who_waits_for_changes_leaves_room_for_others_where_the_registry_d
 async def test_who_wants_more_than_there_is_hears_so_after_a_look_that_began_later(registry, replica):
     registry.add("task", make_delta(1))
     position = replica.directory.position
-    position.begin_look()
+    position.begin_poll()
     waiting = asyncio.create_task(position.reached(context(min_seq=2)))
     await asyncio.sleep(0)
-    position.end_look()
+    position.end_poll()
     await asyncio.sleep(0)
     assert not waiting.done()
     await asyncio.to_thread(replica.follower.catch_up)
@@ -424,7 +424,7 @@ async def test_who_wants_more_than_there_is_hears_so_after_a_look_that_began_lat
 
 
 def test_the_thread_shows_what_others_change_and_at_once_what_somebody_waits_for(registry, replica, monkeypatch):
-    monkeypatch.setattr("onebert_server.versions.follower.LOOK_EVERY", 3600.0)
+    monkeypatch.setattr("onebert_server.versions.follower.POLL_EVERY", 3600.0)
     looked, catch_up = threading.Semaphore(0), Follower.catch_up
 
     def counted(follower):
@@ -443,7 +443,7 @@ def test_the_thread_shows_what_others_change_and_at_once_what_somebody_waits_for
 
 
 def test_the_thread_outlives_a_registry_that_does_not_answer(registry, replica, monkeypatch, caplog):
-    monkeypatch.setattr("onebert_server.versions.follower.LOOK_EVERY", 0.001)
+    monkeypatch.setattr("onebert_server.versions.follower.POLL_EVERY", 0.001)
     last, failures = Feed.last, []
 
     def failing(feed):
@@ -512,16 +512,16 @@ async def test_many_who_wait_for_all_are_told_by_the_same_few_looks(registry, pr
         pytest.param(100.001, 100.0, 100.02, id="soon at first, since most replicas are there at once"),
         pytest.param(100.979, 100.0, 100.98, id="at the same times as others"),
         pytest.param(101.2, 100.0, 101.5, id="twice a second after a second"),
-        pytest.param(159.8, 100.0, 160.0 - LOOK_EVERY, id="once more before the time is over"),
+        pytest.param(159.8, 100.0, 160.0 - POLL_EVERY, id="once more before the time is over"),
     ],
 )
 def test_who_waits_for_all_for_long_has_the_database_asked_twice_a_second(now, since, next_look):
     assert now + rest(now, since, deadline=160.0) == pytest.approx(next_look)
-    assert LOOK_SELDOM == 0.5
+    assert POLL_SELDOM == 0.5
 
 
 async def test_who_comes_while_looks_are_seldom_is_told_at_once(registry, presence, monkeypatch, threads):
-    monkeypatch.setattr("onebert_server.versions.presence.LOOK_SELDOM", 3600.0)
+    monkeypatch.setattr("onebert_server.versions.presence.POLL_SELDOM", 3600.0)
     monkeypatch.setattr("onebert_server.versions.presence.SOON", 0.0)
     registry.replicas.report("other", 1)
     lags = asyncio.create_task(presence.all_at(2, context(seconds=7200.0), threads))

@@ -5,7 +5,7 @@ import gc
 
 import pytest
 
-from onebert_server.versions.measured import KEPT, Measured
+from onebert_server.versions.measured import MAX_CACHED, Measured
 from onebert_store.file.changes import Change
 
 
@@ -92,7 +92,7 @@ async def test_an_error_that_nobody_waits_for_any_more_is_told_to_nobody():
 async def test_the_oldest_is_forgotten():
     measuring = Measuring()
     measuring.released.set()
-    for number in [*range(KEPT), 0, KEPT]:
+    for number in [*range(MAX_CACHED), 0, MAX_CACHED]:
         await measuring.ask(number)
     measuring.begun.clear()
     await measuring.ask(0)

@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from onebert_server.score.reading import open_stream
-from onebert_server.score.rows import Chosen, choose_columns
+from onebert_server.score.rows import ChosenColumns, choose_columns
 from onebert_server.score.sources import find_sources
 from onebert_server.score.tasks import find_tasks
 from onebert_store.errors import InvalidData
@@ -23,7 +23,7 @@ from onebert_store.tables.columns import Columns
 from tiny_delta import make_delta
 
 TEXTS = [f"text number {i}" for i in range(500)]
-TEXT = Chosen(("text",), ("id",))
+TEXT = ChosenColumns(("text",), ("id",))
 
 
 def parquet(path, columns, **options):
@@ -139,7 +139,7 @@ def test_rows_that_are_no_texts_say_why(tmp_path):
 def test_bytes_in_parquet_that_are_not_utf8_cost_their_row_alone(tmp_path):
     broken = pyarrow.array([b"good", b"\xff\xfe", None]).view(pyarrow.string())
     path = parquet(tmp_path / "x.parquet", {"text": broken})
-    rows = taken(path, Chosen(("text",), ()))
+    rows = taken(path, ChosenColumns(("text",), ()))
     assert rows.texts == ["good", None, None]
     assert rows.errors == [None, "the text is not UTF-8", "the text is missing"]
     assert rows.ids.to_pydict() == {"row": [1, 2, 3]}
@@ -154,7 +154,7 @@ def test_texts_of_every_type(tmp_path, kind):
     else:
         columns = {"text": cells.dictionary_encode() if kind == "dictionary" else cells.cast(kind)}
     path = parquet(tmp_path / "x.parquet", columns)
-    assert taken(path, Chosen((name,), ())).texts == ["a", None, "b"]
+    assert taken(path, ChosenColumns((name,), ())).texts == ["a", None, "b"]
 
 
 def test_pairs(tmp_path):
@@ -164,7 +164,7 @@ def test_pairs(tmp_path):
         chosen = choose_columns(stream.sample(), Columns(), (), "x")
         stream.choose(chosen)
         rows = stream.take(9)
-    assert chosen == Chosen(("question", "context"), ())
+    assert chosen == ChosenColumns(("question", "context"), ())
     assert rows.texts == [("q", "c"), None, None]
     assert rows.errors == [None, "the second text is missing", "the text is missing"]
 
@@ -173,9 +173,9 @@ def test_columns_are_found_by_name_and_kept_as_they_are(tmp_path):
     path = parquet(tmp_path / "x.parquet", {"Id": [7, 8], "when": [1.5, None], "Sentence": ["a", "b"]})
     with ExitStack() as stack:
         stream = opened(stack, path, None)
-        assert choose_columns(stream.sample(), Columns(), (), "x") == Chosen(("Sentence",), ("Id",))
+        assert choose_columns(stream.sample(), Columns(), (), "x") == ChosenColumns(("Sentence",), ("Id",))
         chosen = choose_columns(stream.sample(), Columns("sentence"), ("when", "id"), "x")
-        assert chosen == Chosen(("Sentence",), ("when", "Id"))
+        assert chosen == ChosenColumns(("Sentence",), ("when", "Id"))
         stream.choose(chosen)
         assert stream.take(9).ids.to_pydict() == {"when": [1.5, None], "Id": [7, 8]}
         for columns, ids, said in ((Columns("no"), (), "no column no"), (Columns(), ("no",), "no column no")):
@@ -196,10 +196,10 @@ def test_what_cannot_be_read_is_one_sentence(tmp_path):
     }
     for name, sentence in said.items():
         with pytest.raises(InvalidData, match=sentence):
-            taken(tmp_path / name, Chosen(("text",), ()))
+            taken(tmp_path / name, ChosenColumns(("text",), ()))
     for column in ("other", "text.field"):
         with pytest.raises(InvalidData, match=rf"numbers\.parquet has no column {column}"):
-            taken(tmp_path / "numbers.parquet", Chosen((column,), ()))
+            taken(tmp_path / "numbers.parquet", ChosenColumns((column,), ()))
 
 
 def test_files_of_a_folder_are_found_by_name(tmp_path):

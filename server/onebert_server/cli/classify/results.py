@@ -16,7 +16,7 @@ HEADS = {"answers": ("answer",), "entities": ("entity", "label"), "words": ("wor
 # Optional fields of an answer, shown if the task or the request has them.
 MORE = ("labels", "abstained", "energy", "windows")
 # The most words shown of an explanation.
-OWED = 3
+MAX_EFFECTS = 3
 GAP = 2
 
 
@@ -64,7 +64,7 @@ class ResultTable:
         """At least one row; the first one has the fields of the whole answer."""
         extras = tuple(_cell(getattr(result, name)) for name in self._more)
         if self._kind is None:
-            owed = (_owed(result, row_input),) if self._explained else ()
+            owed = (_largest_effects(result, row_input),) if self._explained else ()
             return [(shown(str(result.label)), self._scores(result), *extras, *owed)]
         # Offsets refer to a pair's second text.
         source = [*row_input.texts.values()][-1]
@@ -78,10 +78,10 @@ class ResultTable:
         return ", ".join(f"{shown(name)} {score:.3f}" for name, score in (result.scores or {}).items())
 
 
-def _owed(result: TaskResult, row: Row) -> str:
+def _largest_effects(result: TaskResult, row: Row) -> str:
     """The words with the largest effects; words of a pair's second text are marked."""
     words = sorted(result.explanation.words if result.explanation else (), key=lambda word: -abs(word.effect))
-    texts = ((row.texts[word.field][word.start : word.end], word) for word in words[:OWED])
+    texts = ((row.texts[word.field][word.start : word.end], word) for word in words[:MAX_EFFECTS])
     of = {"text_pair": " (second text)"}
     return ", ".join(f"{shown(word)}{of.get(effect.field, '')} {effect.effect:+z.3f}" for word, effect in texts)
 

@@ -31,7 +31,7 @@ async def set_gate(
     task: Name, body: GateRequest, response: Response, runtime: RuntimeOf, gates: GatesOf, context: ContextOf
 ) -> GateFacts:
     """Sets a task's gate in place of the one before; `min`, `max` and `slices` take `rows`, which the server keeps."""
-    await in_thread(runtime, runtime.catalog.look)
+    await in_thread(runtime, runtime.catalog.catch_up)
     stored, seq = await gates.set(task, body.rules, body.rows, context)
     response.headers[SEQ_HEADER] = str(seq)
     return _facts(task, stored)

@@ -19,7 +19,7 @@ from onebert_server.fairness.receiving import Receiving
 from onebert_server.fairness.shares import Permits
 from onebert_server.logs import log_failure
 from onebert_server.observed import Observed
-from onebert_server.versions.catalog import Catalog, Taken
+from onebert_server.versions.catalog import Catalog, UploadResult
 from onebert_server.versions.moves import Move, Moves
 from onebert_store.errors import AliasConflict, Forbidden, ImprovementNotFound, Improving, OneBertError, ShuttingDown
 from onebert_store.registry.names import LIVE
@@ -37,7 +37,7 @@ Rows = Sequence[Mapping[str, str]]
 class CreatedVersion(NamedTuple):
     """A version, the worker's facts about it, whether it is live, and its improvement if that was asked for."""
 
-    taken: Taken
+    taken: UploadResult
     facts: Done
     live: bool
     improvement: "Improvement | None"
@@ -104,7 +104,7 @@ class Trainer:
         A caller that is cancelled gives up the answer; the version is made nevertheless.
 
         Raises:
-            Forbidden, OverQuota, TooLarge: see `Catalog.upload_made`; without room for the version nothing is trained.
+            Forbidden, OverQuota, TooLarge: see `Catalog.upload_trained`; nothing is trained without room.
             Improving: an improvement of the task is under way.
             InvalidData: training refuses the rows.
             TrainerFailed: the training process ended.
@@ -223,11 +223,11 @@ class Trainer:
         finally:
             places.give_back()
 
-    async def _store(self, task: str, facts: Done, context: Context) -> Taken:
+    async def _store(self, task: str, facts: Done, context: Context) -> UploadResult:
         with self.receiving.admitted(context.principal.name) as incoming:
             async with self.receiving.turn(incoming):
                 content = base64.b64decode(facts["content"])
-                upload = self.uploader.submit(self.catalog.upload_made, task, content, context)
+                upload = self.uploader.submit(self.catalog.upload_trained, task, content, context)
                 return await asyncio.wrap_future(upload)
 
     def _is_live(self, task: str, version: int) -> bool:

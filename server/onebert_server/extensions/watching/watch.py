@@ -29,8 +29,8 @@ logger = logging.getLogger("onebert.watch")
 MAX_LABELS = 200_000
 # While so many windows wait for the thread, versions that are not watched yet stay so.
 _MOST_WAITING = 1000
-# Seconds between looks for alarms of versions that nothing asks any more.
-LOOK_EVERY = 30.0
+# Seconds between checks for alarms of versions that nothing asks any more.
+CHECK_EVERY = 30.0
 
 
 class Versions(Protocol):
@@ -142,16 +142,16 @@ class Watch(Collector):
             self._waiting.put(partial(self._begin, key))
 
     def _run(self) -> None:
-        looked = time.monotonic()
+        checked_at = time.monotonic()
         while True:
             try:
                 with suppress(Empty):
-                    if (item := self._waiting.get(timeout=LOOK_EVERY)) is None:
+                    if (item := self._waiting.get(timeout=CHECK_EVERY)) is None:
                         return
                     item()
-                if time.monotonic() - looked > LOOK_EVERY:
+                if time.monotonic() - checked_at > CHECK_EVERY:
                     self._drop_unused()
-                    looked = time.monotonic()
+                    checked_at = time.monotonic()
             # Catch everything: without this thread nothing is watched any more.
             except Exception as error:
                 logger.error("a version is not judged: %s", type(error).__name__)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("onebert.webhooks")
 
-# Seconds between two looks for something to send, and of the pauses after failures.
-LOOK_EVERY, FIRST_PAUSE, LONGEST_PAUSE = 0.5, 1.0, 300.0
+# Seconds between two polls for something to send, and of the pauses after failures.
+POLL_EVERY, FIRST_PAUSE, LONGEST_PAUSE = 0.5, 1.0, 300.0
 # Seconds that a receiver may take to connect, to read and to answer, each.
 TIMEOUT = 10.0
 # Changes per read; events that wait in memory.
@@ -71,7 +71,7 @@ class Sender:
         import httpx  # noqa: PLC0415 - slow to import, and few servers send webhooks
 
         with httpx.Client(timeout=TIMEOUT, follow_redirects=False) as client:
-            while not self._ended.wait(self._pause or LOOK_EVERY):
+            while not self._ended.wait(self._pause or POLL_EVERY):
                 try:
                     ready = not self._cursor.behind or self._send_moves(client)
                     while ready and self._waiting and self._sent(client, self._waiting[0]):

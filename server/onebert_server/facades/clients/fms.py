@@ -30,7 +30,7 @@ AnyText = Annotated[str, Field(max_length=MAX_TEXT)]
 
 
 class DetectorParams(RequestBody):
-    """What a detector may be told."""
+    """Parameters of a detector."""
 
     threshold: Annotated[
         float | None,
@@ -112,8 +112,8 @@ async def generation(call: Call[Generation]) -> Reply:
 
 async def chat(call: Call[Chat]) -> Reply:
     """Returns the detections in the last two messages that are not instructions, or in the only one."""
-    heard = [texts.text for texts in call.body.messages if texts.role not in ("developer", "system")]
-    spoken = [text for text in heard if not is_blank(text)]
+    texts = [message.text for message in call.body.messages if message.role not in ("developer", "system")]
+    spoken = [text for text in texts if not is_blank(text)]
     if not spoken:
         raise InvalidInput("messages: one of a user, an assistant or a tool must have a text")
     text = (spoken[-2], spoken[-1]) if len(spoken) > 1 else spoken[-1]

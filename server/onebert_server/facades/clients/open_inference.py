@@ -136,7 +136,7 @@ def _tensors(answered: Sequence[Answered]) -> list[Tensor]:
     if not predictions:
         # Spans are ragged, so each text's spans are one JSON string.
         texts = [json.dumps(prediction(result), ensure_ascii=False) for result in answered]
-        return [Tensor(_said_by(answered[0].facts), "BYTES", count, texts), truncated]
+        return [Tensor(_text_output_of(answered[0].facts), "BYTES", count, texts), truncated]
     scores = np.stack([prediction.scores for prediction in predictions]).astype(np.float32)
     labels = [prediction.label for prediction in predictions]
     shape = list(scores.shape)
@@ -147,7 +147,7 @@ def _tensors(answered: Sequence[Answered]) -> list[Tensor]:
     ]
 
 
-def _said_by(facts: Facts) -> str:
+def _text_output_of(facts: Facts) -> str:
     return "answers" if facts.task_type == "span" else "entities"
 
 
@@ -197,7 +197,7 @@ async def model(request: ReadRequest) -> Reply:
         {"name": "scores", "datatype": "FP32", "shape": [-1, len(facts.labels)]},
         {"name": "label", "datatype": "BYTES", "shape": [-1]},
     ]
-    stretches = [{"name": _said_by(facts), "datatype": "BYTES", "shape": [-1]}]
+    stretches = [{"name": _text_output_of(facts), "datatype": "BYTES", "shape": [-1]}]
     return json_reply(
         {
             "name": facts.task,

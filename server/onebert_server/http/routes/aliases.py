@@ -48,7 +48,7 @@ async def move_alias(
     """
     check_alias(alias)
     expected = _expected(request)
-    await in_thread(runtime, runtime.catalog.look)
+    await in_thread(runtime, runtime.catalog.catch_up)
     moved, seq = await runtime.moves.move(Move(task, alias, body.target, expected), context, force=body.message)
     if wait and runtime.presence is not None:
         await runtime.presence.all_at(seq, context, runtime.registrars)

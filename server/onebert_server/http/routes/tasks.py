@@ -29,7 +29,7 @@ from onebert_server.http.schemas.tasks import (
 from onebert_server.http.strict import Answer, ContextOf, require_media_type
 from onebert_server.limits import MAX_REF
 from onebert_server.runtime import Runtime
-from onebert_server.versions.catalog import Taken
+from onebert_server.versions.catalog import UploadResult
 from onebert_server.versions.version import TaskEntry, Version
 from onebert_server.versions.view import View
 from onebert_store.errors import OneBertError
@@ -177,7 +177,7 @@ async def delete_version(
     response.headers[SEQ_HEADER] = str(seq)
 
 
-async def _receive(task: str, request: Request, runtime: Runtime, context: Context) -> Taken:
+async def _receive(task: str, request: Request, runtime: Runtime, context: Context) -> UploadResult:
     """Streams the body to disk, then passes it on to the uploader's thread, which owns it from then on."""
     arriving: Body = request.scope["state"][BODY]
     arriving.most, arriving.deadline = runtime.settings.max_upload_bytes, math.inf

@@ -69,7 +69,7 @@ class WindowBody(RequestBody):
     )
 
     @model_validator(mode="after")
-    def _goes_on(self) -> "WindowBody":
+    def _has_stride(self) -> "WindowBody":
         if self.tokens is not None and 2 * self.overlap > self.tokens:
             raise ValueError("overlap is at most half of tokens")
         return self
@@ -126,7 +126,7 @@ class ClassifyRequest(Options):
     ] = False
 
     @model_validator(mode="after")
-    def _few_enough(self) -> "ClassifyRequest":
+    def _is_within_limits(self) -> "ClassifyRequest":
         if self.explain and isinstance(self.inputs, list) and len(self.inputs) > MAX_EXPLAINED:
             raise ValueError(f"explain takes at most {MAX_EXPLAINED} inputs")
         return self

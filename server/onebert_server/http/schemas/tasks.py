@@ -34,7 +34,7 @@ class AliasRequest(RequestBody):
     message: Annotated[Line | None, Field(description="why it is forced, for the audit trail")] = None
 
     @model_validator(mode="after")
-    def _says_why(self) -> "AliasRequest":
+    def _has_reason(self) -> "AliasRequest":
         if self.force != (self.message is not None):
             raise ValueError("force takes a message, and a message is for force alone")
         return self

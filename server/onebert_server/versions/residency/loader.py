@@ -15,7 +15,7 @@ from onebert_store.registry.registry import Registry
 
 logger = logging.getLogger("onebert.loader")
 
-# Versions that are loaded in a row before the thread looks at anything else.
+# Versions that are loaded in a row before the thread does anything else.
 LOADED_TOGETHER = 16
 # Seconds between two checks of stored files against their digests; only while nothing else is to be done.
 SCRUB_PAUSE = 1.0
@@ -61,21 +61,21 @@ class Loader:
         for version in dict.fromkeys([*self._queue.clear(), *self._residents.fetches.close()]):
             self._directory.unloaded(version, ShuttingDown("the server is shutting down"))
 
-    def look_again(self) -> None:
+    def scrub_next(self) -> None:
         """Starts the check of one stored file, the next one with each call, unless the last check still runs."""
         if self._scrub:
             if not self._scrub.done():
                 return
-            looked, self._scrub = self._scrub, None
-            looked.result()
+            ended, self._scrub = self._scrub, None
+            ended.result()
         if not self._to_scrub:
             tasks = self._directory.tasks(self._scrubbed, SCRUBBED_TOGETHER)
             self._scrubbed = tasks[-1].name if tasks else ""
             self._to_scrub.extend(version for task in tasks for version in task.versions.values())
         if self._to_scrub:
-            self._scrub = self._residents.fetches.threads.submit(self.look_at, self._to_scrub.popleft())
+            self._scrub = self._residents.fetches.threads.submit(self.scrub, self._to_scrub.popleft())
 
-    def look_at(self, version: Version) -> None:
+    def scrub(self, version: Version) -> None:
         """Compares a version's stored file with its digest; damage is logged, shown and counted."""
         if version.retired or version.state is State.UNAVAILABLE:
             return
@@ -98,7 +98,7 @@ class Loader:
                 if taken:
                     self._load(taken)
                 elif not self._queue.closed:
-                    self.look_again()
+                    self.scrub_next()
             # Catch everything: without this thread no version would be loaded any more.
             except Exception as error:
                 logger.exception("the loader goes on after an unexpected error")

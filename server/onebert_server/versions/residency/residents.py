@@ -23,7 +23,7 @@ from onebert_server.versions.directory import Directory
 from onebert_server.versions.residency.fetches import Fetches
 from onebert_server.versions.residency.golden_check import GoldenCheck
 from onebert_server.versions.residency.load_queue import LoadQueue
-from onebert_server.versions.residency.room import PATIENCE, SHORT_PATIENCE, LargerThanBank, Room
+from onebert_server.versions.residency.room import ROOM_TIMEOUT, SHORT_ROOM_TIMEOUT, LargerThanBank, Room
 from onebert_server.versions.version import Held, State, Version
 from onebert_store import errors
 from onebert_store.file.delta import Delta, base_of, check
@@ -78,11 +78,11 @@ class Residents:
         A version whose file must be fetched stays loading: pass it again once it is among `fetches.arrived()`. Others
         are evicted only for versions that are still wanted; see `Directory.give_up_unwanted`.
         """
-        room, patience = True, PATIENCE
+        room, timeout = True, ROOM_TIMEOUT
         installed: list[Installed] = []
         try:
             for version, principal in versions.items():
-                make_room = partial(self._make_room, version, installed, patience)
+                make_room = partial(self._make_room, version, installed, timeout)
                 try:
                     data = self.fetches.take(version, principal)
                     gone = (not room or version.retired) and self.directory.give_up_unwanted(version)
@@ -96,12 +96,12 @@ class Residents:
                 except errors.BankFull:
                     # This is no failure of the version: its file was read and folded.
                     self.directory.unloaded(version, _no_room())
-                    room, patience = False, SHORT_PATIENCE
+                    room, timeout = False, SHORT_ROOM_TIMEOUT
                 # Catch everything: the content of one file, even if it triggers a bug here, stops that version alone.
                 except Exception as error:
                     self.failed(version, error)
                 else:
-                    patience = PATIENCE
+                    timeout = ROOM_TIMEOUT
                     if installed[-1].golden_check is None:
                         self._check(installed.pop())
             self._check_all(installed)
@@ -120,7 +120,7 @@ class Residents:
         slot = self._room.place(
             host,
             lambda: self._fold(host, delta),
-            lambda size: self._room.wait(size, PATIENCE, lambda: not self.queue.closed, host),
+            lambda size: self._room.wait(size, ROOM_TIMEOUT, lambda: not self.queue.closed, host),
         )
         try:
             golden_check = GoldenCheck.for_delta(host.base, delta)
@@ -187,7 +187,7 @@ class Residents:
             row = fold_delta(host.base, delta)
             return row, host.bank.size(row)
 
-    def _make_room(self, version: Version, installed: list[Installed], patience: float, host: Host, size: int) -> bool:
+    def _make_room(self, version: Version, installed: list[Installed], timeout: float, host: Host, size: int) -> bool:
         """Evicts one version, or waits for one that can be evicted while a request waits for this version.
 
         Before it waits, it publishes the installed versions: otherwise their requests would wait for one another.
@@ -198,7 +198,7 @@ class Residents:
         if self._room.evict(size, host):
             return True
         self._check_all(installed)
-        return self._room.wait(size, patience, lambda: version.pins > 0 and not self.queue.closed, host)
+        return self._room.wait(size, timeout, lambda: version.pins > 0 and not self.queue.closed, host)
 
     def _install_stored(self, version: Version, data: bytes, make_room: Callable[[Host, int], bool]) -> Installed:
         delta = loads(data)

@@ -14,11 +14,11 @@ from onebert_store.errors import BankFull
 EVICTED_FOR_MEMORY = 8
 # Longest wait for another row to be given back, in seconds: the requests that use the rows may themselves wait for
 # room, each for a row of another one.
-PATIENCE = 1.0
+ROOM_TIMEOUT = 1.0
 # The same right after a refused row: the refused request gives its other rows back at once.
-SHORT_PATIENCE = 0.1
-# Seconds between two looks at the bank: not every row that goes was a version of the directory.
-_LOOK_AGAIN = 0.02
+SHORT_ROOM_TIMEOUT = 0.1
+# Seconds between two checks of the bank: not every row that goes was a version of the directory.
+_RETRY_EVERY = 0.02
 
 
 class LargerThanBank(BankFull):
@@ -65,13 +65,13 @@ class Room:
             slot.release()
         return slot is not None
 
-    def wait(self, size: int, patience: float, wanted: Callable[[], bool], host: Host) -> bool:
+    def wait(self, size: int, timeout: float, wanted: Callable[[], bool], host: Host) -> bool:
         """Waits until it can evict a version, or a row of `size` bytes fits; returns whether there is more room."""
-        until = time.monotonic() + patience
+        until = time.monotonic() + timeout
         while not self.evict(size, host):
             if not wanted() or time.monotonic() >= until:
                 return False
-            self._directory.wait_for_unused(_LOOK_AGAIN)
+            self._directory.wait_for_unused(_RETRY_EVERY)
             if self._bound.holds(size):
                 return True
         return True
