@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from onebert_store.command import console
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 
 
 def blend(
@@ -41,4 +41,4 @@ def _read(part: str) -> tuple[Path, float]:
     try:
         return Path(file), float(weight)
     except ValueError:
-        raise typer.BadParameter(f"{shown(part, 200)!r} is not FILE=WEIGHT, as A.safetensors=0.8") from None
+        raise typer.BadParameter(f"{printable(part, 200)!r} is not FILE=WEIGHT, as A.safetensors=0.8") from None

@@ -15,7 +15,7 @@ from onebert_store.file import strict_json
 from onebert_store.file.changes import LAYER, Change, changes
 from onebert_store.file.delta import SPARSE_INDEX, Delta
 from onebert_store.file.format import load_with_bytes
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 
 MAX_LABELS_SHOWN = 12
 MAX_ROWS_SHOWN = 60
@@ -61,10 +61,10 @@ def render(facts: dict[str, Any]) -> RenderableType:
     """Makes the tables for people; client text in them is printable and truncated."""
     parts: list[RenderableType] = [_pairs(_lines(facts))]
     if facts.get("decision"):
-        decided = ((shown(name, 40), shown(value, 200)) for name, value in _flat(facts["decision"], exact=True))
+        decided = ((printable(name, 40), printable(value, 200)) for name, value in _flat(facts["decision"], exact=True))
         parts += ["", console.title("How its answers are decided"), _pairs(decided)]
     if facts["training"]:
-        rows = ((shown(name, 40), shown(value, 200)) for name, value in _flat(facts["training"]))
+        rows = ((printable(name, 40), printable(value, 200)) for name, value in _flat(facts["training"]))
         parts += ["", console.title("How it was trained"), _pairs(rows)]
     if facts["changes"]:
         title = console.title("What it changes (size: root mean square of the change)")
@@ -94,14 +94,14 @@ def _pairs(rows: Iterable[tuple[str, str]]) -> Table:
 def _change_table(groups: list[dict[str, Any]]) -> Table:
     table = console.table("part of the base", "change", "layers", "size", numbers=["size"])
     rows = [
-        (_part(row["name"]), _IN_WORDS[row["kind"]], shown(ranges(row["layers"]), 60) or "–", f"{row['rms']:.3g}")
+        (_part(row["name"]), _IN_WORDS[row["kind"]], printable(ranges(row["layers"]), 60) or "–", f"{row['rms']:.3g}")
         for row in groups
     ]
     return console.filled(table, _first(rows))
 
 
 def _part(name: str) -> str:
-    return shown(name.rpartition("layer.*.")[2])
+    return printable(name.rpartition("layer.*.")[2])
 
 
 def _first(rows: Sequence[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
@@ -114,11 +114,11 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
     base, parameters, labels = facts["base"], facts["parameters"], facts["labels"]
     omitted = f" and {len(labels) - MAX_LABELS_SHOWN} more" if len(labels) > MAX_LABELS_SHOWN else ""
     return [
-        ("base", f"{shown(base['name'])} ({shown(base['model_type'])})"),
+        ("base", f"{printable(base['name'])} ({printable(base['model_type'])})"),
         ("base digest", base["digest"]),
         ("task type", facts["task_type"]),
-        ("labels", f"{len(labels)}: " + ", ".join(shown(label, 40) for label in labels[:MAX_LABELS_SHOWN]) + omitted),
-        ("method", shown(facts["method"])),
+        ("labels", f"{len(labels)}: {', '.join(printable(x, 40) for x in labels[:MAX_LABELS_SHOWN])}{omitted}"),
+        ("method", printable(facts["method"])),
         ("pooling", facts["pooling"]),
         ("max length", f"{facts['max_length']} tokens"),
         ("digest", facts["digest"]),

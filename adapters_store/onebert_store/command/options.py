@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onebert_store.errors import InvalidInput
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 
 # Heavy imports are inside the functions: `onebert --help` imports this file.
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def duration(text: str) -> timedelta:
     """Parses a number followed by s, m, h or d; raises InvalidInput for anything else."""
     match = _DURATION.fullmatch(text)
     if not match:
-        raise InvalidInput(f"'{shown(text)}' is not a time: a number and s, m, h or d, as 24h")
+        raise InvalidInput(f"'{printable(text)}' is not a time: a number and s, m, h or d, as 24h")
     return timedelta(**{_UNITS[match[2]]: int(match[1])})
 
 

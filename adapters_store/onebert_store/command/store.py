@@ -10,7 +10,7 @@ from onebert_store.command.options import AsJson, duration, store_at, with_optio
 from onebert_store.command.store_copy import backup, copy, restore
 from onebert_store.errors import OneBertError, StoreCorrupt
 from onebert_store.file.format import loads
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -159,7 +159,7 @@ def _print_orphans(opened: "Store", orphans: "list[Orphan] | tuple[Orphan, ...]"
     table = console.table("digest", "bytes", "since", "content", numbers=["bytes"])
     for orphan in orphans:
         facts = _facts(opened, orphan)
-        content = shown(facts["content"], 60)
+        content = printable(facts["content"], 60)
         table.add_row(_short(orphan.blob.digest), f"{orphan.blob.size:,}", _time(orphan.since), content)
     console.out.print(table)
 

@@ -13,7 +13,7 @@ import numpy as np
 from onebert_store.errors import BaseMismatch, InvalidManifest, NotFinite, TensorMismatch
 from onebert_store.file import strict_json
 from onebert_store.file.manifest import SIAMESE, Manifest, head_width, parse_manifest
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 from onebert_store.spec import BaseSpec
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -52,7 +52,7 @@ def _code(name: str, tensor: Array) -> str:
     code = _CODES.get(tensor.dtype)
     if code is None:
         kind = tensor.dtype.name
-        raise TensorMismatch(f"{strict_json.shown(name)} is {kind}; a tensor is float32, float16, bfloat16 or int32")
+        raise TensorMismatch(f"{printable(name)} is {kind}; a tensor is float32, float16, bfloat16 or int32")
     return code
 
 
@@ -130,8 +130,10 @@ def base_of(manifest: Manifest, specs: Sequence[BaseSpec]) -> BaseSpec:
             return spec
     known, base = " and ".join(f"{spec.name} ({spec.digest[:19]}…)" for spec in specs), manifest.base
     if len(specs) == 1:
-        raise BaseMismatch(f"made for {shown(base.name)} ({base.digest[:19]}…), the base here is {known}; see --base")
-    raise BaseMismatch(f"made for {shown(base.name)} ({base.digest[:19]}…), the bases here are {known}; see --base")
+        raise BaseMismatch(
+            f"made for {printable(base.name)} ({base.digest[:19]}…), the base here is {known}; see --base"
+        )
+    raise BaseMismatch(f"made for {printable(base.name)} ({base.digest[:19]}…), the bases here are {known}; see --base")
 
 
 def require_finite(tensors: Mapping[str, Array]) -> None:
@@ -144,7 +146,7 @@ def require_finite(tensors: Mapping[str, Array]) -> None:
 def listed(names: Iterable[str]) -> str:
     """Lists at most ten names in order, printable and truncated, and the number of further names."""
     ordered = sorted(names)
-    text = ", ".join(shown(name) for name in ordered[:MAX_NAMED])
+    text = ", ".join(printable(name) for name in ordered[:MAX_NAMED])
     return text if len(ordered) <= MAX_NAMED else f"{text} and {len(ordered) - MAX_NAMED} more"
 
 

@@ -15,7 +15,7 @@ from onebert_store.errors import InvalidDelta, InvalidInput, InvalidManifest, Ma
 from onebert_store.file import strict_json
 from onebert_store.file.delta import DTYPES, Delta, canonical_bytes, require_finite
 from onebert_store.file.manifest import Manifest, parse_manifest
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
 MAX_HEADER_BYTES = 1024 * 1024
@@ -68,7 +68,7 @@ def load(path: Path) -> Delta:
 
 def load_with_bytes(path: Path) -> tuple[Delta, bytes]:
     """Reads like `load` and also returns the bytes; reads only once, because a pipe's content comes once."""
-    name = shown(path.name or str(path))
+    name = printable(path.name or str(path))
     try:
         with open(path, "rb") as file:
             # One byte over the limit is enough for `loads` to reject it.
@@ -144,21 +144,21 @@ def _check_layout(header: dict[str, Any], body_bytes: int) -> dict[str, np.dtype
 
 def _check_entry(name: str, entry: Any) -> np.dtype[Any]:
     if not _NAME.fullmatch(name):
-        raise MalformedFile(f"a tensor name is 1 to {MAX_NAME_LENGTH} printable ASCII characters: {shown(name)}")
+        raise MalformedFile(f"a tensor name is 1 to {MAX_NAME_LENGTH} printable ASCII characters: {printable(name)}")
     if not isinstance(entry, dict) or entry.keys() != _TENSOR_KEYS:
-        raise MalformedFile(f"{shown(name)} must have exactly dtype, shape and data_offsets")
+        raise MalformedFile(f"{printable(name)} must have exactly dtype, shape and data_offsets")
     dtype = DTYPES.get(entry["dtype"]) if isinstance(entry["dtype"], str) else None
     if dtype is None:
-        raise MalformedFile(f"{shown(name)}: dtype must be one of {', '.join(DTYPES)}")
+        raise MalformedFile(f"{printable(name)}: dtype must be one of {', '.join(DTYPES)}")
     shape, offsets = entry["shape"], entry["data_offsets"]
     if not _integers(shape, 1) or not 1 <= len(shape) <= MAX_RANK:
-        raise MalformedFile(f"{shown(name)}: shape must be 1 to {MAX_RANK} integers of 1 to {MAX_DIMENSION}")
+        raise MalformedFile(f"{printable(name)}: shape must be 1 to {MAX_RANK} integers of 1 to {MAX_DIMENSION}")
     if not _integers(offsets, 0) or len(offsets) != 2:
-        raise MalformedFile(f"{shown(name)}: data_offsets must be two integers of 0 to {MAX_DIMENSION}")
+        raise MalformedFile(f"{printable(name)}: data_offsets must be two integers of 0 to {MAX_DIMENSION}")
     needed = math.prod(shape) * dtype.itemsize
     if offsets[1] - offsets[0] != needed:
         span = offsets[1] - offsets[0]
-        raise MalformedFile(f"{shown(name)}: shape and dtype need {needed} bytes, data_offsets span {span}")
+        raise MalformedFile(f"{printable(name)}: shape and dtype need {needed} bytes, data_offsets span {span}")
     return dtype
 
 

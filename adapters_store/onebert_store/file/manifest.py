@@ -9,7 +9,7 @@ from onebert_store.errors import InvalidManifest
 from onebert_store.file.decision import Decision, check_decision
 from onebert_store.file.fields import Finite, Line, Strict
 from onebert_store.file.reference import Reference
-from onebert_store.file.strict_json import refuse_foreign, shown
+from onebert_store.file.strict_json import printable, refuse_foreign
 
 # Each content has the lowest format that holds it, so that bytes and digests of older files never change.
 PLAIN_FORMAT, WITH_DECISION, FORMAT = 1, 2, 3
@@ -169,4 +169,4 @@ def parse_manifest(data: Any) -> Manifest:
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "manifest"
-        raise InvalidManifest(f"{shown(where)}: {first['msg'].removeprefix('Value error, ')}") from None
+        raise InvalidManifest(f"{printable(where)}: {first['msg'].removeprefix('Value error, ')}") from None

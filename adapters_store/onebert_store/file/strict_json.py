@@ -47,7 +47,7 @@ def refuse_foreign(value: Any, depth: int = 0) -> None:
         _refuse_scalar(value)
 
 
-def shown(text: str, limit: int = 80) -> str:
+def printable(text: str, limit: int = 80) -> str:
     """Makes client text safe for a message or a terminal: truncated, with `?` for unprintable characters."""
     cut = text if len(text) <= limit else text[: limit - 1] + "…"
     return "".join(char if char.isprintable() else "?" for char in cut)
@@ -58,7 +58,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(decoded) != len(pairs):
         keys = sorted(key for key, _ in pairs)
         twice = next(key for key, following in pairwise(keys) if key == following)
-        raise ValueError(f"the key '{shown(twice)}' appears twice")
+        raise ValueError(f"the key '{printable(twice)}' appears twice")
     return decoded
 
 

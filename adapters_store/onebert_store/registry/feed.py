@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import Connection, and_, func, insert, or_, select, true, update
 
 from onebert_store.errors import InvalidInput
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 from onebert_store.registry.database import ALIASES, CHANGES, FEED, KEEPINGS, VERSIONS
 from onebert_store.registry.dialects.database import Database, Listener
 from onebert_store.registry.keeping import Keeping
@@ -88,7 +88,7 @@ class Feed:
             check_name(task)
         # PostgreSQL rejects text with a zero byte, and every database rejects half a surrogate pair.
         if principal is not None and not principal.isprintable():
-            raise InvalidInput(f"'{shown(principal)}' is not the name of a principal")
+            raise InvalidInput(f"'{printable(principal)}' is not the name of a principal")
         order = CHANGES.c.seq.desc() if newest else CHANGES.c.seq
         changes = select(CHANGES).where(CHANGES.c.seq > after).order_by(order).limit(limit)
         if task is not None:

@@ -8,7 +8,7 @@ from math import isfinite
 from typing import Any
 
 from onebert_store.errors import InvalidInput
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 from onebert_store.registry.names import check_name, parse_ref
 
 # Globs per key.
@@ -106,7 +106,7 @@ def check_grant(grant: Grant, expires_at: datetime | None) -> None:
         raise InvalidInput(f"a key is for 1 to {MAX_GLOBS} globs of tasks")
     for glob in grant.tasks:
         if not _GLOB.fullmatch(glob):
-            raise InvalidInput(f"'{shown(glob)}' is not a glob: the characters of a task's name, and *")
+            raise InvalidInput(f"'{printable(glob)}' is not a glob: the characters of a task's name, and *")
     if grant.default_task is not None:
         task = parse_ref(grant.default_task).task
         if not any(matches(task, glob.split("*")) for glob in grant.tasks):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sqlalchemy import Row, func, insert, select, update
 
 from onebert_store.errors import KeyNotFound
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 from onebert_store.registry.database import KEYS
 from onebert_store.registry.dialects.database import Database
 from onebert_store.registry.feed import Feed
@@ -78,7 +78,7 @@ class Keys:
 
 
 def _no_such_key(key_id: str) -> KeyNotFound:
-    return KeyNotFound(f"there is no key {shown(key_id)}")
+    return KeyNotFound(f"there is no key {printable(key_id)}")
 
 
 def _label(record: KeyRecord) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from onebert_store.errors import InvalidInput, TaskNotFound
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 from onebert_store.suggestion import did_you_mean
 
 LIVE = "live"
@@ -32,7 +32,7 @@ def check_name(name: str) -> None:
     """Raises InvalidInput if the name breaks the rule for task names."""
     if not _NAME.fullmatch(name):
         raise InvalidInput(
-            f"'{shown(name)}' is not a name: 1 to 63 of a-z, 0-9, '.', '_', '-', starting with a letter or digit"
+            f"'{printable(name)}' is not a name: 1 to 63 of a-z, 0-9, '.', '_', '-', starting with a letter or digit"
         )
 
 

@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, Connection, Row, or_, select
 
 from onebert_store.errors import AliasConflict, StoreCorrupt, VersionNotFound
 from onebert_store.file.manifest import Manifest
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 from onebert_store.registry.database import ALIASES, TASKS, VERSIONS
 from onebert_store.registry.names import check_name, no_such_task
 from onebert_store.registry.records import Alias, TaskRecord, VersionEntry, VersionRecord, alias_of
@@ -67,7 +67,7 @@ def require_version(connection: Connection, task: str, n: int) -> None:
     require_task(connection, task)
     # The database rejects wider integers with an error of its own.
     if not 0 < n <= MAX_VERSION or not _exists(connection, VERSIONS.c.task == task, VERSIONS.c.version == n):
-        raise VersionNotFound(f"{task} has no version {shown(str(n), 12)}")
+        raise VersionNotFound(f"{task} has no version {printable(str(n), 12)}")
 
 
 def require_task(connection: Connection, name: str) -> None:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple, Self
 
 from onebert_store.errors import InvalidInput
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 
 # Versions and shadows of one target.
 MAX_VERSIONS = 16
@@ -87,6 +87,6 @@ def check_target(target: Target) -> None:
     if not all(0 < shadow.percent <= 100 for shadow in target.shadows):
         raise InvalidInput("a shadow computes 1 to 100 percent of the requests")
     if target.sticky is not None and not _STICKY.fullmatch(target.sticky):
-        raise InvalidInput(f"sticky is principal or header:NAME, not {shown(target.sticky, 80)!r}")
+        raise InvalidInput(f"sticky is principal or header:NAME, not {printable(target.sticky, 80)!r}")
     if target.sticky is not None and len(shares) < 2:
         raise InvalidInput("sticky is for a split: all requests go to one version here")

@@ -11,7 +11,7 @@ from typing import Any
 
 from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import TaskType
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 from onebert_store.tables.text.json_rows import parse_json
 
 SEPARATORS = ("|", ";", ",", "#", "/", "+", " ")
@@ -160,16 +160,16 @@ def _have_lists(cells: Iterable[Any], packed: Collection[str], mixed: bool, tags
     except Nested:
         example = next(cell for cell in cells if _is_nested(cell))
         raise InvalidData(
-            f"the label cells hold lists in lists, or objects, as {shown(str(example), 40)}: spans are no labels; give "
-            "names, or for a token task a list of words and a list of their tags"
+            f"the label cells hold lists in lists, or objects, as {printable(str(example), 40)}: spans are no labels; "
+            "give names, or for a token task a list of words and a list of their tags"
         ) from None
     lists = any(map(_SURE.match, packed)) or (not mixed and all(parsed.values()))
     vectors = [cell for cell in cells if isinstance(cell, list)]
     vectors += [items for items in parsed.values() if items]
     if not tags and _are_zeros_and_ones(vectors):
         raise InvalidData(
-            f"the label cells hold a 0 or 1 for each label, as {shown(str(vectors[0]), 40)}, and no names; give lists "
-            "of names, or a column for each label and --label a,b,c"
+            f"the label cells hold a 0 or 1 for each label, as {printable(str(vectors[0]), 40)}, and no names; give "
+            "lists of names, or a column for each label and --label a,b,c"
         )
     return bool(packed) and lists
 
@@ -210,7 +210,7 @@ def _separator(names: Collection[str], known: Collection[str], several: bool) ->
             # Names with blanks are common: only a name whose every word is a label looks like several labels.
             if every.issuperset(parts) if separator == " " else len(again.intersection(parts)) > 1:
                 return None, (
-                    f"the label {shown(name, 40)!r} is taken for one name, though it looks like several; "
+                    f"the label {printable(name, 40)!r} is taken for one name, though it looks like several; "
                     f"--label-separator {separator!r} reads it so"
                 )
     return None, ""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onebert_store.errors import InvalidData
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 from onebert_store.suggestion import suggestion
 from onebert_store.tables.table import Table, describe_bad_rows
 from onebert_store.tables.text.unicode import text_fault
@@ -123,11 +123,11 @@ def _missing(table: Table, columns: Columns, *options: str) -> str:
     which, unsaid = list[str](), list[str]()
     for option in options:
         lacking = [name.strip() for name in options_of[option] if name and named(table, name) is None]
-        which += [f"no column {shown(name)}{suggestion(name, table)}" for name in lacking]
+        which += [f"no column {printable(name)}{suggestion(name, table)}" for name in lacking]
         unsaid += [] if lacking else [option]
     if unsaid:
         which.append(f"no {' and no '.join(unsaid)} column; say which with --{' and --'.join(unsaid)}")
-    existing = ", ".join(shown(name, 40) for name in list(table)[:10])
+    existing = ", ".join(printable(name, 40) for name in list(table)[:10])
     # Without a header the first data row becomes the names: such a name is long, or equals a cell below it.
     headless = any(len(name) > LONGEST_NAME or name in table[name] for name in table)
     hint = "; is the first line not a header?" if headless else ""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onebert_store.errors import InvalidSettings
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 from onebert_store.tables.columns import named
 from onebert_store.tables.table import Table
 
@@ -30,7 +30,7 @@ def cells_of(table: Table, column: str) -> Sequence[Any]:
         return table[named(table, column) or column]
     except KeyError:
         existing = ", ".join(name[:40] for name in list(table)[:10])
-        raise InvalidSettings(f"--slice: no column {shown(column)} (the columns are {existing})") from None
+        raise InvalidSettings(f"--slice: no column {printable(column)} (the columns are {existing})") from None
 
 
 def group(cells: Sequence[Any]) -> Mapping[str, Indices]:
@@ -43,7 +43,7 @@ def group(cells: Sequence[Any]) -> Mapping[str, Indices]:
     for row, cell in enumerate(cells):
         rows_of.setdefault(_text(cell), []).append(row)
     ranked = sorted(rows_of.items(), key=lambda item: -len(item[1]))
-    groups = [(shown(value) or EMPTY, np.array(rows)) for value, rows in ranked[:MAX_VALUES]]
+    groups = [(printable(value) or EMPTY, np.array(rows)) for value, rows in ranked[:MAX_VALUES]]
     if rest := ranked[MAX_VALUES:]:
         groups.append((f"({len(rest):,} other values)", np.array([row for _, rows in rest for row in rows])))
     return _with_distinct_names(groups)

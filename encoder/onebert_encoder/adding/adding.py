@@ -18,7 +18,7 @@ from onebert_encoder.base.folder import FILES, GOLDEN, TOKENIZER, WEIGHTS, Recor
 from onebert_encoder.base.source import RECORD, bases_folder, find_base, find_foreign, is_own
 from onebert_store.disk import check_free, whole_folder
 from onebert_store.errors import InvalidInput, InvalidSettings, UnsupportedBase
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 
 _NAME = re.compile(r"[A-Za-z0-9_][\w.-]{0,95}(/[A-Za-z0-9_][\w.-]{0,95})?", re.ASCII)
 
@@ -102,7 +102,9 @@ def _source_folder(source: str, name: str | None) -> tuple[Path, str]:
         raise InvalidInput(f"{source} is a base folder already: name it with --base")
     name = name or (folder.resolve().name if local else source)
     if not _NAME.fullmatch(name):
-        raise InvalidInput(f"{shown(name)!r} is no name for a base: letters, digits, _ . - and one /; give a --name")
+        raise InvalidInput(
+            f"{printable(name)!r} is no name for a base: letters, digits, _ . - and one /; give a --name"
+        )
     return folder, name
 
 

@@ -12,7 +12,7 @@ from onebert_encoder.base.families import family_of
 from onebert_encoder.base.family import Family
 from onebert_encoder.base.source import read_json
 from onebert_store.errors import MalformedFile, UnsupportedBase
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 
 # Hugging Face's names of activations.
 TANH = ("gelu_new", "gelu_pytorch_tanh")
@@ -70,7 +70,7 @@ def read_config(folder: Path) -> tuple[EncoderConfig, Family]:
     except UnsupportedBase:
         raise
     except Exception as error:  # transformers may raise anything; the cause says more than its wrapper
-        why = shown(str(error.__cause__ or error), 200)
+        why = printable(str(error.__cause__ or error), 200)
         raise UnsupportedBase(f"its config.json cannot be read; transformers says: {why}") from None
     check_config(config)
     return config, family_with(config)
@@ -88,7 +88,7 @@ def check_config(config: EncoderConfig) -> None:
     for holds, why in (
         (
             config.activation in ACTIVATIONS,
-            f"its activation {shown(str(config.activation))!r} is not one of {', '.join(ACTIVATIONS)}",
+            f"its activation {printable(str(config.activation))!r} is not one of {', '.join(ACTIVATIONS)}",
         ),
         (
             scores != "relative" or buckets == BUCKETS,
@@ -151,7 +151,7 @@ def _check_sizes(raw: Mapping[str, Any], family: Family) -> None:
     for name in (*sizes, "vocab_size", "max_position_embeddings"):
         size, limit = raw.get(name, 1), limits.get(name, MOST_SIZE)
         if type(size) is not int or not 1 <= size <= limit:
-            value = shown(json.dumps(size))
+            value = printable(json.dumps(size))
             raise UnsupportedBase(f"{name} in its config.json is not a whole number of 1 to {limit}: {value}")
 
 
@@ -160,7 +160,7 @@ def _our_config(theirs: Any, model_type: str, family: Family) -> EncoderConfig:
     for key, supported in family.fixed.items():
         if (value := getattr(theirs, key, None)) not in supported:
             only = supported[-1]
-            raise UnsupportedBase(f"{key} in its config.json is {shown(str(value))}; only {only} is supported")
+            raise UnsupportedBase(f"{key} in its config.json is {printable(str(value))}; only {only} is supported")
     heads = theirs.num_attention_heads if family.scores == "rotary" else 1
     if getattr(theirs, "num_key_value_heads", heads) != heads:
         raise UnsupportedBase(
@@ -191,7 +191,7 @@ def _rotary(theirs: Any) -> tuple[tuple[float, int], ...]:
         rope = theirs.rope_parameters.get(kind, theirs.rope_parameters)
         if (scaling := rope.get("rope_type", "default")) != "default":
             raise UnsupportedBase(
-                f"its rotary positions are scaled ({shown(str(scaling))}); only unscaled ones are supported"
+                f"its rotary positions are scaled ({printable(str(scaling))}); only unscaled ones are supported"
             )
         window = theirs.sliding_window if kind == "sliding_attention" else None
         if window is not None and window < 1:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from onebert_encoder.base.family import ClassHead, Family
 from onebert_store.errors import UnsupportedBase
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 
 _BERT = Family(
     prefix="bert.",
@@ -293,4 +293,6 @@ def family_of(model_type: str) -> Family:
         return FAMILIES[model_type]
     except KeyError:
         supported = ", ".join(FAMILIES)
-        raise UnsupportedBase(f"architecture {shown(model_type)!r} is not supported; supported: {supported}") from None
+        raise UnsupportedBase(
+            f"architecture {printable(model_type)!r} is not supported; supported: {supported}"
+        ) from None

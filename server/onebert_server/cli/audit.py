@@ -13,7 +13,7 @@ from onebert_server.client import Change, Client, TargetFacts, as_dict
 from onebert_store.command import console
 from onebert_store.command.options import duration, with_options
 from onebert_store.errors import InvalidInput, TaskNotFound
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 from onebert_store.registry.names import no_such_task
 
 PAGE = 1000
@@ -91,7 +91,7 @@ def meaning(target: TargetFacts | None, version: int | None) -> str:
 
 def forced_of(change: Change) -> str:
     """Why a move passed over the task's gate, behind a comma; empty for other changes."""
-    return f", forced: {shown(change.forced, 256)}" if change.forced else ""
+    return f", forced: {printable(change.forced, 256)}" if change.forced else ""
 
 
 def _change_of(change: Change) -> str:

@@ -13,7 +13,7 @@ from onebert_server.client import Change, Client, TargetFacts, Wait, as_dict
 from onebert_server.references import at_alias
 from onebert_store.command import console
 from onebert_store.errors import Forbidden, InvalidInput
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 from onebert_store.registry.names import LIVE
 
 
@@ -90,7 +90,7 @@ def print_move(moved: Mapping[str, Any], as_json: bool = False) -> None:
     console.say(f"{ref}: {before or 'new'} → {meaning(moved.get('target'), after)}")
     for version, known in moved["measured"].items():
         if "score" in known:
-            where = f" on {shown(str(known['data']))}" if "data" in known else ""
+            where = f" on {printable(str(known['data']))}" if "data" in known else ""
             console.say(f"  version {version}: {measure(known)} {known['score']:.4f}{where}")
     if doubt := not_alike(list(moved["measured"].values())):
         console.say(f"  the two scores may not be comparable: {doubt}")

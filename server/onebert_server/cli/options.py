@@ -10,7 +10,7 @@ from onebert_server.cli.completion import references, task_names
 from onebert_store.command import options
 from onebert_store.command.options import BASE, ENCODING, SHEET, TEXT, TEXT_PAIR, Panel
 from onebert_store.file.decision import Activation
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 
 COMPUTING = Panel("Base and device")
 INPUT = Panel("Input")
@@ -99,7 +99,7 @@ def _window(text: str | None) -> dict[str, Any] | None:
         return None
     match = _WINDOW.fullmatch(text)
     if not match:
-        raise typer.BadParameter(f"--window {shown(text, 40)}: write 256, or 256,64, or 256,64,max")
+        raise typer.BadParameter(f"--window {printable(text, 40)}: write 256, or 256,64, or 256,64,max")
     numbers = {name: int(match[name]) for name in ("tokens", "overlap") if match[name]}
     return numbers | ({"reduction": match["reduction"]} if match["reduction"] else {})
 
@@ -107,5 +107,5 @@ def _window(text: str | None) -> dict[str, Any] | None:
 def number_of(version: str) -> int:
     """A version number from an argument; it has at most 18 digits."""
     if not re.fullmatch(r"[0-9]{1,18}", version) or int(version) == 0:
-        raise typer.BadParameter(f"{shown(version, 40)!r} is not a version number")
+        raise typer.BadParameter(f"{printable(version, 40)!r} is not a version number")
     return int(version)

@@ -8,7 +8,7 @@ import typer
 
 from onebert_store.command import console
 from onebert_store.errors import GateFailed
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 
 Force = Annotated[bool, typer.Option("--force", help="Move past the task's gate; say why with --message.")]
 Message = Annotated[
@@ -53,4 +53,4 @@ def _print(report: Mapping[str, Any]) -> None:
 def _cell(answer: Any) -> str:
     if isinstance(answer, float):
         return f"{answer:.3f}"
-    return "–" if answer is None else shown(answer if isinstance(answer, str) else ", ".join(answer))
+    return "–" if answer is None else printable(answer if isinstance(answer, str) else ", ".join(answer))

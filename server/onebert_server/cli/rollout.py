@@ -21,7 +21,7 @@ from onebert_server.client import (
 )
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_store.command import console
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 from onebert_store.registry.names import LIVE
 
 # Pairs of labels shown for a version and its shadow.
@@ -102,7 +102,7 @@ def _numbers(option: str, values: Sequence[str], default: int | None) -> list[tu
         read = re.fullmatch(r"\s*([1-9]\d{0,8})(?:=(\d{1,3}))?\s*", value)
         if read is None or (read[2] is None and default is None):
             form = "VERSION=PERCENT" if default is None else "VERSION or VERSION=PERCENT"
-            raise typer.BadParameter(f"{option}: {shown(value, 40)!r} is not {form}")
+            raise typer.BadParameter(f"{option}: {printable(value, 40)!r} is not {form}")
         pairs.append((int(read[1]), int(read[2] or default or 0)))
     return pairs
 
@@ -119,7 +119,7 @@ def _show(agreements: Sequence[ShadowAgreement]) -> None:
         apart = [pair for pair in agreement.labels if pair.label != pair.shadow][:PAIRS_SHOWN]
         if apart:
             heads = (f"version {agreement.version}", f"shadow {agreement.shadow}", "answers")
-            cells = ((shown(pair.label), shown(pair.shadow), f"{pair.answers:,}") for pair in apart)
+            cells = ((printable(pair.label), printable(pair.shadow), f"{pair.answers:,}") for pair in apart)
             console.show(heads, cells, heads[2:])
 
 

@@ -17,7 +17,7 @@ from onebert_server.client import Client, TaskFacts, TaskSummary, VersionSummary
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_store.command import console
 from onebert_store.errors import InvalidInput
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 from onebert_store.registry.names import LIVE
 
 
@@ -159,21 +159,21 @@ def _task_row(task: TaskSummary) -> tuple[str, ...]:
 def _show_versions(facts: TaskFacts, training: Mapping[int, Mapping[str, Any]], record: Any) -> None:
     measured = {measure(known) for known in training.values() if "score" in known}
     # If all versions have the same measure, its name is the column's head; otherwise it precedes each score.
-    head = shown(measured.pop()) if len(measured) == 1 else "score"
+    head = printable(measured.pop()) if len(measured) == 1 else "score"
     answering = all(v.status != "unavailable" for v in facts.versions)
 
     def row(v: VersionSummary) -> tuple[str, ...]:
         known = training[v.version]
-        name = shown(f"{measure(known)} ") if head == "score" and "score" in known else ""
+        name = printable(f"{measure(known)} ") if head == "score" and "score" in known else ""
         return (
             str(v.version),
             ", ".join(alias for alias in facts.aliases if str(v.version) in _answering(facts, alias)),
             f"{name}{known['score']:.4f}" if "score" in known else "–",
-            shown(str(known.get("data", "–"))),
-            shown(v.method or "–"),
+            printable(str(known.get("data", "–"))),
+            printable(v.method or "–"),
             "–" if v.labels is None else str(v.labels),
             f"{v.created_at:%Y-%m-%d}",
-            *(() if answering else (shown(f"{v.status}: {v.reason}" if v.reason else v.status),)),
+            *(() if answering else (printable(f"{v.status}: {v.reason}" if v.reason else v.status),)),
         )
 
     columns = ("version", "aliases", head, "data", "method", "labels", "created", *(() if answering else ("status",)))

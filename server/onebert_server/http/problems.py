@@ -14,7 +14,7 @@ from starlette.types import ExceptionHandler, Scope
 
 from onebert_server.http.schemas.questions import PAIR, TAGS
 from onebert_store.errors import GateFailed, OneBertError, TooManyAttempts, Unauthorized
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 
 # HTTP errors that inner code does not raise: status -> (code, title); docs/generate.py reads the explanations.
 HTTP_ERRORS = {
@@ -162,7 +162,7 @@ def install_handlers(app: FastAPI) -> None:
         }
         # Starlette would list only the methods of the first route with this path.
         headers = {"Allow": ", ".join(sorted(allowed))}
-        detail = f"the route does not take {shown(request.method, MAX_NAME)}"
+        detail = f"the route does not take {printable(request.method, MAX_NAME)}"
         return problem_response(request.scope, HTTPException(405, detail, headers))
 
     async def answer(request: Request, error: Refusal) -> JSONResponse:
@@ -210,7 +210,7 @@ def _reason(item: Mapping[str, Any]) -> dict[str, str]:
 
     Skips the tags of unions (`http/schemas/`), which are no places in the body.
     """
-    path = [shown(str(part), MAX_NAME) for part in item["loc"] if part not in TAGS]
+    path = [printable(str(part), MAX_NAME) for part in item["loc"] if part not in TAGS]
     context = item.get("ctx", {})
     if item["type"] == "value_error":
         reason = str(context["error"])

@@ -17,7 +17,7 @@ from onebert_encoder.text.tokens import Text
 from onebert_server.limits import MAX_TEXT
 from onebert_server.score.sources import Source
 from onebert_store.errors import InvalidData
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 from onebert_store.suggestion import suggestion
 from onebert_store.tables.binary.arrow import Parquet
 from onebert_store.tables.columns import Columns, named, require_texts
@@ -79,8 +79,8 @@ def choose_columns(sample: Table, columns: Columns, ids: Sequence[str], origin: 
         return ChosenColumns(texts, tuple(sample))
     columns_by_id = {name: named(sample, name) for name in ids or ("id",)}
     if lacking := [name for name, column in columns_by_id.items() if ids and column is None]:
-        present = ", ".join(shown(name, 40) for name in list(sample)[:10])
-        lacked = f"{shown(lacking[0])}{suggestion(lacking[0], sample)}"
+        present = ", ".join(printable(name, 40) for name in list(sample)[:10])
+        lacked = f"{printable(lacking[0])}{suggestion(lacking[0], sample)}"
         raise InvalidData(f"{origin} has no column {lacked} (the columns are {present})")
     return ChosenColumns(texts, tuple(dict.fromkeys(column for column in columns_by_id.values() if column is not None)))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 from onebert_server.versions.choice import KeyOf, chosen, random_percentile
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import AliasNotFound, VersionNotFound
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 from onebert_store.registry.records import Alias, VersionEntry, VersionRecord
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class TaskEntry:
             number = name.removeprefix("v")
             known = number.isdecimal() and int(number) in self.versions
             hint = f"; version {number} is {self.name}@{number}" if known else ""
-            raise AliasNotFound(f"{self.name} has no alias {shown(name)}{hint}")
+            raise AliasNotFound(f"{self.name} has no alias {printable(name)}{hint}")
         return self.aliases[name]
 
     def resolve(self, alias: str, key_of: KeyOf) -> Held:

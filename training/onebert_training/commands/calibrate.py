@@ -13,7 +13,7 @@ from onebert_store.disk import check_writable
 from onebert_store.file.delta import Delta, check
 from onebert_store.file.format import load, save
 from onebert_store.file.manifest import format_for
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 from onebert_training.commands.showing import abstaining_rule, percent, unknown_rows
 from onebert_training.data.dataset import Dataset, load_split, load_texts
 from onebert_training.data.examples import Split
@@ -147,7 +147,7 @@ def _show_thresholds(facts: Mapping[str, Any]) -> None:
     labels = facts["labels"]
     rows = [
         (
-            shown(label["label"]),
+            printable(label["label"]),
             f"{label['rows']:,}",
             f"{label['threshold']:.4f}",
             *(_rate(label[name]) for name in columns[3:]),

@@ -14,7 +14,7 @@ from onebert_store.command import console
 from onebert_store.command.inspection import ranges
 from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import PER_TOKEN
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 from onebert_training.data.dataset import Dataset
 from onebert_training.data.examination import FEW_ROWS, examine
 from onebert_training.data.options import DataOptions
@@ -79,7 +79,8 @@ def _show(facts: Mapping[str, Any]) -> None:
     for kind in facts.get("files", ()):
         console.say(kind)
     if "task_type" in facts:
-        console.say(f"{facts['task_type']}: {' and '.join(map(shown, facts['text']))} → {shown(facts['label'])}")
+        texts = " and ".join(map(printable, facts["text"]))
+        console.say(f"{facts['task_type']}: {texts} → {printable(facts['label'])}")
     splits = facts.get("splits", {})
     if splits:
         _show_lengths(splits, facts)
@@ -120,7 +121,7 @@ def _show_labels(splits: Mapping[str, Any]) -> None:
     if not any(counts.values()):
         return
     first = sorted(counts, key=lambda name: -counts[name])[:_LABELS]
-    rows = [(shown(name), *(f"{split['labels'].get(name, 0):,}" for split in splits.values())) for name in first]
+    rows = [(printable(name), *(f"{split['labels'].get(name, 0):,}" for split in splits.values())) for name in first]
     console.show(("label", *splits), rows, numbers=[*splits])
     if len(counts) > _LABELS:
         console.say(f"and {len(counts) - _LABELS:,} more labels")
@@ -137,7 +138,7 @@ def _lines(facts: Mapping[str, Any]) -> list[str]:
         some = "; ".join(leak["first"][:_EXAMPLES])
         lines.append(f"rows of {leak['split']} with a text of {leak['of']}: {leak['rows']:,}: {some}")
     if few := facts.get("few"):
-        some = ", ".join(f"{shown(name)} ({count})" for name, count in list(few.items())[:_EXAMPLES])
+        some = ", ".join(f"{printable(name)} ({count})" for name, count in list(few.items())[:_EXAMPLES])
         lines.append(f"labels with fewer than {FEW_ROWS} training rows: {len(few):,}: {some}")
     bad = facts["bad"]
     lines += _bad_rows(bad["first"])

@@ -22,7 +22,7 @@ from onebert_store.command import console
 from onebert_store.errors import AnswerNotFinite, InvalidData, InvalidInput, NotFinite
 from onebert_store.file.delta import Delta, check
 from onebert_store.file.format import load
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 from onebert_store.tables.text.unicode import text_fault
 from onebert_training.data.dataset import load_split
 from onebert_training.data.options import ReadOptions
@@ -78,7 +78,7 @@ def explain_text(file: Path, text: Text, layers: bool, machine: Machine, as_json
     if as_json:
         console.print_json(record)
         return
-    console.say(f"{shown(prediction.label)} {prediction.score:.4f}")
+    console.say(f"{printable(prediction.label)} {prediction.score:.4f}")
     if read < tokens:
         decision = loaded.delta.manifest.decision
         server = "; a server reads all, in windows" if decision and decision.window else ""
@@ -99,7 +99,7 @@ def _show_words(halves: Mapping[str, str], occlusion: Explanation, gradient: Exp
         return
     rows = []
     for outer, inner in both[:_SHOWN]:
-        word = shown(halves[outer.field][outer.start : outer.end])
+        word = printable(halves[outer.field][outer.start : outer.end])
         rows.append((*which[outer.field], word, _signed(outer.effect), _signed(inner.effect)))
     console.show([*["text"] * (len(halves) > 1), "word", "score less without it", "gradient × input"], rows)
     _say_more(len(both) - _SHOWN)

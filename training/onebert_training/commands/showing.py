@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from onebert_store.command import console
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 from onebert_training.contest.contest import Kept, short_steps, train_kept
 from onebert_training.contest.few import fold_steps, needs_folds
 from onebert_training.fit.loop import Progress
@@ -176,7 +176,7 @@ def show_evaluated(record: Mapping[str, Any]) -> None:
     if record["interval"] is not None:
         table.add_row("", f"{metric} within {_between(record['interval'])}, 95 %")
     for baseline in record["yardsticks"]:
-        table.add_row(shown(baseline["name"]), _scores(metric, baseline["metrics"]))
+        table.add_row(printable(baseline["name"]), _scores(metric, baseline["metrics"]))
     if (facts := record["calibration"]) is not None:
         calibration = f"confidence {facts['confidence']:.4f}, right {facts['right']:.4f}, ECE {facts['ece']:.4f}"
         table.add_row("calibration", calibration)
@@ -194,7 +194,7 @@ def _decided_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
     if "temperature" in decision:
         lines.append(("temperature", f"{decision['temperature']:.6g}"))
     if thresholds := decision.get("thresholds"):
-        named = [f"{shown(label, 40)} {over:.6g}" for label, over in list(thresholds.items())[:_THRESHOLDS]]
+        named = [f"{printable(label, 40)} {over:.6g}" for label, over in list(thresholds.items())[:_THRESHOLDS]]
         rest = f" and {len(thresholds) - _THRESHOLDS:,} more" if len(thresholds) > _THRESHOLDS else ""
         lines.append(("thresholds", ", ".join(named) + rest))
     if (abstained := record["abstained"]) is not None:
@@ -227,7 +227,7 @@ def percent(share: float) -> str:
 
 def _show_slice(facts: Mapping[str, Any]) -> None:
     metric = facts["metric"]
-    table = console.table(shown(facts["column"]), "rows", metric, "95 %", numbers=("rows", metric, "95 %"))
+    table = console.table(printable(facts["column"]), "rows", metric, "95 %", numbers=("rows", metric, "95 %"))
     for value in facts["values"]:
         score = "" if value["score"] is None else f"{value['score']:.4f}"
         between = "" if value["low"] is None else _between((value["low"], value["high"]))

@@ -7,7 +7,7 @@ import numpy as np
 
 from onebert_store.command import console
 from onebert_store.errors import InvalidSettings
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 from onebert_training.commands.showing import percent
 from onebert_training.data.examination import MAX_LISTED, Examination
 from onebert_training.data.examples import Split
@@ -63,9 +63,9 @@ def show_suspects(facts: Mapping[str, Any]) -> None:
     for suspect in facts["first"][:_SHOWN]:
         unit = "line" if "line" in suspect else "row"
         text = suspect["text"] if isinstance(suspect["text"], str) else " | ".join(suspect["text"])
-        names = shown(suspect["label"]), shown(suspect["suggested"])
+        names = printable(suspect["label"]), printable(suspect["suggested"])
         rows.append(
-            (f"{suspect['file']} {unit} {suspect[unit]}", shown(text, _TEXT), *names, f"{suspect['ratio']:.3f}")
+            (f"{suspect['file']} {unit} {suspect[unit]}", printable(text, _TEXT), *names, f"{suspect['ratio']:.3f}")
         )
     console.show(("where", "text", "label", "suggested", "ratio"), rows, numbers=["ratio"])
     if facts["rows"] > _SHOWN:

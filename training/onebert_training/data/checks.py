@@ -13,7 +13,7 @@ from onebert_encoder.text.tokens import Text
 from onebert_store.errors import InvalidData
 from onebert_store.file.fields import line_fault
 from onebert_store.file.manifest import MAX_LABELS, TaskType, check_labels
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 from onebert_store.tables.slices import MISSING
 from onebert_store.tables.table import Table
 from onebert_training.data.examples import Split
@@ -31,7 +31,7 @@ def check_names(labels: Sequence[str], task_type: TaskType) -> None:
     """Refuses label names that no manifest could hold; names from cells were checked with their rows before."""
     for label in labels:
         if fault := line_fault(label):
-            raise InvalidData(f"the name of the label {shown(label, 40)} {fault}")
+            raise InvalidData(f"the name of the label {printable(label, 40)} {fault}")
     if len(labels) > MAX_LABELS:
         raise InvalidData(f"there are {len(labels):,} labels; a task has at most {MAX_LABELS}")
     try:

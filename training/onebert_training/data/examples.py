@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from onebert_encoder.text.tokens import Span, Text
 from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import MAX_LABELS, SPAN_LABELS, TaskType
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 from onebert_store.tables.cells import BadRow, Nested, parse_list
 from onebert_store.tables.columns import Columns, find_columns
 from onebert_store.tables.labels import NO_LABEL, LabelNames, is_unlabeled
@@ -207,7 +207,7 @@ class Cells:
     @cached_property
     def _odd(self) -> str:
         """One label that is not a number, the same for every bad row: equal messages are reported once."""
-        return min(shown(str(cell), 40) for cell in self.labels if not abs(self._value(cell)) <= MAX_NUMBER)
+        return min(printable(str(cell), 40) for cell in self.labels if not abs(self._value(cell)) <= MAX_NUMBER)
 
 
 def answers_of(cell: Any) -> tuple[GoldAnswer, ...]:

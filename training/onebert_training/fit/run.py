@@ -31,7 +31,7 @@ from onebert_store.file.manifest import (
     head_width,
     parse_manifest,
 )
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 from onebert_store.spec import BaseSpec
 from onebert_training.data.checks import listed
 from onebert_training.fit.features import Features, Model, predict
@@ -319,5 +319,5 @@ def _positives(option: str | None, labels: Sequence[str]) -> list[str]:
         return []
     names = [option] if option in labels else [name.strip() for name in option.split(",")]
     if strangers := [name for name in names if name not in labels]:
-        raise InvalidSettings(f"--positive {shown(strangers[0])} is no label of the task; it has {listed(labels)}")
+        raise InvalidSettings(f"--positive {printable(strangers[0])} is no label of the task; it has {listed(labels)}")
     return names

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from onebert_encoder.text.tokens import Tokens, named_halves
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 from onebert_store.tables.table import Table
 from onebert_training.data.examples import Split
 from onebert_training.insight.answers import Answers
@@ -73,7 +73,7 @@ def worst(answers: Answers, split: Split, table: Table, limit: int = MAX_WORST) 
     for row in order:
         facts = {
             "place": table.place(row) if table.rows else {},
-            **{name: shown(half, MAX_TEXT) for name, half in named_halves(split.texts[row]).items()},
+            **{name: printable(half, MAX_TEXT) for name, half in named_halves(split.texts[row]).items()},
             **_both(answers, split, row),
             "score": plain(answers.score[row]),
             "loss": plain(answers.loss[row]),
@@ -89,7 +89,7 @@ def _both(answers: Answers, split: Split, row: int) -> dict[str, Any]:
         return {"gold": gold, "answer": answer}
     text = str(split.texts[row])
     wrong = [
-        {"word": shown(text[start:end]), "gold": right, "answer": tag}
+        {"word": printable(text[start:end]), "gold": right, "answer": tag}
         for (start, end), right, tag in zip(split.words[row], gold, answer, strict=True)
         if right != tag
     ]

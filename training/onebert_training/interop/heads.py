@@ -14,7 +14,7 @@ from onebert_store.errors import InvalidInput
 from onebert_store.file import strict_json
 from onebert_store.file.delta import HEAD_BIAS, HEAD_DENSE_BIAS, HEAD_DENSE_WEIGHT, HEAD_NORM, HEAD_WEIGHT, listed
 from onebert_store.file.manifest import SPAN_LABELS, Activation, Manifest, TaskType
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 
 Kind = Literal["sequence", "token", "span"]
 
@@ -79,7 +79,7 @@ class Layout:
             pooling = self.head.poolings.get(pooling, pooling)
         if pooling not in _POOLINGS:
             raise InvalidInput(
-                f"the checkpoint's classifier reads {shown(pooling)}, and a delta's the first token or the mean"
+                f"the checkpoint's classifier reads {printable(pooling)}, and a delta's the first token or the mean"
             )
         return pooling
 
@@ -90,7 +90,7 @@ class Layout:
         if (known := next((name for name in ACTIVATIONS if name == activation), None)) is None:
             named = ", ".join(ACTIVATIONS)
             raise InvalidInput(
-                f"{key} of the checkpoint's classifier is {shown(str(activation))}, and a delta's is {named}"
+                f"{key} of the checkpoint's classifier is {printable(str(activation))}, and a delta's is {named}"
             )
         return known
 
@@ -192,13 +192,13 @@ def _names(config: Mapping[str, Any], kind: Kind, count: int) -> tuple[list[str]
         name in (plain.get(str(i)), names.get(str(i))) for name, i in numbers.items()
     )
     if numbers is not None and not fits:
-        names_json = f"what id2label says, {shown(strict_json.encode(names))}"
+        names_json = f"what id2label says, {printable(strict_json.encode(names))}"
         raise _unlike("label2id", names_json, numbers, "--labels in the order of the outputs")
     return [str(names[number]) for number in plain], _NO_NAMES if names == plain else None
 
 
 def _unlike(name: str, expected: str, value: Any, cure: str) -> InvalidInput:
-    return InvalidInput(f"{name} in config.json is not {expected}: {shown(strict_json.encode(value))}; give {cure}")
+    return InvalidInput(f"{name} in config.json is not {expected}: {printable(strict_json.encode(value))}; give {cure}")
 
 
 def layout_of(model_type: str, kind: Kind) -> Layout:

@@ -11,7 +11,7 @@ from torch import Tensor
 from onebert_encoder.base.source import read_json
 from onebert_store.errors import InvalidInput, MalformedFile
 from onebert_store.file.delta import listed
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 
 CONFIG, WEIGHTS, PICKLE = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
 # The model's configuration with the task's labels: the usual file, and the one that `onebert export` writes.
@@ -100,7 +100,7 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
 def _check_config(config: Mapping[str, Any]) -> None:
     peft_type = config.get("peft_type")
     if peft_type not in ("LORA", "LN_TUNING", "IA3"):
-        raise InvalidInput(f"a delta cannot hold PEFT's {shown(str(peft_type))}; it holds LORA, LN_TUNING and IA3")
+        raise InvalidInput(f"a delta cannot hold PEFT's {printable(str(peft_type))}; it holds LORA, LN_TUNING and IA3")
     on = [key for key, value in config.items() if key not in _HARMLESS and value]
     if on:
         raise InvalidInput(f"options that a delta cannot hold, or that are not known here: {listed(on)}")
@@ -108,5 +108,5 @@ def _check_config(config: Mapping[str, Any]) -> None:
         raise InvalidInput(f"neither true nor false in adapter_config.json: {listed(odd)}")
     if (how := config.get("init_lora_weights")) not in _INITIALIZATIONS:
         raise InvalidInput(
-            f"init_lora_weights {shown(str(how))} changes the base's weights; convert the adapter to LoRA first"
+            f"init_lora_weights {printable(str(how))} changes the base's weights; convert the adapter to LoRA first"
         )

@@ -15,7 +15,7 @@ from onebert_store.errors import InvalidInput, TensorMismatch, UnsupportedBase
 from onebert_store.file import delta
 from onebert_store.file.delta import Delta, listed
 from onebert_store.file.manifest import TaskType
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 from onebert_training.fit.result import checked_delta
 from onebert_training.fit.run import make_manifest
 from onebert_training.interop import heads
@@ -74,7 +74,7 @@ def import_adapter(
     if layout.kind == "sequence" and layout.head.pooling_key is not None and not config:
         warnings.append(_NO_CONFIG.format(pooling, layout.head.pooling_key))
     longest = base.spec.max_length if task_options.max_length is None else task_options.max_length
-    version, method = shown(str(adapter.config.get("peft_version", ""))), adapter.config["peft_type"].lower()
+    version, method = printable(str(adapter.config.get("peft_version", ""))), adapter.config["peft_type"].lower()
     facts = {"imported_from": "peft", "peft_version": version, "warnings": warnings}
     activation = layout.activation(config) if delta.HEAD_DENSE_WEIGHT in tensors else "tanh"
     manifest = make_manifest(base.spec, outputs, pooling, longest, f"peft:{method}", facts, activation=activation)
@@ -106,7 +106,7 @@ def _kind(adapter: Adapter, task_type: TaskType | None) -> Kind:
         return kind_of(task_type or "single_label")
     if not isinstance(peft_task, str) or peft_task not in heads.PEFT_TASKS:
         raise InvalidInput(
-            f"a delta cannot hold a {shown(str(peft_task))} task; it holds {', '.join(heads.PEFT_TASKS)}"
+            f"a delta cannot hold a {printable(str(peft_task))} task; it holds {', '.join(heads.PEFT_TASKS)}"
         )
     if task_type is not None and kind_of(task_type) != heads.PEFT_TASKS[peft_task]:
         raise InvalidInput(f"the adapter is for {peft_task}, which is no {task_type} task")
@@ -116,7 +116,7 @@ def _kind(adapter: Adapter, task_type: TaskType | None) -> Kind:
 def made_for(adapter: Adapter) -> str:
     """A suffix for error messages: the base that the adapter names, or an empty string."""
     name = adapter.config.get("base_model_name_or_path")
-    return f" (the adapter says that it was made for {shown(name)})" if isinstance(name, str) and name else ""
+    return f" (the adapter says that it was made for {printable(name)})" if isinstance(name, str) and name else ""
 
 
 class Conversion:
@@ -173,7 +173,7 @@ class Conversion:
             lengths = (weight.double() + B.double() @ A.double()).norm(dim=1)
             factor = factors[module] = (magnitude.double() / lengths).float()
             if not (factor.isfinite() & (factor != 0)).all():
-                raise InvalidInput(f"DoRA's magnitudes, or the rows that they divide, are zero in {shown(module)}")
+                raise InvalidInput(f"DoRA's magnitudes, or the rows that they divide, are zero in {printable(module)}")
         return factors
 
     def refuse(self, names: Set[str]) -> None:
@@ -188,7 +188,7 @@ class Conversion:
         """PEFT's factor of a low-rank product: alpha / r, or alpha / sqrt(r) with rank-stabilized LoRA."""
         r, alpha = self.option(module, "r", "rank_pattern"), self.option(module, "lora_alpha", "alpha_pattern")
         if r != rank:
-            raise TensorMismatch(f"{shown(module)} has rank {rank}, {r:g} by its adapter_config.json")
+            raise TensorMismatch(f"{printable(module)} has rank {rank}, {r:g} by its adapter_config.json")
         return alpha / (math.sqrt(r) if self.adapter.config.get("use_rslora") else r)
 
     def option(self, module: str, key: str, patterns: str) -> float:

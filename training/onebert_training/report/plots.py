@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from html import escape
 from math import ceil, floor, isfinite, log10
 
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 from onebert_training.report.document import style
 
 _COLORS = 6  # colours of series in the page's style
@@ -65,7 +65,7 @@ class Panel:
 
 def escaped(words: str) -> str:
     """Escaped words; a `?` replaces characters that XML forbids."""
-    return escape(shown(words, len(words)))
+    return escape(printable(words, len(words)))
 
 
 def text(x: float, y: float, words: str, anchor: str = "start", kind: str = "") -> str:
@@ -126,9 +126,9 @@ def calibration(curve: Sequence[dict[str, float]], says: str) -> Panel:
     parts = [frame(x, y, "confidence", "share that is right"), line(x.at(0), y.at(0), x.at(1), y.at(1), "ideal")]
     for point in curve:
         at = x.at(point["confidence"])
-        shown = f"{point['answers']:,} answers: confidence {point['confidence']:.3f}, right {point['right']:.3f}"
+        label = f"{point['answers']:,} answers: confidence {point['confidence']:.3f}, right {point['right']:.3f}"
         parts.append(line(at, y.at(point["low"]), at, y.at(point["high"]), "whisker"))
-        parts.append(dot(at, y.at(point["right"]), shown))
+        parts.append(dot(at, y.at(point["right"]), label))
     return Panel(330, 290, says, "".join(parts))
 
 

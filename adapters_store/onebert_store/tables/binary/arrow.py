@@ -12,7 +12,7 @@ import pyarrow.parquet
 from pyarrow import types
 
 from onebert_store.errors import InvalidData
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 from onebert_store.tables.file import File, Unpacking
 from onebert_store.tables.text.json_rows import parse_json
 
@@ -72,7 +72,7 @@ def _unpacked_bytes(batch: pyarrow.RecordBatch, name: str) -> int:
     total = 0
     for column, cells in zip(batch.schema.names, batch.columns, strict=True):
         if (size := _bytes(cells)) is None:
-            raise InvalidData(f"{name}: the column {shown(column, 40)} is of type {cells.type}, which is not read")
+            raise InvalidData(f"{name}: the column {printable(column, 40)} is of type {cells.type}, which is not read")
         total += size
     return total
 

@@ -9,7 +9,7 @@ from typing import Any
 from zipfile import BadZipFile, ZipFile
 
 from onebert_store.errors import InvalidData
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 from onebert_store.suggestion import suggestion
 from onebert_store.tables.binary.workbook import MAX_ROWS, check_size
 from onebert_store.tables.file import File
@@ -83,8 +83,8 @@ class Sheet(Iterator[tuple[int, list[str | None]]]):
             raise InvalidData(f"{file.name} has no sheet")
         wanted = file.sheet or next(iter(sheets))
         if wanted not in sheets:
-            unknown = f"{shown(wanted, 40)}{suggestion(wanted, sheets)}"
-            titles = ", ".join(shown(name, 40) for name in list(sheets)[:10])
+            unknown = f"{printable(wanted, 40)}{suggestion(wanted, sheets)}"
+            titles = ", ".join(printable(name, 40) for name in list(sheets)[:10])
             raise InvalidData(f"{file.name} has no sheet {unknown} (the sheets are {titles})")
         self.doubt = ""
         if len(sheets) > 1 and file.sheet is None:

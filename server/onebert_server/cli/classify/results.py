@@ -10,7 +10,7 @@ from onebert_server.cli.classify.texts import Row
 from onebert_server.client import AnswerSpan, LabeledSpan, TaskResult
 from onebert_server.client.questions import fields_of_result
 from onebert_store.command import console
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 
 HEADS = {"answers": ("answer",), "entities": ("entity", "label"), "words": ("word", "label")}
 # Optional fields of an answer, shown if the task or the request has them.
@@ -65,7 +65,7 @@ class ResultTable:
         extras = tuple(_cell(getattr(result, name)) for name in self._more)
         if self._kind is None:
             owed = (_largest_effects(result, row_input),) if self._explained else ()
-            return [(shown(str(result.label)), self._scores(result), *extras, *owed)]
+            return [(printable(str(result.label)), self._scores(result), *extras, *owed)]
         # Offsets refer to a pair's second text.
         source = [*row_input.texts.values()][-1]
         spans = [_finding(each, source) for each in getattr(result, self._kind)]
@@ -75,7 +75,7 @@ class ResultTable:
     def _scores(self, result: TaskResult) -> str:
         if self._top_k is None:
             return f"{result.score:.3f}"
-        return ", ".join(f"{shown(name)} {score:.3f}" for name, score in (result.scores or {}).items())
+        return ", ".join(f"{printable(name)} {score:.3f}" for name, score in (result.scores or {}).items())
 
 
 def _largest_effects(result: TaskResult, row: Row) -> str:
@@ -83,12 +83,12 @@ def _largest_effects(result: TaskResult, row: Row) -> str:
     words = sorted(result.explanation.words if result.explanation else (), key=lambda word: -abs(word.effect))
     texts = ((row.texts[word.field][word.start : word.end], word) for word in words[:MAX_EFFECTS])
     of = {"text_pair": " (second text)"}
-    return ", ".join(f"{shown(word)}{of.get(effect.field, '')} {effect.effect:+z.3f}" for word, effect in texts)
+    return ", ".join(f"{printable(word)}{of.get(effect.field, '')} {effect.effect:+z.3f}" for word, effect in texts)
 
 
 def _cell(value: Any) -> str:
     if isinstance(value, list):
-        return ", ".join(map(shown, value)) or "none"
+        return ", ".join(map(printable, value)) or "none"
     if isinstance(value, float):
         return f"{value:.3f}"
     return "" if value is None else ("yes" if value else "no") if isinstance(value, bool) else str(value)
@@ -96,10 +96,10 @@ def _cell(value: Any) -> str:
 
 def _text(row: Row, limit: int | None) -> str:
     text = " | ".join(row.texts.values())
-    return shown(text, len(text) if limit is None else limit)
+    return printable(text, len(text) if limit is None else limit)
 
 
 def _finding(span: LabeledSpan | AnswerSpan, source: str) -> tuple[str, ...]:
     label: Any = getattr(span, "label", None)
-    labels = () if label is None else (shown(label),)
-    return shown(source[span.start : span.end]), *labels, f"{span.score:.3f}"
+    labels = () if label is None else (printable(label),)
+    return printable(source[span.start : span.end]), *labels, f"{span.score:.3f}"

@@ -14,7 +14,7 @@ from onebert_server.references import version_of
 from onebert_store.command import console
 from onebert_store.command.inspection import in_words
 from onebert_store.errors import InvalidInput
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 
 if TYPE_CHECKING:
     from onebert_server.cli.compare.reading import HowToRead
@@ -148,7 +148,7 @@ def _compare_files(client: Client, versions: Sequence[tuple[str, int]]) -> "tupl
 
 def _print(record: Mapping[str, Any]) -> None:
     rows = [
-        (shown(name), *(shown(in_words(value, exact=False), 200) for value in values))
+        (printable(name), *(printable(in_words(value, exact=False), 200) for value in values))
         for name, values in record["manifest"].items()
     ]
     rows += [(name, *(f"{side[name]:,}" for side in record["sizes"])) for name in ("bytes", "tensors", "numbers")]
@@ -169,7 +169,7 @@ def _print_norms(record: Mapping[str, Any]) -> None:
 
     def row(change: Mapping[str, Any]) -> tuple[str, ...]:
         numbers = ("–" if change[side] is None else f"{change[side]:.3g}" for side in ("a", "b", "apart"))
-        return shown(change["symbol"]), change["kind"], *numbers, _bars(change["layers"].values(), maximum)
+        return printable(change["symbol"]), change["kind"], *numbers, _bars(change["layers"].values(), maximum)
 
     console.say("")
     console.out.print(console.title("What each changes in the base (root mean square)"))
@@ -201,24 +201,24 @@ def _print_answers(record: Mapping[str, Any]) -> None:
     console.say("")
     some = flips[:MOST_FLIPS]
     console.show(
-        heads, ((_where(flip), shown(flip["text"], 200), *(_text(flip[side]) for side in sides)) for flip in some)
+        heads, ((_where(flip), printable(flip["text"], 200), *(_text(flip[side]) for side in sides)) for flip in some)
     )
     if len(flips) > MOST_FLIPS:
         console.say(f"and {len(flips) - MOST_FLIPS} more; --json has them all")
 
 
 def _values(values: Mapping[str, Mapping[str, int]]) -> Iterator[tuple[str, ...]]:
-    return ((shown(value), *map(str, counts.values())) for value, counts in values.items())
+    return ((printable(value), *map(str, counts.values())) for value, counts in values.items())
 
 
 def _where(flip: Mapping[str, Any]) -> str:
     unit = "line" if "line" in flip else "row"
-    return f"{shown(flip['file'])} {unit} {flip[unit]}" if "file" in flip else str(flip[unit])
+    return f"{printable(flip['file'])} {unit} {flip[unit]}" if "file" in flip else str(flip[unit])
 
 
 def _text(answer: str) -> str:
     """An answer for a table; a multi_label answer may be empty."""
-    return shown(answer) or "none"
+    return printable(answer) or "none"
 
 
 def _bars(numbers: Any, maximum: float) -> str:
@@ -231,4 +231,4 @@ def _bars(numbers: Any, maximum: float) -> str:
 def _score(measured: Mapping[str, Any]) -> str:
     if "score" not in measured:
         return "–"
-    return shown(f"{measured['score']:.4f} {measured['split']} {measured['metric']}")
+    return printable(f"{measured['score']:.4f} {measured['split']} {measured['metric']}")

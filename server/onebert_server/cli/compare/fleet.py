@@ -11,7 +11,7 @@ from onebert_server.cli.compare.reading import HowToRead, print_left_out, read_t
 from onebert_server.client import Client
 from onebert_store.command import console
 from onebert_store.errors import OneBertError
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 
 # At most this share of the tasks called worse or better is neither, on average.
 FALSE_DISCOVERY_RATE = 0.05
@@ -83,4 +83,4 @@ def _greatest_loss(task: Mapping[str, Any]) -> str:
     (column, value), part = min(parts.items(), key=lambda item: item[1]["right_b"] - item[1]["right_a"])
     if part["right_b"] >= part["right_a"]:
         return ""
-    return f"{shown(column)}={shown(value)}: {part['right_a']} → {part['right_b']} of {part['rows']}"
+    return f"{printable(column)}={printable(value)}: {part['right_a']} → {part['right_b']} of {part['rows']}"

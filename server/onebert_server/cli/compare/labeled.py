@@ -8,7 +8,7 @@ from typing import Any
 from onebert_server.client import Input
 from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import Manifest, TaskType
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 from onebert_store.tables.cells import BadRow, plain
 from onebert_store.tables.columns import Columns, named, require_label, require_texts, texts_of_rows
 from onebert_store.tables.labels import LabelNames, find_names, has_labels, is_unlabeled, join_label_columns
@@ -39,7 +39,7 @@ class LabeledRow:
     def where(self) -> str:
         """The place for people: `line 7`, or `a.csv line 7` if there are several files."""
         unit, number = [*self.place.items()][-1]
-        return f"{shown(self.place['file'])} {unit} {number}" if "file" in self.place else f"{unit} {number}"
+        return f"{printable(self.place['file'])} {unit} {number}" if "file" in self.place else f"{unit} {number}"
 
 
 def labeled_rows(
@@ -114,5 +114,5 @@ def _number(names: LabelNames, cell: Any) -> float:
 
 def _column(table: Table, name: str) -> str:
     if (column := named(table, name)) is None:
-        raise InvalidData(f"the data have no column {shown(name)}")
+        raise InvalidData(f"the data have no column {printable(name)}")
     return column

@@ -5,7 +5,7 @@ from typing import Any
 
 from onebert_server.client import Client
 from onebert_store.errors import NotFound, StoreCorrupt, VersionUnavailable
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 
 # The most labels named in a line.
 LABELS_SHOWN = 8
@@ -66,7 +66,7 @@ def _without(labels: Sequence[str], excluded: Sequence[str]) -> list[str]:
 
 def _listed(labels: Sequence[str]) -> str:
     rest = len(labels) - LABELS_SHOWN
-    return ", ".join(map(shown, labels[:LABELS_SHOWN])) + (f" and {rest} more" if rest > 0 else "")
+    return ", ".join(map(printable, labels[:LABELS_SHOWN])) + (f" and {rest} more" if rest > 0 else "")
 
 
 def not_alike(measured: Sequence[Mapping[str, Any]]) -> str | None:

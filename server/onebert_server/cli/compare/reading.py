@@ -17,7 +17,7 @@ from onebert_store.errors import (
     VersionUnavailable,
 )
 from onebert_store.file.manifest import Manifest, parse_manifest
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 from onebert_store.registry.names import LIVE
 from onebert_store.tables.columns import Columns
 from onebert_store.tables.records import extension_of
@@ -110,4 +110,4 @@ def print_left_out(left_out: Mapping[str, str]) -> None:
         console.say(f"without rows: {', '.join(without)}")
     for name, why in left_out.items():
         if why != NO_ROWS:
-            console.say(f"left out: {shown(name)}: {shown(why, 200)}")
+            console.say(f"left out: {printable(name)}: {printable(why, 200)}")

@@ -9,7 +9,7 @@ from onebert_server.cli.options import INPUT, URL, ApiKey, AsJson, TaskName, Url
 from onebert_server.client import Client, GateFacts, as_dict
 from onebert_store.command import console
 from onebert_store.errors import InvalidInput
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 
 
 def gate(
@@ -76,8 +76,9 @@ def _checks(rules: dict[str, Any]) -> list[tuple[str, str]]:
     checks = [(f"min.{name}", f"{bound:.4g}") for name, bound in rules.get("min", {}).items()]
     checks += [(f"max.{name}", f"{bound:.4g}") for name, bound in rules.get("max", {}).items()]
     if slices := rules.get("slices"):
-        checks.append((f"slices of {shown(', '.join(slices['columns']))}: worst_drop", f"{slices['worst_drop']:.4g}"))
+        columns = printable(", ".join(slices["columns"]))
+        checks.append((f"slices of {columns}: worst_drop", f"{slices['worst_drop']:.4g}"))
     for example in rules.get("must", ()):
         label = example["label"] if isinstance(example["label"], str) else ", ".join(example["label"])
-        checks.append((f"must: {shown(example['text'])}", shown(label)))
+        checks.append((f"must: {printable(example['text'])}", printable(label)))
     return checks

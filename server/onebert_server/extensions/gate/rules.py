@@ -170,11 +170,11 @@ def read_toml(content: bytes) -> Gate:
     try:
         return Gate.model_validate(tomllib.loads(content.decode()))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"the gate is not TOML: {strict_json.shown(str(error), 200)}") from None
+        raise InvalidInput(f"the gate is not TOML: {strict_json.printable(str(error), 200)}") from None
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "gate"
-        raise InvalidInput(f"{strict_json.shown(where)}: {first['msg'].removeprefix('Value error, ')}") from None
+        raise InvalidInput(f"{strict_json.printable(where)}: {first['msg'].removeprefix('Value error, ')}") from None
 
 
 def _digest(value: object) -> str:

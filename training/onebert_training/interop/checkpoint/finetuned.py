@@ -22,7 +22,7 @@ from onebert_encoder.text.tokens import Tokens
 from onebert_store.errors import InvalidInput, NotFinite, TensorMismatch, UnsupportedBase
 from onebert_store.file.delta import listed
 from onebert_store.file.manifest import Activation
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 from onebert_training.interop.heads import AUTO_CLASSES, POOLER, Kind, Layer, WithHead, layout_of
 from onebert_training.interop.merged import CLASS_NAMES
 from onebert_training.interop.sentence import MODULES, read_modules
@@ -143,7 +143,7 @@ def kind_named(folder: Path, raw: Mapping[str, Any]) -> Kind | None:
         return classes[name]
     if (folder / MODULES).is_file():
         return None
-    classes_named = ", ".join(shown(name) for name in named) or "no class"
+    classes_named = ", ".join(printable(name) for name in named) or "no class"
     raise InvalidInput(f"the checkpoint is for {classes_named}; what is imported is {', '.join(classes)}")
 
 

@@ -16,7 +16,7 @@ from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_store.errors import InvalidInput, OneBertError, TensorMismatch
 from onebert_store.file.delta import listed
 from onebert_store.file.manifest import MAX_LABELS
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 from onebert_training.interop.checkpoint.finetuned import kind_named, load_model
 from onebert_training.interop.heads import WithHead
 from onebert_training.interop.sentence import read_modules
@@ -70,7 +70,7 @@ def read_teacher(folder: Path) -> Teacher:
 def _read(folder: Path) -> Teacher:
     raw = read_json(folder / "config.json")
     if (model_type := raw.get("model_type")) not in CONFIG_MAPPING_NAMES:
-        name = shown(str(model_type))
+        name = printable(str(model_type))
         raise InvalidInput(f"{name} is no architecture of transformers, and the code of a checkpoint is never run")
     if (kind := kind_named(folder, raw)) not in ("sequence", None):
         raise InvalidInput("its class answers tokens, and only answers to whole texts are learned")
@@ -117,7 +117,7 @@ def _config(raw: Mapping[str, Any], outputs: int) -> Any:
         if "layer" in key and value > MOST_LAYERS:
             raise InvalidInput(f"config.json names over {MOST_LAYERS:,} layers")
         if value > MOST_SIZE:
-            raise InvalidInput(f"{shown(key)} in config.json is over {MOST_SIZE:,}")
+            raise InvalidInput(f"{printable(key)} in config.json is over {MOST_SIZE:,}")
     try:
         return AutoConfig.for_model(used.pop("model_type"), **used, num_labels=outputs)
     except Exception as error:  # transformers may raise anything for values of the wrong kind

@@ -16,7 +16,7 @@ from onebert_server.references import version_of
 from onebert_store.command import console
 from onebert_store.disk import check_writable, write_whole
 from onebert_store.errors import InvalidData, InvalidInput, SampleNotFound
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 
 Program = Literal["label-studio", "argilla"]
 
@@ -57,7 +57,7 @@ def _write(client: Client, task: str, out: Path, tool: Program, by: Order, limit
     queue = client.review(task, by, limit)
     records = [TOOLS[tool].write(queue, item) for item in queue.items]
     write_whole(out, f"{json.dumps(records, indent=2)}\n".encode())
-    console.say(f"{len(records):,} texts in {out}; labels: {shown(', '.join(queue.labels), 1000)}")
+    console.say(f"{len(records):,} texts in {out}; labels: {printable(', '.join(queue.labels), 1000)}")
 
 
 def _record(client: Client, task: str, file: Path, tool: Program) -> None:
@@ -70,7 +70,7 @@ def _record(client: Client, task: str, file: Path, tool: Program) -> None:
         choices = [chosen for chosen in record.choices if chosen or task_type == "multi_label"]
         if any({*chosen} - {*labels} for chosen in choices):
             wrong = next(label for chosen in choices for label in chosen if label not in labels)
-            raise InvalidData(f"{file.name}, item {number}: {shown(wrong)!r} is not a label of {task}")
+            raise InvalidData(f"{file.name}, item {number}: {printable(wrong)!r} is not a label of {task}")
         if task_type == "single_label" and any(len(chosen) > 1 for chosen in choices):
             raise InvalidData(f"{file.name}, item {number}: it has several labels, and {task} has one for a text")
         if not choices:

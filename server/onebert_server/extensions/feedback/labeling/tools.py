@@ -45,7 +45,7 @@ def read_labeled(file: Path, tool: Tool) -> Iterator[Labeled]:
             yield tool.read(record)
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False)[0]
-            where = strict_json.shown(".".join(map(str, first["loc"])))
+            where = strict_json.printable(".".join(map(str, first["loc"])))
             raise InvalidData(f"{file.name}, item {number}: {f'{where}: ' if where else ''}{first['msg']}") from None
 
 
