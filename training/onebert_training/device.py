@@ -9,12 +9,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def load_on(base: str | Base | None, dtype: str, device: str | None) -> Base:
-    """Loads a base on `device`: by default CUDA if there is a GPU, else the CPU. A loaded base is returned as it is.
-
-    Raises:
-        InvalidSettings: the machine has no such device, or the dtype is unknown.
-        BaseNotFound, UnsupportedBase: the base cannot be loaded.
-    """
+    """Loads a base on `device` (default: a GPU if any); raises InvalidSettings, BaseNotFound, UnsupportedBase."""
     if isinstance(base, Base):
         return base
     if dtype not in DTYPES:

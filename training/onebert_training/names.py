@@ -23,12 +23,7 @@ def words_of(label: str) -> str:
 
 
 def delta_of_names(base: Base, labels: Sequence[str], sharpness: float = SHARPNESS) -> Delta:
-    """The delta whose logits are `sharpness` cosines of a text and the names, if its vector is as long as theirs.
-
-    Raises:
-        InvalidManifest: a manifest cannot hold the labels.
-        NotFinite: the base's vectors are not finite.
-    """
+    """Logits are `sharpness` cosines of a text and the names; raises InvalidManifest, NotFinite."""
     longest = min(Settings().max_length, base.spec.max_length)
     manifest = make_manifest(base.spec, ("single_label", list(labels)), "mean", longest, METHOD, {"rows": 0})
     vectors = frozen_vectors(base, [words_of(label) for label in labels], longest)

@@ -34,13 +34,7 @@ Busy = Callable[[str], AbstractContextManager[None]]
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """A training that can start: all checks are done.
-
-    Attributes:
-        out: the file to write; a folder for a method that changes the base's weights.
-        base: the base's Hub id or folder as the user gave it.
-        settings: as the user gave them, for the manifest (`repeatable`).
-    """
+    """A checked training: the file or folder `out`, the `base` and the `settings` as the user gave them."""
 
     run: Run
     out: Path

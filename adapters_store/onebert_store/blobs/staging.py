@@ -38,10 +38,7 @@ def is_digits(name: str) -> bool:
 
 
 def verified(pieces: Iterable[bytes], digest: str, max_bytes: int) -> Iterator[bytes]:
-    """Yields the pieces of a blob; trust them only after the last one has come without an error.
-
-    Raises StoreCorrupt if the content does not match the digest, or has more than `max_bytes` bytes.
-    """
+    """A blob's pieces, to trust after the last; raises StoreCorrupt for another digest or over `most` bytes."""
     hasher, size = hashlib.sha256(), 0
     for piece in pieces:
         hasher.update(piece)
@@ -105,10 +102,7 @@ class StagedFile:
             return self._file.read()
 
     def commit(self) -> str:
-        """Makes the bytes durable and returns their digest; replaces a damaged blob of the same digest.
-
-        On any failure the bytes are discarded.
-        """
+        """Makes the bytes durable, or discards them; returns their digest. Replaces a damaged blob of the digest."""
         if self._path is None:
             raise ValueError("already committed or discarded")
         try:

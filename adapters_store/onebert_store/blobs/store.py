@@ -36,11 +36,7 @@ class BlobStore(ABC):
         """Reads like `get` but without the network: None if the blob has to be fetched."""
 
     def verify(self, digest: str, stop: Callable[[], bool] = lambda: False) -> bool:
-        """Reads a blob piece by piece, never a local copy; raises StoreCorrupt if it is missing or damaged.
-
-        Calls `stop` after each piece, which ends the reading if it returns True. Returns True if the blob was read to
-        its end.
-        """
+        """Reads a blob, never a copy, until `stop` (then False); raises StoreCorrupt if missing or damaged."""
         return not any(stop() for _ in self._pieces(digest))
 
     @abstractmethod

@@ -55,10 +55,7 @@ def running(
 
 
 def record_of(command: str, *arguments: str, report: Callable[[str], None]) -> dict[str, Any]:
-    """Runs a command with `--json` and returns its record; `report` gets every line that it says but its error.
-
-    Raises OneBertError with that line if it fails.
-    """
+    """Runs a command with `--json`: its record; `report` gets its lines. Raises OneBertError with its error."""
     line = ""
     with running(command, *arguments, "--json", stderr=subprocess.PIPE) as process:
         for raw in process.stderr or ():

@@ -98,10 +98,7 @@ def _cores(terms: Sequence[tuple[Array, float]]) -> Array:
 
 
 def _bound_ranks(tensors: dict[str, Array]) -> None:
-    """Multiplies out low-rank products whose rank together is over their matrix's, the most that the format allows.
-
-    Raises InvalidInput for an adapter with more units than the format allows: no smaller one has the same outputs.
-    """
+    """Multiplies out products over their matrix's rank; raises InvalidInput for an adapter with too many units."""
     for name, tensor in tensors.items():
         if name.startswith(delta.ADAPTER_DOWN) and len(tensor) > tensor.shape[-1]:
             units, limit = tensor.shape

@@ -128,10 +128,7 @@ class Feed:
         return seq
 
     def task(self, name: str, numbers: Collection[int] | None = None) -> tuple[list[VersionEntry], dict[str, Alias]]:
-        """Reads a task's versions in `numbers` plus the aliased ones, by number, without manifests, and its aliases.
-
-        Without `numbers` or without aliases it returns all versions. An unknown task has no versions and no aliases.
-        """
+        """Aliases, and versions in `numbers` plus aliased ones, without manifests; all versions without `numbers`."""
         with self._database.reading() as connection:
             aliases = aliases_of(connection, name)
             wanted = {*(numbers or ()), *(number for at in aliases.values() for number in at.target.numbers)}

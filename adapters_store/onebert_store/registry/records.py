@@ -142,11 +142,7 @@ class Added:
 
 
 class Place(NamedTuple):
-    """A position in the feed: the number (0: empty feed) and the time (None: no such row) of a change.
-
-    A database that is restored from an older backup, or a standby that missed the last changes, uses their numbers
-    again for other changes. The time tells the two apart.
-    """
+    """A position in the feed: number (0: empty) and time (None: no row), which tells restored numbers apart."""
 
     seq: int
     at: datetime | None

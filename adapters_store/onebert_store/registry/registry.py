@@ -123,10 +123,7 @@ class Registry:
 
     @contextmanager
     def storing(self, delta: Delta, body: StagedFile | None = None) -> Iterator[Stored]:
-        """Writes the blob, the first half of `add`; no sweep removes the blob while the block runs.
-
-        Waits while a sweep removes a batch of blobs. Raises InvalidDelta or TooLarge if the delta cannot be written.
-        """
+        """Writes the blob, which no sweep removes in the block; raises InvalidDelta, TooLarge."""
         blobs = self._store.blobs
         data = dumps(delta)
         with self._store.database.adding() as lock:
@@ -137,11 +134,7 @@ class Registry:
             yield Stored(len(data), lock)
 
     def add_stored(self, task: str, delta: Delta, stored: Stored, by: Actor = CLI, quotas: Quotas = UNLIMITED) -> Added:
-        """Writes the row, the second half of `add`; call it once, inside the `storing` block that yielded `stored`.
-
-        Content that the task already has adds no change to the feed. Raises OverQuota if the principal would exceed
-        `quotas`.
-        """
+        """Writes the row, once, in `storing`'s block; raises OverQuota if the principal would exceed `most`."""
         check_name(task)
         with stored.lock.writing() as connection:
             record, created, first = statements.add_version(connection, task, delta, stored.size)
@@ -199,11 +192,7 @@ class Registry:
             return self._store.blobs.get_local(version.digest)
 
     def verify(self, version: VersionEntry, stop: Callable[[], bool] = lambda: False) -> bool:
-        """Compares a blob with its digest piece by piece, never with the whole file in memory; raises like `read`.
-
-        Calls `stop` after each piece, which ends the reading if it returns True. Returns True if the file was read to
-        its end.
-        """
+        """Compares a blob with its digest piece by piece, until `stop` (then False); raises like `read`."""
         with self._unless_deleted(version):
             return self._store.blobs.verify(version.digest, stop)
 
@@ -260,11 +249,7 @@ class Registry:
             raise queries.alias_conflict(connection, task, alias)
 
     def delete_version(self, task: str, n: int, by: Actor = CLI) -> int:
-        """Deletes version `n`, whose number is never used again; raises VersionInUse if an alias points at it.
-
-        The blob stays until `gc.sweep` removes it, so a failing disk leaves rows and blobs as they were. A task without
-        versions does not exist until it gets a new one.
-        """
+        """Deletes version `n`, never reused; its blob stays until a sweep. Raises VersionInUse if it is aliased."""
         check_name(task)
         try:
             with self._store.database.writing(by.until) as connection:

@@ -30,13 +30,7 @@ class Unpacking:
 
 @dataclass(frozen=True)
 class File:
-    """A file to read.
-
-    Attributes:
-        name: without its folder; its ending decides how the file is read.
-        open: opens the bytes from the start; the caller closes them.
-        sheet: of a workbook; None is the first.
-    """
+    """A file: `name` without folder, whose ending decides; `open` its bytes, to close; `sheet` of a workbook."""
 
     name: str
     open: Callable[[], BufferedReader]

@@ -71,11 +71,7 @@ def extension_of(name: str) -> str:
 
 @contextmanager
 def open_records(file: File, encoding: str | None = None) -> Iterator[Records]:
-    """Opens a file's rows, with the reader for the ending of its name.
-
-    `encoding` is for text files without a byte order mark; None finds it. Raises InvalidSettings if a sheet is named
-    for a file without sheets.
-    """
+    """Opens a file's rows by its ending; `encoding` None finds it. Raises InvalidSettings for a needless sheet."""
     read = _reader_of(file)
     if read is None:
         raise InvalidData(f"{file.name}: the name ends in one of {', '.join([*READERS, *LINES])}")

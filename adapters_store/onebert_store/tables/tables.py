@@ -36,10 +36,7 @@ class Faults:
 
 
 def read_file(file: Path | File, encoding: str | None = None, faults: Faults | None = None) -> Table:
-    """Reads a file by the ending of its name; `encoding` is for text files without a byte order mark, None finds it.
-
-    `faults` collects bad rows and files that break off, which are left out of the table; None rejects them.
-    """
+    """Reads a file by its ending; `encoding` None finds it. `faults` collects bad rows; None rejects them."""
     origin = file if isinstance(file, File) else file_at(file)
     with open_records(origin, encoding) as records:
         columns: dict[str, list[Any]] = {name: [] for name in records.names or ()}

@@ -58,11 +58,7 @@ def find_digest(store: Store, start: str) -> str:
 
 
 def recover(store: Store, digest: str, task: str | None = None) -> tuple[VersionRecord, bool]:
-    """Makes a version of a blob, in a store that this process owns, and returns the result of `Registry.add`.
-
-    Without `task` the task is named `recovered-` plus digits of the digest, because a file does not hold its task's
-    name. Raises StoreCorrupt if the blob is missing or damaged, InvalidDelta if it is not a delta file.
-    """
+    """Makes a version (task `recovered-…` by default) of a blob; raises StoreCorrupt, InvalidDelta."""
     delta = loads(store.blobs.get(digest))
     return Registry(store).add(task or f"recovered-{digest.removeprefix('sha256:')[:_SHOWN_DIGITS]}", delta)
 

@@ -25,12 +25,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][\w.-]{0,95}(/[A-Za-z0-9_][\w.-]{0,95})?", re.A
 
 @dataclass(frozen=True)
 class Added:
-    """A base folder; `name` is for `--base`.
-
-    Attributes:
-        error: largest difference from the vectors of transformers.
-        new: false if the base was there before.
-    """
+    """A base folder: `name` for `--base`, largest `error` from transformers' vectors, whether it is `new`."""
 
     name: str
     folder: Path

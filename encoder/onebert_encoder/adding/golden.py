@@ -53,10 +53,7 @@ class Golden:
 
 
 def plain_golden(folder: Path, base: Base) -> Golden:
-    """The golden vectors of a Hugging Face model's folder, by its own tokenizer and eager attention in float32.
-
-    Raises UnsupportedBase if transformers does not load or run the model.
-    """
+    """Golden vectors of a Hugging Face folder, float32, eager; raises UnsupportedBase if transformers cannot."""
     from transformers import AutoModel, AutoTokenizer  # noqa: PLC0415 - a server does without
 
     plain = {"local_files_only": True, "trust_remote_code": False}

@@ -51,10 +51,7 @@ Reduce = Callable[[Array], Array]
 
 
 def score(logits: Array, outputs: Outputs, asked: Asked = PLAIN, reduce: Reduce | None = None) -> Scored:
-    """Computes the scores of a task on whole texts from logits [..., labels], float64.
-
-    `reduce` reduces windows, the dimension before the last; `asked` overrides the task's activation and thresholds.
-    """
+    """Scores of whole texts from logits [..., labels], float64; `reduce` takes windows, `asked` overrides."""
     own = own_activation(outputs)
     plain = asked.activation is None and asked.threshold is None and not (asked.energy or asked.only_scores)
     if plain and outputs.decision is None and reduce is None:

@@ -191,10 +191,7 @@ def has_tokenizer(folder: Path) -> bool:
 
 
 def read_tokenizer(folder: Path, config: EncoderConfig) -> tuple[Tokenizer, int | None]:
-    """The tokenizer of a model's folder, which needs no config.json, and its length limit in tokens, or None.
-
-    Raises UnsupportedBase if there is no tokenizer, or it is unreadable or does not fit the base's `config`.
-    """
+    """A folder's tokenizer and its limit in tokens (None); raises UnsupportedBase if it is missing or unfit."""
     try:
         raw = read_json(folder / "config.json")
     except MalformedFile:

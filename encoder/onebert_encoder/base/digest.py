@@ -22,10 +22,7 @@ _REPLACED = frozenset({"truncation", "padding"})
 
 
 def base_digest(config: EncoderConfig, tokenizer: str, params: Mapping[str, "Tensor"]) -> str:
-    """SHA-256 over the configuration, the tokenizer and every weight: name, shape and float32 values.
-
-    The precision of the stored weights does not matter. `tokenizer` is the result of `tokenizers.Tokenizer.to_str`.
-    """
+    """SHA-256 over configuration, tokenizer (`Tokenizer.to_str`) and weights: name, shape, float32 values."""
     form = [config_form(config), tokenizer_form(tokenizer)]
     hasher = hashlib.sha256(json.dumps(form, sort_keys=True, ensure_ascii=False).encode())
     for name in sorted(params):

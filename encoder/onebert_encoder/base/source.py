@@ -147,10 +147,7 @@ def _require_plain(folder: Path) -> None:
 
 
 def read_json(path: Path, kind: type = dict) -> Any:
-    """The JSON value of a file in a model's folder: an object, or another `kind`.
-
-    Raises MalformedFile if it is no regular file, over `MOST_BYTES`, not strict JSON, or of another kind.
-    """
+    """A JSON object (or `kind`) of a model's folder, at most `MOST_BYTES`; raises MalformedFile."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES:
@@ -183,10 +180,7 @@ def read_parameters(folder: Path, family: Family) -> dict[str, "torch.Tensor"]:
 
 
 def forget_pages(tensors: Iterable["torch.Tensor"]) -> None:
-    """Drops the mapped tensors of `read_weights` from memory; the next use of a tensor reads its file again.
-
-    Nothing may have written to the tensors. Only Linux lists a process's mappings; other systems drop nothing.
-    """
+    """Drops the mapped, unwritten tensors of `read_weights` from memory, on Linux; the next use reads them again."""
     addresses = [tensor.data_ptr() for tensor in tensors if tensor.device.type == "cpu"]
     try:
         lines = Path("/proc/self/maps").read_bytes().split(b"\n")

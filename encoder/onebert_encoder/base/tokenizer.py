@@ -12,10 +12,7 @@ from onebert_store.errors import UnsupportedBase
 
 
 def load_tokenizer(name: str | None = None) -> tuple[Tokenizer, int]:
-    """The tokenizer of a base (None: the default base), and the longest sequence that it takes, in tokens.
-
-    Raises BaseNotFound if it cannot be found, UnsupportedBase for another architecture or without a tokenizer.
-    """
+    """A base's tokenizer and its longest sequence in tokens; raises BaseNotFound, UnsupportedBase."""
     name = name or DEFAULT_BASE
     folder = find_base(name)
     try:

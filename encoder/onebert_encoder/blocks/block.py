@@ -12,12 +12,7 @@ from onebert_encoder.blocks.running import LayerPass
 
 
 class Block(Protocol):
-    """One kind of layer. A part is a linear map X with `W_X` and `b_X`, or a LayerNorm with `g_X` and perhaps `b_X`.
-
-    Attributes:
-        products: the maps that each matrix product computes side by side, by the site of their branches.
-        norms: the LayerNorms, in the order of a row's gains.
-    """
+    """A kind of layer: `products`, maps computed side by side, by site of their branches; `norms` in a row's order."""
 
     @property
     def products(self) -> Mapping[str, tuple[str, ...]]: ...

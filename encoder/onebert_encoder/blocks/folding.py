@@ -13,13 +13,7 @@ from onebert_store.file import delta
 
 
 class FoldedLayer(NamedTuple):
-    """One layer of a row.
-
-    Attributes:
-        shift: [width], the vectors that the block's `encode_layer` adds, end to end.
-        branches: by site.
-        prev: [h], the bias that the layer's output lacks.
-    """
+    """A row's layer: `shift` [width], vectors end to end; `branches` by site; `prev` [h], the output's missing bias."""
 
     shift: Tensor
     branches: Mapping[str, tuple[Branch, ...]]

@@ -29,10 +29,7 @@ _TEXTS = 32
 
 
 class TextExplainer:
-    """Explains answers about whole texts, truncated to the delta's `max_length` even if its task reads windows.
-
-    `base` needs a dtype with gradients. Raises InvalidInput if the task is per token.
-    """
+    """Explains answers about texts cut to `max_length`, on a base with gradients; InvalidInput for tokens."""
 
     def __init__(self, base: Base, row: Row, manifest: Manifest) -> None:
         if manifest.per_token:

@@ -95,11 +95,7 @@ class Tokenizer:
         return [_pieces(halves_of(text), [next(encodings) for _ in halves_of(text)], limit, placed) for text in texts]
 
     def fit(self, pieces: Pieces, max_length: int) -> Cut:
-        """The beginning of an input that fits into `max_length` tokens; a pair is truncated at its longer half first.
-
-        If each text of a pair is its own sequence, each may have `max_length` tokens. Raises InvalidInput if even the
-        special tokens do not fit, or for a single text where the task needs a pair.
-        """
+        """The beginning that fits `max_length`, each text's own if siamese; raises InvalidInput if that cannot be."""
         room = self._room(len(pieces.lengths), max_length)
         if room < 0:
             raise InvalidInput(f"{max_length} tokens hold not even the special tokens of such an input")
@@ -224,11 +220,7 @@ def _alignment(sources: Sequence[Source], cut: Cut, specials: Sequence[int]) -> 
 
 
 def longest_first(lengths: Sequence[int], room: int) -> list[int]:
-    """The number of tokens to keep of one or two sequences so that they fit into `room`: the longer one is cut first.
-
-    The last token of an odd room goes to the longer half (to the second if equal), as in the `longest_first` strategy
-    of Hugging Face tokenizers.
-    """
+    """Tokens to keep of one or two sequences in `room`, the longer cut first, as in Hugging Face's `longest_first`."""
     if len(lengths) == 1 or sum(lengths) <= room:
         return [min(length, room) for length in lengths]
     shorter = min(lengths)

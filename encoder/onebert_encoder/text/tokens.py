@@ -46,11 +46,7 @@ class Alignment:
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """One tokenized input; compared by identity, so that one text sent to many tasks can share work.
-
-    `type_ids` are segments, 0 or 1; `second` is the start of a pair's second text if each text is its own sequence,
-    else 0.
-    """
+    """A tokenized input, compared by identity; `type_ids` segments; `second` start of a pair's own sequence, else 0."""
 
     input_ids: list[int]
     type_ids: list[int]

@@ -75,13 +75,7 @@ def _check_files(read: Sequence[Path], report: Path | None, predictions: Path | 
 
 
 def write_predictions(path: Path, name: str, table: Table, answers: Answers) -> None:
-    """Writes the file atomically, in the format of its ending; the answers' columns are NAME_gold, NAME_answer ….
-
-    Raises:
-        InvalidSettings: a new column has the name of one in the table.
-        InvalidData: a column mixes types that Parquet does not take.
-        StorageFull: the disk refused the write.
-    """
+    """Writes columns NAME_gold … atomically by the ending; raises InvalidSettings, InvalidData, StorageFull."""
     added = {f"{name}_{column}": cells for column, cells in _columns(answers).items()}
     require_new_names(table, name)
     columns = {**{column: table[column] for column in table}, **added}

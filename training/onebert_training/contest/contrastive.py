@@ -70,12 +70,7 @@ class ContrastiveRun(Run):
 
 
 def contrast(vectors: Tensor, gold: Tensor, temperature: float = TEMPERATURE) -> Tensor:
-    """The supervised contrastive loss (Khosla et al. 2020, L_out) of a batch; 0 if no two rows have the same label.
-
-    Args:
-        vectors: [rows, h]; only their directions count.
-        temperature: divides the cosines.
-    """
+    """Supervised contrastive loss (Khosla et al. 2020, L_out) of `vectors` [rows, h]; 0 without equal labels."""
     directions = F.normalize(vectors.float(), dim=1)
     same = torch.eye(len(gold), dtype=torch.bool, device=gold.device)
     alike = (gold[:, None] == gold[None]) & ~same

@@ -122,11 +122,7 @@ def with_folds_measured(run: Run, result: Result, report: Report = ignore) -> Re
 
 
 def read_pairs(inputs: TaskInputs, settings: Settings, task: str) -> Settings:
-    """Settings with a pooling: few pairs get the one by which the frozen base answers better.
-
-    The method and the exact heads beside it share this pooling: a result is never compared with a head that reads pairs
-    in the worse way. Raises as `Run`, and NotFinite if the base's vectors are not finite.
-    """
+    """Settings with the pooling by which the frozen base answers few pairs better; raises as `Run`, NotFinite."""
     kind, pairs = inputs.data.task_type, len(inputs.data.splits["train"])
     open_to_both = inputs.data.has_pairs and kind not in PER_TOKEN and settings.pooling is None
     if not open_to_both or pairs >= FEW or not _gives_a_delta(settings, inputs):

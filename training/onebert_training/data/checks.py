@@ -122,12 +122,7 @@ def _as_seen(name: str) -> str:
 
 
 class Repeated(NamedTuple):
-    """Rows of a split with equal texts.
-
-    Attributes:
-        rows: number of rows that repeat both text and answer of another row.
-        torn: row indices of each text that has several answers; empty for a regression.
-    """
+    """Equal texts of a split: `rows` that repeat text and answer, `torn` rows of each text with several answers."""
 
     rows_of: Mapping[Text, list[int]]
     rows: int

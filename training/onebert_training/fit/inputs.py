@@ -46,12 +46,7 @@ BASELINE_SHARE, LEAST_TEXTS = 0.25, 300
 
 @dataclass(frozen=True)
 class Fitted:
-    """The exact head of the best strength, and the seconds to find it.
-
-    Attributes:
-        rows: the examples that the head is fitted on: the training split or a part.
-        answers: on the validation split; without one, on `rows`, each by a head that was fitted without it.
-    """
+    """The exact head of the best strength: seconds, fitted `rows`, and `answers` on validation, else in folds."""
 
     rows: HeadInputs
     head: ExactHead
@@ -176,12 +171,7 @@ def _vectors_of(base: Base, inputs: Inputs, pooling: Pooling) -> list[Vectors]:
 
 
 class TaskInputs:
-    """A data set tokenized for one base and length; runs on it share tokens, targets and kept activations.
-
-    Args:
-        max_length: in tokens; cut to the base's own limit.
-        siamese: whether each text of a pair is encoded on its own.
-    """
+    """Data tokenized for one base and `max_length`; runs share it. `siamese`: each text of a pair on its own."""
 
     def __init__(self, base: Base, data: Dataset, max_length: int, siamese: bool = False) -> None:
         self.base, self.data, self.siamese = base, data, siamese

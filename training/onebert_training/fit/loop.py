@@ -78,11 +78,7 @@ def train(run: Run, report: Report = ignore, checkpoint_file: Path | None = None
 def train_together(
     runs: Sequence[Run], width: int, report: Report, checkpoint_of: Callable[[Run], Path | None]
 ) -> Iterator[tuple[Run, Result | OneBertError]]:
-    """Trains many runs, up to `width` of them in one batch; yields each as it ends, with its result or error.
-
-    Runs step together if they share the base and enter it at the same layer; a run that changes the base's weights
-    steps alone. When a run ends, the next one starts.
-    """
+    """Trains runs, up to `width` in one batch (same base, same entered layer); yields each with result or error."""
     for together in groups(runs):
         yield from _train_group(deque(together), width, report, checkpoint_of)
 

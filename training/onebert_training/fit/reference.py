@@ -16,11 +16,7 @@ Table = NDArray[np.int64]
 
 
 def reference_of(manifest: Manifest, logits: Sequence[Logits], gold: Any, split: str) -> Reference | None:
-    """Counts the answers that the manifest makes of logits, [labels] a row; `gold` is as in `Split`.
-
-    Returns None for a task type without a reference, without rows, and where an answer has more labels than a server
-    counts.
-    """
+    """Counts the manifest's answers to logits, [labels] a row; `gold` as in `Split`. None without a reference."""
     if manifest.task_type not in WATCHED or not len(logits):
         return None
     scored = score(np.stack(logits).astype(np.float64), manifest)

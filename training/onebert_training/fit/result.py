@@ -80,12 +80,7 @@ class Result:
 
 
 def finish(run: Run, state: State, resumed_at: int) -> Result:
-    """Tests the kept values and makes the delta; a run that holds rows out is measured on these alone.
-
-    Raises:
-        NotFinite: the kept values give no delta, or one of their logits is NaN or infinite.
-        InvalidManifest: a metric is NaN or infinite.
-    """
+    """Tests the kept values and makes the delta, or measures held-out rows; raises NotFinite, InvalidManifest."""
     started = time.perf_counter()
     trains_on_all = not run.held_out.size
     try:

@@ -143,13 +143,7 @@ def refuse_steps(settings: Settings) -> None:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The schedule of a run that takes steps.
-
-    Attributes:
-        epochs, steps: upper limits; `patience` may stop the run before.
-        eval_every: steps between evaluations, or between history entries without validation rows.
-        patience: evaluations without a better metric or loss after which the run stops; 0 never stops.
-    """
+    """Upper limits `epochs`, `steps`; steps between evaluations `eval_every`; `patience` in evaluations (0: never)."""
 
     steps_per_epoch: int
     epochs: int

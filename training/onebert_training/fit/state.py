@@ -99,11 +99,7 @@ class State:
 
     @property
     def averaged(self) -> dict[str, Tensor]:
-        """The values that are evaluated and kept, without gradients.
-
-        They are the mean of the steps so far, after `averaged_steps` the exponential mean over about that number
-        (Polyak and Juditsky 1992): it cancels the error of single steps at a high learning rate.
-        """
+        """The values without gradients: the exponential mean over `averaged_steps` steps (Polyak, Juditsky 1992)."""
         return {name: value.detach() for name, value in self.values.items()} | self._means
 
     def _as_dense(self, name: str, grad: Tensor) -> Tensor:

@@ -63,10 +63,7 @@ def count_indicators(gold: Flags, answered: Flags, names: Sequence[str]) -> Coun
 
 
 def count_entities(gold: Sequence[Sequence[str]], answered: Sequence[Sequence[str]]) -> tuple[Counts, Indices]:
-    """Counts of entities by type, and [texts, 3] for each text: entities in common, answered, right.
-
-    Entities are parsed as in seqeval's default mode; a hit needs the right type and exactly the right words.
-    """
+    """Entities by type, and [texts, 3]: in common, answered, right; as seqeval's default mode parses them."""
     sides = [[set(get_entities(list(tags))) for tags in side] for side in (gold, answered)]
     names = tuple(sorted({kind for side in sides for entities in side for kind, _, _ in entities}))
     place = {name: i for i, name in enumerate(names)}

@@ -49,11 +49,7 @@ def wilson(hits: Any, of: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]
 def bootstrap(
     rows: int, measure: Callable[[NDArray[np.int64]], float], times: int = RESAMPLES, seed: int = 0
 ) -> Interval:
-    """The percentile bootstrap interval (Efron 1979) of `measure`, which takes [rows] indices with repeats.
-
-    NaN measurements are dropped. The interval is NaN to NaN when all are dropped or equal: if all rows are answered
-    rightly, resampling them cannot tell how far new rows would be from that.
-    """
+    """Percentile bootstrap (Efron 1979) of `measure` on [rows] indices; NaN to NaN if all are NaN or equal."""
     draw = np.random.default_rng(seed)
     samples = np.array([measure(draw.integers(0, rows, rows)) for _ in range(times)])
     samples = samples[~np.isnan(samples)]

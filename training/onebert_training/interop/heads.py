@@ -102,12 +102,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Layer:
-    """One linear map of a head: `weight` [outputs, inputs], `bias` [outputs], and what follows.
-
-    Attributes:
-        activation: None of the last map.
-        norm: [outputs], the gain of a LayerNorm behind the activation.
-    """
+    """A linear map of a head: `weight` [out, in], `bias` [out], `activation`, gain `norm` [out] behind that."""
 
     weight: Tensor
     bias: Tensor
@@ -209,11 +204,7 @@ def layout_of(model_type: str, kind: Kind) -> Layout:
 
 
 def fitting_layout(manifest: Manifest, head: Container[str]) -> Layout | None:
-    """The layout of the Hugging Face class that computes the same as this head; None if there is no such class.
-
-    The class has the head's layer, with its activation and its norm, or none where the head has none. The base's pooler
-    (`pooler`) is such a layer. `head` holds the names of the `head.*` tensors.
-    """
+    """The layout of the Hugging Face class that computes this head (`head`: tensors' names); None without one."""
     try:
         layout = layout_of(manifest.base.model_type, kind_of(manifest.task_type))
     except InvalidInput:

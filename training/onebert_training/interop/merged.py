@@ -38,10 +38,7 @@ CLASS_NAMES: Mapping[str, Mapping[str, Any]] = {
 
 
 def merge(base: Base, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The merged encoder parameters by Hugging Face name without prefix, float32 on the CPU; ignores the head.
-
-    Raises InvalidInput for Houlsby adapters, which are separate layers, and for biases that the architecture lacks.
-    """
+    """Merged float32 encoder parameters by Hugging Face name, without the head; raises InvalidInput."""
     if any(name.startswith(names.ADAPTER_DOWN) for name in tensors):
         raise InvalidInput("adapters are layers of their own and cannot be merged into the base's weights")
     tensors = {name: tensor.cpu() for name, tensor in expand_cores(base, tensors).items()}

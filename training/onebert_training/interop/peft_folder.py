@@ -59,10 +59,7 @@ class Adapter:
 
 
 def read_adapter(folder: Path, prefix: str) -> Adapter:
-    """Reads a PEFT folder; `prefix` is the base family's prefix of encoder parameters.
-
-    Raises InvalidInput if a file is missing or a delta cannot hold the adapter, and MalformedFile for a damaged file.
-    """
+    """Reads a PEFT folder, names with `prefix`; raises InvalidInput (missing, not for a delta), MalformedFile."""
     if not (folder / CONFIG).exists():
         raise InvalidInput(
             "the folder has neither adapter_config.json nor config.json: it holds no PEFT adapter and no model"

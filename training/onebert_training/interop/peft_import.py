@@ -120,10 +120,7 @@ def made_for(adapter: Adapter) -> str:
 
 
 class Conversion:
-    """Makes an adapter a delta.
-
-    Raises InvalidInput for parts that a delta cannot hold or half of a pair, and TensorMismatch for other shapes.
-    """
+    """Makes an adapter a delta; raises InvalidInput (parts a delta cannot hold), TensorMismatch (shapes)."""
 
     def __init__(self, adapter: Adapter, base: Base, layout: Layout, pooling: str) -> None:
         self.adapter, self.base, self.layout, self.pooling = adapter, base, layout, pooling

@@ -23,10 +23,7 @@ _ACTIVATIONS: Mapping[Activation | None, str] = {
 
 
 def write_modules(folder: Path, layers: Sequence[Layer], mean: bool, max_length: int) -> None:
-    """Turns a plain encoder's folder into one for `SentenceTransformer`, whose `encode` returns the logits.
-
-    The head reads the `mean` of all tokens, or else the first token; texts are truncated at `max_length` tokens.
-    """
+    """Makes an encoder's folder one for `SentenceTransformer`, by `mean` or first token, cut at `max_length`."""
     names = ["Transformer", "Pooling", *("Dense" for _ in layers)]
     paths = ["", *(f"{place}_{name}" for place, name in enumerate(names) if place)]
     modules = [
@@ -52,10 +49,7 @@ def write_modules(folder: Path, layers: Sequence[Layer], mean: bool, max_length:
 
 
 def read_modules(folder: Path) -> tuple[str, list[Layer]]:
-    """The pooling (`mean` or `cls`) and the layers of a head written by `write_modules`.
-
-    Raises InvalidInput for other modules, MalformedFile for damaged files, UnsupportedBase for unreadable weights.
-    """
+    """Pooling and layers that `write_modules` wrote; raises InvalidInput, MalformedFile, UnsupportedBase."""
     modules = [module for module in read_json(folder / MODULES, list) if isinstance(module, dict)]
     kinds = [str(module.get("type")).rpartition(".")[2] for module in modules]
     paths = [str(module.get("path")) for module in modules]

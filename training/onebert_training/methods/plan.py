@@ -21,13 +21,7 @@ FRESH = "fresh."
 
 @dataclass(frozen=True)
 class Plan:
-    """The trained parts of a method on one base.
-
-    Attributes:
-        trainables: the differences; one that changes the base's own weights is the last.
-        reinit: whether the base starts with random weights instead of pretrained ones.
-        learning_rate: the method's default at the base's width.
-    """
+    """A method's parts on one base: `trainables` (a base-changing one last), `reinit`, default `learning_rate`."""
 
     num_layers: int
     trainables: tuple[Trainable, ...]

@@ -22,11 +22,7 @@ def render(
     evaluated: Sequence[tuple[str, str]] = (),
     files: Sequence[Sequence[str]] = (),
 ) -> str:
-    """One HTML page with a section per base.
-
-    `evaluated` has name and path of single deltas' pages; `files` has the paths of each run's record and, if any,
-    delta. All paths are relative to this page.
-    """
+    """One HTML page, a section per base, with paths relative to it: pages `evaluated`, records and deltas `files`."""
     runs = [run for results, _ in sections for run in results.runs]
     return rendered(
         "report.html",

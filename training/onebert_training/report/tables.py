@@ -136,11 +136,7 @@ def collect(records: Iterable[Record]) -> list[Results]:
 
 
 def choose(results: Results) -> list[Record]:
-    """The run to publish for each data set and metric.
-
-    Among the trials with delta files, it takes the smallest file that the best trial does not lead by more than the
-    standard error on validation; then the first of its seeds by the same rule.
-    """
+    """The run to publish by data set and metric: the smallest delta that the best does not lead beyond the error."""
     trials: dict[tuple[str, str], list[Trial]] = {}
     for trial in results.best.values():
         if all(run.file_bytes is not None for run in trial.runs):

@@ -124,11 +124,7 @@ def f1_of(right: NDArray[Any], gold: NDArray[Any], answered: NDArray[Any]) -> ND
 
 
 def score_single_label(gold: NDArray[np.integer], logits: NDArray[np.floating]) -> dict[str, float]:
-    """Metrics for gold label indices [n] and logits [n, labels]; the positive class of F1 is label 1.
-
-    Counted here because scikit-learn takes 9 ms and counting 0.05 ms: comparing two runs scores 42 sets of rows. The
-    correlation is Gorodkin's (2004) for K classes; with a single class it is 0.
-    """
+    """Metrics of gold [n] and logits [n, labels]; F1 of label 1, Gorodkin's (2004) correlation, 0 for one class."""
     answered, labels = logits.argmax(axis=1), logits.shape[1]
     right, rows, answers = (
         np.bincount(indices, minlength=labels).astype(np.float64)

@@ -27,10 +27,7 @@ Counts = NDArray[np.int64]
 
 
 def unevenness(counts: Counts, labels: Sequence[str], unit: str, least: float = LEAST) -> str | None:
-    """Half a sentence on why accuracy says little about these labels; None if it says enough.
-
-    A label with a count of 0 is ignored; `least` is the smallest acceptable share of the commonest label's count.
-    """
+    """Why accuracy says little about these counts, else None; `least`: smallest share of the commonest label's."""
     commonest, total = int(counts.argmax()), int(counts.sum())
     rarest = int(np.where(counts > 0, counts, total + 1).argmin())
     common = repr(labels[commonest][:40])
@@ -43,10 +40,7 @@ def unevenness(counts: Counts, labels: Sequence[str], unit: str, least: float = 
 
 
 def balanced(counts: NDArray[np.integer]) -> NDArray[np.float32]:
-    """[…, labels], weights that give every label the same sum over all rows: scikit-learn's `balanced`.
-
-    weight = n / (labels · count): n is the sum of the counts, labels the number of nonzero counts; 1 for a count of 0.
-    """
+    """[…, labels], scikit-learn's `balanced` weights n / (labels · count) over nonzero counts; 1 for a count of 0."""
     present = (counts > 0).sum(axis=-1, keepdims=True)
     total = counts.sum(axis=-1, keepdims=True)
     weights = np.ones(counts.shape, dtype=np.float32)

@@ -221,10 +221,7 @@ class AnswerSpan(Objective):
     metrics = metrics.ANSWERS
 
     def targets(self, split: Split, tokens: Sequence[Tokens]) -> list[Tensor]:
-        """For every question [4] int64: the answer's first and last token, the context's first token and its end.
-
-        The answer is the first acceptable one that was not cut off; without one, its two numbers are `NO_TARGET`.
-        """
+        """By question [4] int64: answer's first and last token (else `NO_TARGET`), context's first token and end."""
         targets = []
         for answers, pair in zip(split.gold, tokens, strict=True):
             alignment = _aligned(pair)

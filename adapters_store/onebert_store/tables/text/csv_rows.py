@@ -15,11 +15,7 @@ _PROSE = re.compile(r"[,;](?=\s|$)|(?<=\d),(?=\d)")
 
 
 class CsvRows(Iterator[tuple[int, list[str]]]):
-    """Iterates over line numbers and cells; skips blank rows. A row may have more or fewer cells than the header.
-
-    The header is the first row with a non-empty cell. Raises InvalidData if a quote is left open, text follows a
-    closing quote, a cell or a row is too long, or two columns have one name; also while rows are taken.
-    """
+    """Line numbers and cells behind the header, without blank rows; raises InvalidData, also while rows are taken."""
 
     def __init__(self, stream: TextIOWrapper, name: str, delimiter: Delimiter) -> None:
         csv.field_size_limit(MAX_CELL_CHARACTERS)

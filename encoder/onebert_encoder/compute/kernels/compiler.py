@@ -78,10 +78,7 @@ def version_of(compiler: str) -> str:
 
 
 def compile_library(compiler: str, library: Path, machine: Sequence[str], linking: Sequence[str] = ()) -> Path:
-    """Compiles the library at `library`, beside its objects; `machine` are flags that select the instructions.
-
-    Raises OSError or subprocess.SubprocessError if the compiler cannot be run, fails or takes too long.
-    """
+    """Compiles `library`, beside its objects, by flags `machine`; raises OSError, subprocess.SubprocessError."""
     objects = [str(library.with_name(f"{library.stem}-{source.stem}.o")) for source in _SOURCES]
     for source, compiled in zip(_SOURCES, objects, strict=True):
         _run(compiler, *FLAGS, *machine, "-c", str(source), "-o", compiled)

@@ -29,10 +29,7 @@ class RefusedInstructionsError(OSError):
 
 
 class Library(ctypes.CDLL):
-    """A compiled library; `level` names its `Level`, None if built for this machine.
-
-    Raises RefusedInstructionsError if the operating system refuses its instructions, OSError if it cannot be loaded.
-    """
+    """A compiled library (`level`, None: built here); raises RefusedInstructionsError, OSError."""
 
     def __init__(self, path: Path, level: str | None) -> None:
         super().__init__(str(path))

@@ -22,13 +22,7 @@ _PLAIN_ATTENTION_LENGTH = 256
 
 @dataclass(frozen=True)
 class Gain:
-    """The gain of one LayerNorm: of the base, and of rows with their own.
-
-    Attributes:
-        shared: [h], the base's.
-        table: [gains, h]: the base's first.
-        of_token: [tokens], index into `table`; None if all tokens take the base's.
-    """
+    """A LayerNorm's gain: `shared` [h]; `table` [gains, h], the base's first; `of_token` [tokens] or None."""
 
     shared: Tensor
     table: Tensor
