@@ -38,7 +38,7 @@ def is_digits(name: str) -> bool:
 
 
 def verified(pieces: Iterable[bytes], digest: str, max_bytes: int) -> Iterator[bytes]:
-    """A blob's pieces, to trust after the last; raises StoreCorrupt for another digest or over `most` bytes."""
+    """A blob's pieces, to trust after the last; raises StoreCorrupt for another digest or over `max_bytes`."""
     hasher, size = hashlib.sha256(), 0
     for piece in pieces:
         hasher.update(piece)

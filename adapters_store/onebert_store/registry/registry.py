@@ -134,7 +134,7 @@ class Registry:
             yield Stored(len(data), lock)
 
     def add_stored(self, task: str, delta: Delta, stored: Stored, by: Actor = CLI, quotas: Quotas = UNLIMITED) -> Added:
-        """Writes the row, once, in `storing`'s block; raises OverQuota if the principal would exceed `most`."""
+        """Writes the row, once, in `storing`'s block; raises OverQuota if the principal would exceed `quotas`."""
         check_name(task)
         with stored.lock.writing() as connection:
             record, created, first = statements.add_version(connection, task, delta, stored.size)
