@@ -1,4 +1,4 @@
-"""The context of a request beside its body: principal, deadline, arrival and id."""
+"""The context of a request: principal, deadline, arrival and id."""
 
 import time
 from collections.abc import Callable

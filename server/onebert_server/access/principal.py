@@ -9,7 +9,7 @@ from onebert_store.errors import Forbidden
 from onebert_store.registry.grants import UNLIMITED, Grant, Quotas, Scope, matches
 from onebert_store.registry.names import no_such_task
 
-# The principal of the server's own work: proofs of uploads and of loaded versions. No key's principal has such a name.
+# The principal of the server's own work: golden checks of uploads and loaded versions. No key's principal has it.
 RESERVED = "(server)"
 # The glob of every task. No task can have this name, so a right on "*" is a right on the whole server.
 EVERY_TASK = "*"

@@ -24,7 +24,7 @@ def require_reason(force: bool, message: str | None) -> None:
 
 @contextmanager
 def showing_refusals(as_json: bool) -> Iterator[None]:
-    """Prints the report of a gate that refuses; the error goes on."""
+    """Prints the report of a gate that refuses; the error propagates."""
     try:
         yield
     except GateFailed as error:

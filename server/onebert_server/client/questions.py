@@ -147,7 +147,7 @@ def _renumbered(detail: str, start: int) -> str:
 
 
 def cut(items: Sequence[Item], limit: int = MAX_ITEMS) -> list[list[Item]]:
-    """Splits items into parts of at most `most` items and `BODY_BYTES` bytes of JSON."""
+    """Splits items into parts of at most `limit` items and `BODY_BYTES` bytes of JSON."""
     parts: list[list[Item]] = []
     room = 0
     for item in items:

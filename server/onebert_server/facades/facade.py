@@ -188,7 +188,7 @@ def answer_as(answered: Answered, kind: type[Kind], does: str) -> Kind:
 
 
 def predicted(answered: Answered) -> Prediction:
-    """The answer of a task on whole texts; raises like `found`."""
+    """The answer of a task on whole texts; raises like `answer_as`."""
     return answer_as(answered, Prediction, "labels whole texts")
 
 

@@ -1,4 +1,4 @@
-"""What an extension adds to the core: routes, settings, tables, and parts that listen to the hooks."""
+"""An extension of the core: routes, settings, tables, and parts that listen to the hooks."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack

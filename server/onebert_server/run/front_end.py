@@ -28,7 +28,7 @@ from onebert_server.telemetry.telemetry import Telemetry
 class FrontEnd(uvicorn.Server):
     """Tokenizes and answers questions over a transport, and relays other requests.
 
-    It listens once the transport has brought the keys. `own` has the routes besides questions that it answers itself.
+    It listens once the transport has brought the keys. `routers`: the routes that it answers itself, besides questions.
     """
 
     def __init__(

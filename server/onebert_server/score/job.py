@@ -22,7 +22,7 @@ _ROW_WINDOWS = 16
 
 @dataclass(frozen=True)
 class Computing:
-    """What this machine or a cluster computes with: the base's digest, its dtype, and the tokens of a batch."""
+    """Settings of the computation: the base's digest, its dtype, and the tokens of a batch."""
 
     base: str
     precision: str

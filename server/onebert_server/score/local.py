@@ -61,7 +61,7 @@ def _compute(scorer: Scorer, prepared: Iterator[Prepared], threads: int) -> Iter
 
 @contextmanager
 def ahead(items: Iterable[T], limit: int, name: str) -> Iterator[Iterator[T]]:
-    """Items from a thread that ends with the block, at most `most` ahead; the consumer gets their exceptions."""
+    """Items from a thread that ends with the block, at most `limit` ahead; the consumer gets their exceptions."""
     making = map(_just, items)
     with ThreadPoolExecutor(1, name) as thread:
         coming = deque(thread.submit(next, making, None) for _ in range(limit))

@@ -21,7 +21,7 @@ Sink: TypeAlias = Path | pyarrow.NativeFile
 class FolderPlace:
     """A folder; each file is written once and appears by a rename.
 
-    `held` raises StoreLocked; the other methods raise StorageFull, and StorageUnavailable if a bucket fails.
+    `locked` raises StoreLocked; the other methods raise StorageFull, and StorageUnavailable if a bucket fails.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -277,7 +277,7 @@ class Catalog:
         return unloaded if room else []
 
     def learn_all(self, versions: Sequence[Version], learned: Callable[[int], None] = lambda _: None) -> None:
-        """Like `learn`, with one query for many versions; tells `learned` the number since its last call."""
+        """Like `learn`, with one query for many versions; calls `learned` with the number since its last call."""
         for start in range(0, len(versions), LEARNED_TOGETHER):
             together = versions[start : start + LEARNED_TOGETHER]
             if any(version.known_facts is None for version in together):

@@ -110,8 +110,8 @@ class Directory(States):
     ) -> list[Held]:
         """Pins, by name, the wanted live versions of those tasks that the principal sees.
 
-        It leaves out versions that are unavailable or have no known manifest. More than `most` wanted ones, or more
-        than `most` without a known manifest, raise InvalidInput; then nothing is pinned, and the scan stops.
+        It leaves out versions that are unavailable or have no known manifest. More than `limit` wanted ones, or more
+        than `limit` without a known manifest, raise InvalidInput; then nothing is pinned, and the scan stops.
         """
         pinned: list[Held] = []
         unknown = 0
@@ -132,12 +132,12 @@ class Directory(States):
         return pinned
 
     def task(self, name: str, after: int = 0, limit: int | None = None, who: Principal = OWN_WORK) -> TaskEntry:
-        """Returns a copy of a task's entry with its first `most` versions above `after`; raises TaskNotFound."""
+        """Returns a copy of a task's entry with its first `limit` versions above `after`; raises TaskNotFound."""
         with self._lock:
             return self._find(name, who).copy(after, limit)
 
     def tasks(self, after: str, limit: int, prefix: str = "", who: Principal = OWN_WORK) -> list[TaskEntry]:
-        """Returns copies of a principal's first `most` entries by name, behind `after` and with `prefix`."""
+        """Returns copies of a principal's first `limit` entries by name, behind `after` and with `prefix`."""
         with self._lock:
             return [self._tasks[name].copy() for name in islice(self._names_of(who, after, prefix), limit)]
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """A version without its tensors, proofs and provenance; the number of a version is never used again.
+    """A version without its tensors, golden logits and provenance; the number of a version is never used again.
 
     Attributes:
         base: digest of the base that answers.

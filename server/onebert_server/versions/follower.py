@@ -31,7 +31,7 @@ READ_TOGETHER = 500
 
 @dataclass(eq=False)
 class Offer:
-    """A folded and proved row for a version that is about to be registered; `taken` once the directory has it."""
+    """A folded and checked row for a version that is about to be registered; `taken` once the directory has it."""
 
     task: str
     digest: str

@@ -114,7 +114,7 @@ class States:
             return True
 
     def loaded(self, version: Version, slot: Slot, record: VersionRecord) -> None:
-        """Records a proved row in a slot of a bank; the record may come from the file itself."""
+        """Records a checked row in a slot of a bank; the record may come from the file itself."""
         with self._lock:
             version.learn(record)
             version.held_slot = slot
@@ -188,7 +188,7 @@ class States:
                 shadow.pins += 1
 
     def _want(self, version: Version, principal: str) -> None:
-        """Loads a version, in turns of this principal too if it is loading already."""
+        """Loads a version, fair-queued under this principal too if it is loading already."""
         if version.state is not State.LOADING:
             self._begin_loading(version)
         self._load(version, principal)

@@ -22,7 +22,7 @@ class View:
         return self._directory.tasks(after, limit, prefix, self._principal)
 
     def task(self, name: str, after: int, limit: int) -> TaskEntry:
-        """Returns a task with its first `most` versions above `after`; reads unknown manifests from the registry."""
+        """Returns a task with its first `limit` versions above `after`; reads unknown manifests from the registry."""
         self._principal.require_scope(Action.SEE)
         entry = self._directory.task(name, after, limit, self._principal)
         self._catalog.learn_all(list(entry.versions.values()))

@@ -179,6 +179,6 @@ class SampleKeeper:
 
 
 def _sample(answer: Kept, texts: tuple[str, ...]) -> Sample:
-    seen, at = answer.answer, datetime.fromtimestamp(answer.at, UTC)
-    about = seen.task, answer.id, seen.version, at, answer.principal
-    return Sample(*about, texts, seen.labels, seen.score, answer.keeping.share)
+    summary, at = answer.answer, datetime.fromtimestamp(answer.at, UTC)
+    about = summary.task, answer.id, summary.version, at, answer.principal
+    return Sample(*about, texts, summary.labels, summary.score, answer.keeping.share)

@@ -31,7 +31,7 @@ class _Item(NamedTuple):
     `owner` is from before they answer: a text of a keeping that ends meanwhile is not kept.
     """
 
-    given: Given
+    sent: Given
     task: str
     owner: Owner
     identifier: str
@@ -75,30 +75,30 @@ class Recorder:
         items = await run_in(self._registrars, self._resolved, feedback, context)
         answers = await self._answers(items, context)
         rows = await run_in(self._registrars, self._stored, items, answers, context)
-        for given in feedback:
-            self._count(given.kind)
+        for sent in feedback:
+            self._count(sent.kind)
         return rows
 
     def _resolved(self, feedback: Sequence[Given], context: Context) -> list[_Item]:
-        ids, samples = {given.id for given in feedback if given.id is not None}, dict[str, Sample]()
+        ids, samples = {sent.id for sent in feedback if sent.id is not None}, dict[str, Sample]()
         if ids:
             self._keeper.flush(ids)
             samples = {sample.id: sample for sample in self._store.find(ids, context.principal.sees)}
         items, owner = [], cache(self._store.owner)
-        for index, given in enumerate(feedback):
+        for index, sent in enumerate(feedback):
             with _named(index):
-                items.append(self._resolve(given, samples, owner, context))
+                items.append(self._resolve(sent, samples, owner, context))
         return items
 
     def _resolve(
-        self, given: Given, samples: dict[str, Sample], owner: Callable[[str], Owner], context: Context
+        self, sent: Given, samples: dict[str, Sample], owner: Callable[[str], Owner], context: Context
     ) -> _Item:
-        sample, text = None, given.input
-        if given.id is not None:
-            if (sample := samples.get(given.id)) is None:
+        sample, text = None, sent.input
+        if sent.id is not None:
+            if (sample := samples.get(sent.id)) is None:
                 raise no_sample()
             text = text_of(*sample.texts)
-        task = sample.task if sample is not None else given.task or ""
+        task = sample.task if sample is not None else sent.task or ""
         check_name(task)
         directory, who = self._catalog.directory, context.principal
         target = directory.task(task, limit=0, who=who).alias(LIVE).target
@@ -109,8 +109,8 @@ class Recorder:
         facts = [version.known_facts for version in versions if version.known_facts is not None]
         if not facts or text is None:
             raise VersionUnavailable(f"the manifest of {task}@{numbers[0]} cannot be read")
-        identifier = given.identifier or given.id or self._identifier(text)
-        return _Item(given, task, owner(task), identifier, text, sample, given.right(facts), numbers)
+        identifier = sent.identifier or sent.id or self._identifier(text)
+        return _Item(sent, task, owner(task), identifier, text, sample, sent.right(facts), numbers)
 
     def _identifier(self, text: Text) -> str:
         if not self._store.has_key:
@@ -137,13 +137,13 @@ class Recorder:
         return [Recorded(item.task, item.identifier, has) for item, has in zip(items, with_texts, strict=True)]
 
     def _row(self, item: _Item, answers: dict[int, Label], context: Context) -> Feedback:
-        given, sample, now = item.given, item.sample, datetime.now(UTC)
+        sent, sample, now = item.sent, item.sample, datetime.now(UTC)
         texts, by = halves_of(item.text), (now, context.principal.name)
-        row = Feedback(item.task, item.identifier, Kind(given.kind), item.right, answers, *by)
+        row = Feedback(item.task, item.identifier, Kind(sent.kind), item.right, answers, *by)
         if sample is not None:
             row = replace(row, answer_id=sample.id, version=sample.version, share=sample.share)
         # The texts of a sample are redacted already, which does not harm twice.
-        words = [given.explanation] if given.explanation else []
+        words = [sent.explanation] if sent.explanation else []
         keeps = self._store.has_key and item.owner.keeping is not None
         redacted = self._keeper.redacted([*texts, *words]) if keeps else None
         if redacted is None:

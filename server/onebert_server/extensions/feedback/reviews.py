@@ -46,7 +46,7 @@ class Reviews:
         self._answerer = answerer
         self._registrars = registrars
 
-    async def queue(self, task: str, by: Order, most: int, context: Context) -> Queue:
+    async def queue(self, task: str, by: Order, limit: int, context: Context) -> Queue:
         """Chooses the texts to label next among all that half of the request's time suffices for.
 
         Raises:
@@ -63,24 +63,24 @@ class Reviews:
             sample for sample in samples if all(kind_of(facts).takes(len(sample.texts) == 2) for facts in versions)
         ]
         answered = await self._answered(versions, samples, context)
-        order = ranked(by, [answers for _, answers in answered])[:most]
+        order = ranked(by, [answers for _, answers in answered])[:limit]
         return Queue(versions[0], len(answered), [answered[index] for index in order])
 
     async def samples(
-        self, task: str, after: str, most: int, context: Context
+        self, task: str, after: str, limit: int, context: Context
     ) -> tuple[list[tuple[Sample, Feedback | None]], bool]:
         """Returns a page of kept answers with the latest feedback on each; see `feedback`."""
         self._require(task, context, after)
-        rows = await run_in(self._registrars, self._store.page, task, after, most)
+        rows = await run_in(self._registrars, self._store.page, task, after, limit)
         return rows, await run_in(self._registrars, self._has_spans, task)
 
-    async def feedback(self, task: str, after: str, most: int, context: Context) -> tuple[list[Feedback], bool]:
+    async def feedback(self, task: str, after: str, limit: int, context: Context) -> tuple[list[Feedback], bool]:
         """Returns a page of the feedback whose text is kept, and whether the right labels are spans.
 
         Raises Forbidden, TaskNotFound, InvalidInput.
         """
         self._require(task, context, after)
-        rows = await run_in(self._registrars, self._store.feedback_page, task, after, most)
+        rows = await run_in(self._registrars, self._store.feedback_page, task, after, limit)
         return rows, await run_in(self._registrars, self._has_spans, task)
 
     def _has_spans(self, task: str) -> bool:

@@ -105,7 +105,7 @@ class Gates:
             where = f"at version {at.target.tag}" if at else "not set"
             raise AliasConflict(f"the alias {alias} of {task} is {where}")
         now = None if live is None else self._directory.version(task, live.version, context.principal)
-        new = _unproven(target, at)
+        new = _need_gate(target, at)
         if new and live is None and stored.gate.compares and len(entry.versions) > 1:
             raise GateFailed(f"{task} has no live version to compare with: force the move, and say why")
         if new and stored.gate.needs_rows and not stored.rows:
@@ -186,10 +186,10 @@ def no_gate(task: str) -> GateNotFound:
     return GateNotFound(f"{task} has no gate")
 
 
-def _unproven(target: Target, at: Alias | None) -> list[int]:
+def _need_gate(target: Target, at: Alias | None) -> list[int]:
     """Returns the versions that shall answer and need the gate.
 
-    None that answers now does, nor one that answered before the last move and is older than the newest that does.
+    Skips those that answer now, and those that answered before the last move and are older than the newest that does.
     """
     now = {version for version, _ in at.target.shares} if at else set[int]()
     before = {version for version, _ in at.before.shares} if at and at.before else set[int]()

@@ -1,4 +1,4 @@
-"""Judges a version by its answers to the pinned rows, beside the live version's: pure counting."""
+"""Judges a version by its answers to the pinned rows, compared with the live version's: pure counting."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

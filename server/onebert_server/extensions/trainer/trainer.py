@@ -77,7 +77,7 @@ class Improvement:
 class Trainer:
     """Has the worker train, and uploads the results as a client would; use it from one event loop.
 
-    One exact head and one improvement run at a time, each kind in turns of the principals.
+    One exact head and one improvement run at a time, each kind fair-queued by principal.
     """
 
     worker: Worker

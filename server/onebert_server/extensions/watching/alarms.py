@@ -53,7 +53,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Judged:
-    """A window beside its reference.
+    """A window compared with its reference.
 
     Attributes:
         p: the probability of a difference of this size by chance, in labels or scores.

@@ -1,4 +1,4 @@
-"""What watching knows of tasks, for the list of all tasks."""
+"""Alarms and shifts of tasks, for the list of all tasks."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -12,7 +12,7 @@ from onebert_server.observed import ABSTAINED
 from onebert_store.file.manifest import Manifest
 from onebert_store.file.reference import Reference
 
-# A window slides by a part, so that a change in the middle of one is heard within a window of its start.
+# A window slides by a part, so that a change in the middle of one is detected within a window of its start.
 PART, PARTS = 100, 5
 WINDOW = PART * PARTS
 

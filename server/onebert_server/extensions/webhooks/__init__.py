@@ -1,1 +1,1 @@
-"""Tells a receiver that the operator names of moves of aliases, failed gates and alarms."""
+"""Notifies the operator's receiver of alias moves, failed gates and alarms."""

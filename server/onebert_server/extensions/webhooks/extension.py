@@ -14,7 +14,7 @@ def _open(runtime: Runtime, opened: ExitStack) -> Sender | None:
     if settings.webhook_url is None or settings.webhook_key is None:
         return None
     registry, presence = runtime.registry, runtime.presence
-    # The one owner of a registry goes on at once after a death; a replica waits for the lease of a dead one.
+    # The one owner of a registry resumes at once after a crash; a replica waits for the lease of a dead one.
     cursor = Cursor(registry.database, "webhooks", presence.id if presence else "owner")
     results = runtime.metrics.counter("webhook", "Webhooks sent or dropped, and failed attempts.", "result")
     sender = Sender(

@@ -24,7 +24,7 @@ def detections(
     Args:
         length: of the text, in code points; labels of whole texts cover all of it.
         threshold: None means the task's own, else 0.5; a token task has none and returns every part.
-        most: maximum number of labels of a whole text.
+        limit: maximum number of labels of a whole text.
     """
     if isinstance(answered.read().answer, Labeling):
         return _of_parts(answered, threshold)

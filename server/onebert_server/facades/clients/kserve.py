@@ -50,7 +50,7 @@ def prediction(answered: Answered) -> Any:
 
 
 async def live(request: ReadRequest) -> Reply:
-    """What stands at the address itself, for clients that ask there whether the server lives."""
+    """The reply at `/`, which some clients use as a liveness check."""
     return json_reply({"status": "alive"})
 
 

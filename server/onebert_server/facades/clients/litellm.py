@@ -26,14 +26,14 @@ MAX_REASONS = 32
 
 
 class Parameters(RequestBody):
-    """What the gateway's configuration says, and a request to it may add."""
+    """Parameters of the gateway's configuration; a request may add to them."""
 
     tasks: Annotated[list[Ref], Field(min_length=1, max_length=16)] | None = None
     threshold: Annotated[float | None, Field(ge=0, le=1, description="in place of those of the tasks")] = None
 
 
 class Check(RequestBody):
-    """Texts of a prompt or of a model's answer; the rest of what LiteLLM says of its call is not looked at."""
+    """Texts of a prompt or of a model's answer; the call's other fields are ignored."""
 
     texts: Annotated[list[Annotated[str, Field(max_length=MAX_TEXT)]], Field(max_length=MAX_FANOUT)] | None = None
     additional_provider_specific_params: Parameters | None = None
@@ -66,8 +66,8 @@ def read(body: bytes, _: Any) -> Any:
         raise InvalidInput("the body must be an object") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise HTTPException(400, "the body is not one JSON value in UTF-8") from None
-    looked_at = [(name, bytes(getattr(sent, name))) for name in _Sent.__struct_fields__]
-    return {name: parsed(_PLACE.sub(lambda at: rb"\ud800" if at[1] else at[0], value)) for name, value in looked_at}
+    fields = [(name, bytes(getattr(sent, name))) for name in _Sent.__struct_fields__]
+    return {name: parsed(_PLACE.sub(lambda at: rb"\ud800" if at[1] else at[0], value)) for name, value in fields}
 
 
 async def check(call: Call[Check]) -> Reply:

@@ -190,7 +190,7 @@ async def ready(request: ReadRequest) -> Reply:
 
 
 async def model(request: ReadRequest) -> Reply:
-    """What a task takes and gives."""
+    """The inputs and outputs of a task."""
     facts = (await replace(request, parameters=versioned(request.parameters)).version()).facts
     pair = [{"name": "text_pair", "datatype": "BYTES", "shape": [-1]}]
     per_text = [

@@ -104,7 +104,7 @@ def _milliseconds(seconds: float) -> str:
 
 
 async def info(request: ReadRequest) -> Reply:
-    """What the task is, and how much may be asked of it."""
+    """The task's type and the limits of a request."""
     facts, settings = (await request.version()).facts, request.runtime.settings
     base = request.runtime.host_of(facts.base).base
     labels = dict(enumerate(facts.labels))

@@ -1,4 +1,4 @@
-"""The versions that wait for loading: requests add them, the loader's thread takes them in turns of principals."""
+"""The versions that wait for loading: requests add them, the loader's thread takes them fairly by principal."""
 
 import threading
 
