@@ -71,7 +71,7 @@ GROUPS = {
         (f"{STORE}/registry", f"{STORE}/upkeep", f"{STORE}/blobs", f"{SERVER}/score", f"{SERVER}/process.py"),
     ),
     "trainings": Group(
-        "many trainings compared: contests, folds, sweeps, runs in one batch",
+        "many trainings compared: selections, folds, sweeps, runs in one batch",
         ("training/onebert_training", "encoder/onebert_encoder"),
     ),
     "improvements": Group(

@@ -8,13 +8,13 @@ from typing import Any
 from onebert.tables import source_of
 from onebert_encoder.base.base import Base
 from onebert_store.suggestion import did_you_mean, suggestion
-from onebert_training.contest.contest import train_kept
 from onebert_training.data.options import DataOptions
 from onebert_training.earlier import FIELDS, GROUPS, settings_from
 from onebert_training.fit.loop import Progress
 from onebert_training.fit.settings import Settings
 from onebert_training.options import fields_by_option
 from onebert_training.prepared import prepare
+from onebert_training.selection.selection import train_and_select
 
 _OPTIONS = fields_by_option(*GROUPS)
 
@@ -75,7 +75,7 @@ def train(
     settings, reading = _checked(options)
     job = prepare(task, source_of(data), reading, settings, base, dtype, device, None if out is None else Path(out))
     listen = on_progress or (lambda _: None)
-    selection = train_kept(job.run, lambda _, progress: listen(progress), job.checkpoint)
+    selection = train_and_select(job.run, lambda _, progress: listen(progress), job.checkpoint)
     record, notes = job.finish(selection)
     result = selection.result
     return Trained(

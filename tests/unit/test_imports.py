@@ -48,7 +48,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
         {"prepared", "names"},
         {"report", "interop"},
         {"earlier", "insight"},
-        {"contest"},
+        {"selection"},
         {"fit"},
         {"heads"},
         {"methods", "tasks"},

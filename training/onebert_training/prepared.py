@@ -14,8 +14,6 @@ from onebert_store.file.format import save
 from onebert_store.file.manifest import SIAMESE
 from onebert_store.registry.names import check_name
 from onebert_store.tables.tables import Source
-from onebert_training.contest.contest import Kept, forget
-from onebert_training.contest.few import make_run, read_pairs
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
 from onebert_training.device import load_on
@@ -28,6 +26,8 @@ from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings, refuse_steps
 from onebert_training.interop.merged import merge, write_checkpoint
 from onebert_training.methods.grammar import HEAD
+from onebert_training.selection.few import make_run, read_pairs
+from onebert_training.selection.selection import Selection, forget
 
 Busy = Callable[[str], AbstractContextManager[None]]
 
@@ -48,7 +48,7 @@ class PreparedRun:
     def forget(self) -> None:
         forget(self.checkpoint)
 
-    def finish(self, selection: Kept) -> tuple[dict[str, Any], list[str]]:
+    def finish(self, selection: Selection) -> tuple[dict[str, Any], list[str]]:
         """Writes the kept result; returns the record, and notes on the file to show. Raises StorageFull."""
         run, baselines = selection.run, self.run.baselines
         facts = {
@@ -61,7 +61,7 @@ class PreparedRun:
         files = [self.out, *self.out.rglob("*")]
         size = sum(file.stat().st_size for file in files if file.is_file())
         limit = self.settings.get("train_rows")
-        record = make_record(run, result, size, limit, baselines=baselines, contest=selection.facts)
+        record = make_record(run, result, size, limit, baselines=baselines, selection=selection.facts)
         return record | {"out": str(self.out)}, notes
 
 

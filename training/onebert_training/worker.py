@@ -17,7 +17,6 @@ from onebert_store.errors import OneBertError
 from onebert_store.file.format import dumps
 from onebert_store.tables.table import Table
 from onebert_store.tables.tables import Source
-from onebert_training.contest.contest import Kept, train_kept
 from onebert_training.data.options import DataOptions
 from onebert_training.device import load_on
 from onebert_training.fit.keeping import head_beside, judged
@@ -26,6 +25,7 @@ from onebert_training.fit.settings import DEFAULT_METHOD, Settings
 from onebert_training.methods.grammar import HEAD
 from onebert_training.names import delta_of_names
 from onebert_training.prepared import prepare
+from onebert_training.selection.selection import Selection, train_and_select
 
 _READING = DataOptions(task_type="single_label")
 _UNSCORED = "nothing is trained or scored without examples: a text gets the label whose name is nearest"
@@ -82,7 +82,7 @@ def trained(base: Base, request: Request, report: Report) -> dict[str, Any]:
     with TemporaryDirectory() as folder:
         file = Path(folder, "delta.safetensors")
         job = prepare(request["task"], _source(request["rows"]), _READING, settings, base, out=file)
-        selection = train_kept(job.run, report)
+        selection = train_and_select(job.run, report)
         record, _ = job.finish(selection)
         content = _content(file.read_bytes())
     result = selection.result
@@ -99,7 +99,7 @@ def _content(file: bytes) -> dict[str, str]:
     return {"content": base64.b64encode(file).decode()}
 
 
-def _is_ahead(selection: Kept) -> bool:
+def _is_ahead(selection: Selection) -> bool:
     """Whether a trained result leads the exact head, on the same rows, by more than the lead's standard error."""
     run, measured = selection.run, selection.result.measured
     head = None if measured is None or run.plan.exact else head_beside(measured, run.baselines.answers)

@@ -11,10 +11,10 @@ import torch
 from bases import Reference, tiny_base
 from onebert_store.file.delta import DELTA, HEAD_BIAS, HEAD_WEIGHT
 from onebert_store.file.format import dumps
-from onebert_training.contest.contrastive import ContrastiveRun, contrast
-from onebert_training.contest.few import fold_runs, out_of_fold
 from onebert_training.fit.loop import train
 from onebert_training.fit.settings import Settings
+from onebert_training.selection.contrastive import ContrastiveRun, contrast
+from onebert_training.selection.few import fold_runs, out_of_fold
 from trainings import short_run
 
 SETTINGS = Settings(learning_rate=5e-3, max_steps=40)

@@ -12,8 +12,6 @@ import torch
 from onebert_store.errors import InvalidData, InvalidSettings
 from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
 from onebert_store.file.format import dumps, loads
-from onebert_training.contest.contrastive import ContrastiveRun
-from onebert_training.contest.few import fold_runs, fold_steps, make_run, out_of_fold, train_judged
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
 from onebert_training.fit.inputs import TaskInputs
@@ -23,6 +21,8 @@ from onebert_training.fit.record import make_record
 from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
 from onebert_training.fit.state import State
+from onebert_training.selection.contrastive import ContrastiveRun
+from onebert_training.selection.few import fold_runs, fold_steps, make_run, out_of_fold, train_judged
 from trainings import interrupted, short_run
 
 pytestmark = pytest.mark.nightly("trainings")

@@ -10,8 +10,6 @@ from bases import Reference, tiny_base
 from onebert_encoder.maths.fold import fold, to_tensors
 from onebert_store.errors import InvalidInput, InvalidSettings
 from onebert_store.file.format import save
-from onebert_training.contest.contest import train_kept
-from onebert_training.contest.few import make_run, read_pairs, train_judged
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
 from onebert_training.fit.features import predict, predict_delta, tokenize
@@ -21,6 +19,8 @@ from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
 from onebert_training.interop.commands import run_export
 from onebert_training.prepared import prepare
+from onebert_training.selection.few import make_run, read_pairs, train_judged
+from onebert_training.selection.selection import train_and_select
 from trainings import short_run
 
 QUICK = Settings(epochs=4, batch_size=8, learning_rate=5e-3)
@@ -95,7 +95,7 @@ def test_trained_heads_read_pairs_as_one_text_and_exact_ones_read_each_alone(bas
 
 
 def test_a_run_on_both_as_one_text_is_compared_with_the_exact_head_on_each(base, pairs):
-    kept = train_kept(run_of(base, pairs))
+    kept = train_and_select(run_of(base, pairs))
     assert set(kept.facts["validation"]) == {"fresh", "head", "alone"}
     alone = train(run_of(base, pairs, method="head"))
     measured = run_of(base, pairs, method="head").baselines.answers.scores
@@ -138,7 +138,7 @@ def test_nothing_is_chosen_for_whom_has_chosen_or_has_many_pairs_or_none(base, p
     for settings in (replace(QUICK, pooling="mean"), replace(QUICK, pooling="siamese"), replace(QUICK, method="full")):
         assert read_pairs(inputs, settings, "same") is settings
     assert read_pairs(TaskInputs(base, data, 40), QUICK, "tone") is QUICK
-    monkeypatch.setattr("onebert_training.contest.few.FEW", len(pairs.splits["train"]))
+    monkeypatch.setattr("onebert_training.selection.few.FEW", len(pairs.splits["train"]))
     assert read_pairs(inputs, QUICK, "same") is QUICK
 
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from onebert_store.file.format import dumps, loads
-from onebert_training.contest.few import make_run
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import take_step, train
 from onebert_training.fit.record import make_record
 from onebert_training.fit.settings import Settings
 from onebert_training.fit.state import State
 from onebert_training.report.records import load_records
+from onebert_training.selection.few import make_run
 from trainings import short_run
 
 SETTINGS = Settings(method="bitfit", epochs=3, learning_rate=1e-2, evals_per_epoch=2, measure_train=True, seed=7)

@@ -11,11 +11,11 @@ from onebert_encoder.answering.answer import answer
 from onebert_store.file.decision import Abstain
 from onebert_store.file.manifest import FORMAT, Manifest, parse_manifest
 from onebert_store.file.reference import MAX_ANSWERED, MAX_TABLE_LABELS
-from onebert_training.contest.few import train_judged
 from onebert_training.fit.features import predict_delta
 from onebert_training.fit.loop import train
 from onebert_training.fit.reference import reference_of
 from onebert_training.fit.settings import Settings
+from onebert_training.selection.few import train_judged
 from tiny_delta import manifest_dict
 from trainings import short_run
 

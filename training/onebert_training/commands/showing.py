@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from onebert_store.command import console
-from onebert_store.file.strict_json import printable
-from onebert_training.contest.contest import Kept, short_steps, train_kept
-from onebert_training.contest.few import fold_steps, needs_folds
+from onebert_store.file.strict_json import shown
 from onebert_training.fit.loop import Progress
 from onebert_training.fit.run import Run
 from onebert_training.insight.decision_rules import REFUSED
+from onebert_training.selection.few import fold_steps, needs_folds
+from onebert_training.selection.selection import Selection, short_steps, train_and_select
 
 _THRESHOLDS = 8  # thresholds in a line
 _BY = "by more than the lead's standard error"
@@ -30,7 +30,7 @@ def summary(run: Run) -> str:
     )
 
 
-def train_shown(run: Run, checkpoint: Path) -> Kept:
+def train_shown(run: Run, checkpoint: Path) -> Selection:
     """Trains and shows progress: a bar with the last evaluation on a terminal, else a line per evaluation or 30 s."""
     at, planned = Progress(0, run.steps), run.steps
     best: float | None = None
@@ -60,7 +60,7 @@ def train_shown(run: Run, checkpoint: Path) -> Kept:
             looks = progress.validation is not None
             bar.update(drawn, completed=progress.step, total=progress.steps, description=doing, refresh=looks)
 
-        return train_kept(run, report, checkpoint)
+        return train_and_select(run, report, checkpoint)
 
 
 class Clock:

@@ -23,7 +23,7 @@ def make_record(
     train_rows: int | None = None,
     experiment: str | None = None,
     baselines: Baselines | None = None,
-    contest: Mapping[str, Any] | None = None,
+    selection: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The record of one run; `file_bytes` is None without a delta file, `train_rows` is the user's limit."""
     measured = result.measured
@@ -71,7 +71,7 @@ def make_record(
         "unbeaten": against,
         "blocks": list(result_judged.blocks) if result_judged else [],
         "yardsticks": baselines and baselines.facts(),
-        "contest": dict(contest) if contest else None,
+        "contest": dict(selection) if selection else None,
         "history": list(result.history),
         "change": changed_vectors(run.base, to_arrays(result.differences)),
         "digest": result.delta.digest if result.delta else None,

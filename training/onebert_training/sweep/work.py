@@ -16,7 +16,6 @@ from onebert_store.errors import InvalidData, OneBertError
 from onebert_store.file.format import dumps
 from onebert_store.file.manifest import PER_TOKEN
 from onebert_store.spec import BaseSpec
-from onebert_training.contest.few import make_run, needs_folds, with_folds_measured
 from onebert_training.data.dataset import Dataset, load_dataset
 from onebert_training.data.options import DataOptions
 from onebert_training.earlier import repeatable
@@ -28,6 +27,7 @@ from onebert_training.fit.settings import REVISION, Settings
 from onebert_training.methods.methods import parse_method
 from onebert_training.methods.rules import HEAD_LEARNING_RATE
 from onebert_training.report.records import EVALUATED, PLANNED
+from onebert_training.selection.few import make_run, needs_folds, with_folds_measured
 from onebert_training.sweep.recipe import RunRequest
 
 

@@ -12,8 +12,6 @@ from onebert_encoder.text.tokens import Text
 from onebert_store.errors import InvalidData, InvalidInput, InvalidSettings
 from onebert_store.file.delta import Delta
 from onebert_store.file.manifest import TaskType
-from onebert_training.contest.contest import forget, train_kept
-from onebert_training.contest.few import make_run, read_pairs
 from onebert_training.data.dataset import Dataset
 from onebert_training.data.examples import Split
 from onebert_training.data.splitting import HELD_OUT, SPLIT_SEED, hold_out
@@ -28,6 +26,8 @@ from onebert_training.interop.checkpoint.search import ModelLogits, Probe
 from onebert_training.interop.checkpoint.teacher import Teacher, read_teacher
 from onebert_training.interop.checkpoint.texts import read_texts
 from onebert_training.interop.heads import TaskOptions, outputs_of
+from onebert_training.selection.few import make_run, read_pairs
+from onebert_training.selection.selection import forget, train_and_select
 
 # The metric nearest to the agreement: the share of equal answers, or of a regression 1 only for equal numbers.
 _METRIC = {"single_label": "accuracy", "multi_label": "accuracy", "regression": "r2"}
@@ -63,7 +63,7 @@ def import_by_distillation(
     longest = task_options.max_length or min(teacher.max_length, base.spec.max_length)
     inputs = TaskInputs(base, _dataset(teacher, name, texts.learned, outputs), longest)
     run = _run(inputs, options, name)
-    result = train_kept(run, report, checkpoint_path(out)).result
+    result = train_and_select(run, report, checkpoint_path(out)).result
     if result.delta is None:
         raise ValueError("only methods that give a delta are trained here")
     probe = Probe(base, result.delta.manifest, texts.compared, _answers(teacher, texts.compared))

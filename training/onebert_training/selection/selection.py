@@ -1,4 +1,4 @@
-"""The contest of `onebert train`: a fresh head, a short run from the exact head, that head alone (decision 45)."""
+"""Model selection of `onebert train`: a fresh head, a short run from the exact head, that head alone (decision 45)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from onebert_store.errors import NotFinite
-from onebert_training.contest.contrastive import ContrastiveRun
-from onebert_training.contest.few import train_judged
 from onebert_training.fit import checkpoint
 from onebert_training.fit.keeping import head_beside, judged, kept_measurement
 from onebert_training.fit.loop import Active, Progress, Report, advance, ignore
@@ -16,6 +14,8 @@ from onebert_training.fit.run import Run
 from onebert_training.fit.state import State
 from onebert_training.heads.baselines import Baselines
 from onebert_training.heads.exact import ExactHead
+from onebert_training.selection.contrastive import ContrastiveRun
+from onebert_training.selection.few import train_judged
 from onebert_training.tasks.metrics import defended, is_better
 from onebert_training.tasks.objective import Measurement
 
@@ -29,7 +29,7 @@ _WORDS = {
 
 
 @dataclass(frozen=True)
-class Kept:
+class Selection:
     """The kept result of a training, with its run; `facts` record the comparison, None without one."""
 
     run: Run
@@ -76,7 +76,7 @@ def forget(checkpoint_file: Path) -> None:
         file.unlink(missing_ok=True)
 
 
-def train_kept(run: Run, report: Report = ignore, checkpoint_file: Path | None = None) -> Kept:
+def train_and_select(run: Run, report: Report = ignore, checkpoint_file: Path | None = None) -> Selection:
     """Trains the requested run, and keeps the result that validation prefers; an interrupted training continues.
 
     Args:
@@ -86,9 +86,9 @@ def train_kept(run: Run, report: Report = ignore, checkpoint_file: Path | None =
     Raises:
         NotFinite: the loss is no longer a number.
     """
-    head = _rival(run)
+    head = _competing_head(run)
     if head is None:
-        return Kept(run, train_judged(run, report, checkpoint_file))
+        return Selection(run, train_judged(run, report, checkpoint_file))
     if not run.validates:
         return _preferred_by_folds(run, report, checkpoint_file)
     trained = _train_beside(run, report, checkpoint_file)
@@ -106,11 +106,11 @@ def train_kept(run: Run, report: Report = ignore, checkpoint_file: Path | None =
     losers_seconds = sum(candidate.state.seconds for candidate in trained.values() if candidate is not winner)
     result = finish(winner.run, winner.state, winner.resumed_at)
     timed = replace(result, seconds=result.seconds + losers_seconds)
-    return Kept(winner.run, timed, {**facts, **({"ended": ended} if ended else {})})
+    return Selection(winner.run, timed, {**facts, **({"ended": ended} if ended else {})})
 
 
 def _facts(run: Run, measured: Mapping[str, Measurement], steps: Mapping[str, int]) -> dict[str, Any]:
-    """The contest for the record: a candidate is kept in place of the first if it is ahead of it."""
+    """The comparison for the record: a candidate replaces the first if it is ahead of it."""
     # A short run, and a head whose strength these rows have chosen, lead by luck as easily as an early evaluation
     # (decision 53).
     winner = [*measured][defended([judged(run, measurement) for measurement in measured.values()])]
@@ -118,29 +118,29 @@ def _facts(run: Run, measured: Mapping[str, Measurement], steps: Mapping[str, in
     return {"kept": winner, "validation": scores, "steps": steps}
 
 
-def _rival(run: Run) -> ExactHead | None:
+def _competing_head(run: Run) -> ExactHead | None:
     """The exact head that may replace a run's result; None if a start is named, or no such head can be kept."""
     compares = not (run.settings.start or run.plan.exact) and run.plan.servable
     return run.baselines.head if compares else None
 
 
 def short_steps(run: Run) -> int:
-    """Steps of the run from the exact head, which `train_kept` takes beside the first steps of a run."""
-    return run.steps // SHARE if run.validates and _rival(run) is not None else 0
+    """Steps of the run from the exact head, which `train_and_select` takes beside the first steps of a run."""
+    return run.steps // SHARE if run.validates and _competing_head(run) is not None else 0
 
 
-def _preferred_by_folds(run: Run, report: Report, checkpoint_file: Path | None) -> Kept:
+def _preferred_by_folds(run: Run, report: Report, checkpoint_file: Path | None) -> Selection:
     """Trains a run without validation rows; keeps the exact head alone if its lead exceeds the standard error."""
     trained, answers = train_judged(run, report, checkpoint_file), run.baselines.answers
     if trained.measured is None or (head := head_beside(trained.measured, answers)) is None:
-        return Kept(run, trained)
+        return Selection(run, trained)
     name = "head" if isinstance(run, ContrastiveRun) else "fresh"
     facts = _facts(run, {name: trained.measured, "alone": head}, {name: trained.steps})
     if facts["kept"] != "alone":
-        return Kept(run, trained, facts)
+        return Selection(run, trained, facts)
     alone = Run(run.inputs, replace(run.settings, method="head"), run.task)
-    # The head was found before the training began, as in a contest on validation rows.
-    return Kept(alone, replace(train_judged(alone), seconds=trained.seconds), facts)
+    # The head was found before the training began, as in a selection on validation rows.
+    return Selection(alone, replace(train_judged(alone), seconds=trained.seconds), facts)
 
 
 def _train_beside(run: Run, report: Report, checkpoint_file: Path | None) -> dict[str, Active]:

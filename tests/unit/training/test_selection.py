@@ -1,4 +1,4 @@
-"""The contest of a training: who is beside whom, who is kept, and that an interrupted one ends in the same bytes."""
+"""Model selection in a training: the candidates, the selected one, and equal bytes after an interruption."""
 
 from dataclasses import replace
 from functools import partial
@@ -10,14 +10,14 @@ import torch
 from onebert_store.errors import NotFinite
 from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
 from onebert_store.file.format import dumps
-from onebert_training.contest.contest import started_checkpoint, train_kept
-from onebert_training.contest.few import make_run
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.keeping import judged
 from onebert_training.fit.loop import train
 from onebert_training.fit.settings import Settings
+from onebert_training.selection.few import make_run
+from onebert_training.selection.selection import started_checkpoint, train_and_select
 from onebert_training.tasks.objective import Measurement
 from trainings import interrupted, short_run
 
@@ -44,7 +44,7 @@ def any_data(request, data, tags):
 
 
 def test_what_validation_prefers_is_kept_and_said(base, any_data):
-    kept = train_kept(run_of(base, any_data))
+    kept = train_and_select(run_of(base, any_data))
     scores = kept.facts["validation"]
     assert set(scores) == {"fresh", "head", "alone"}
     assert kept.facts["kept"] == "fresh" or scores[kept.facts["kept"]] > scores["fresh"]
@@ -57,7 +57,7 @@ def test_the_head_alone_is_the_baseline_whatever_is_trained_from_it(base, any_da
     run = run_of(base, any_data)
     head = run.baselines.head
     before = head.weight.copy(), head.bias.copy()
-    kept = train_kept(run)
+    kept = train_and_select(run)
     assert np.array_equal(head.weight, before[0])
     assert np.array_equal(head.bias, before[1])
     baseline = run.baselines.exact.scores["validation"][run.metric]
@@ -73,7 +73,7 @@ def few(data):
 
 def test_of_few_rows_the_head_alone_is_kept_where_it_is_clearly_ahead_in_folds(base, few):
     run = run_of(base, few[1], learning_rate=1e-9, head_learning_rate=1e-9, epochs=1)
-    kept = train_kept(run)
+    kept = train_and_select(run)
     scores = kept.facts["validation"]
     assert (kept.facts["kept"], set(scores)) == ("alone", {"fresh", "alone"})
     assert scores["alone"] == kept.result.validation["pearson"] == run.baselines.exact.scores["validation"]["pearson"]
@@ -87,7 +87,7 @@ def test_of_few_rows_the_head_alone_is_kept_where_it_is_clearly_ahead_in_folds(b
 def test_of_few_rows_what_was_trained_is_kept_where_the_head_alone_is_no_better(base, few):
     run = make_run(TaskInputs(base, few[0], 128), replace(QUICK, epochs=17, max_steps=80), "tone")
     seen = []
-    kept = train_kept(run, lambda one, progress: seen.append((one, progress)))
+    kept = train_and_select(run, lambda one, progress: seen.append((one, progress)))
     assert (kept.facts["kept"], kept.run) == ("head", run)
     assert kept.result.folds == 5
     assert kept.facts["validation"]["head"] == kept.result.validation["accuracy"]
@@ -97,7 +97,7 @@ def test_of_few_rows_what_was_trained_is_kept_where_the_head_alone_is_no_better(
 
 def test_the_runs_are_those_of_the_same_settings_alone(base, data):
     """Up to rounding: what a run scores beside another it scores alone."""
-    kept = train_kept(run_of(base, data))
+    kept = train_and_select(run_of(base, data))
     for start, changes in (("fresh", {}), ("head", {"max_steps": 2})):
         alone = train(run_of(base, data, start=start, **changes))
         assert alone.steps == kept.facts["steps"][start]
@@ -106,19 +106,19 @@ def test_the_runs_are_those_of_the_same_settings_alone(base, data):
 
 def test_an_early_lead_does_not_end_the_run_that_was_asked_for(base, data):
     """A run that learns nothing is behind after a tenth of its steps, and is trained to its end all the same."""
-    kept = train_kept(run_of(base, data, learning_rate=1e-9, head_learning_rate=1e-9))
+    kept = train_and_select(run_of(base, data, learning_rate=1e-9, head_learning_rate=1e-9))
     assert kept.facts["validation"]["head"] > kept.facts["validation"]["fresh"]
     assert kept.facts["steps"] == {"fresh": 24, "head": 2}
 
 
 def test_a_run_that_is_no_longer_finite_is_said_although_the_head_is(base, data):
     with pytest.raises(NotFinite, match="smaller learning rate"):
-        train_kept(run_of(base, data, learning_rate=1e38, head_learning_rate=1e38))
+        train_and_select(run_of(base, data, learning_rate=1e38, head_learning_rate=1e38))
 
 
 def test_the_head_alone_is_kept_where_training_comes_to_nothing(base, data):
     run = run_of(base, data, learning_rate=1e-9, max_steps=1)
-    kept = train_kept(run)
+    kept = train_and_select(run)
     assert kept.facts["kept"] == "alone"
     assert kept.run.method.text == "head"
     strengths = (kept.result.strength, kept.result.delta.manifest.training["strength"])
@@ -136,13 +136,13 @@ def test_the_time_is_that_of_all_that_was_trained(base, data):
             tokens = sum(len(run.inputs.splits["train"].tokens[row]) for row in run.batch_at(0))
             spent.append(tokens / progress.tokens_per_second)
 
-    kept = train_kept(run_of(base, data, learning_rate=1e-9, max_steps=1), report)
+    kept = train_and_select(run_of(base, data, learning_rate=1e-9, max_steps=1), report)
     assert kept.facts["kept"] == "alone"
     assert kept.result.seconds >= spent[0] > 0
 
 
 def test_why_the_highest_score_is_not_kept_is_said(base, data):
-    kept = train_kept(run_of(base, data))
+    kept = train_and_select(run_of(base, data))
     why = "a lead within its standard error does not count"
     for alone, said in ((0.75, False), (0.85, True)):
         facts = {"kept": "fresh", "validation": {"fresh": 0.8, "alone": alone}, "steps": {"fresh": 24}}
@@ -152,7 +152,7 @@ def test_why_the_highest_score_is_not_kept_is_said(base, data):
 def test_a_start_that_is_asked_for_is_all_there_is(base, data):
     for start in ("fresh", "head"):
         run = run_of(base, data, start=start)
-        kept = train_kept(run)
+        kept = train_and_select(run)
         assert (kept.run, kept.facts, kept.line) == (run, None, None)
         assert dumps(kept.result.delta) == dumps(train(run_of(base, data, start=start)).delta)
 
@@ -164,27 +164,27 @@ def test_a_run_that_starts_from_the_exact_head_starts_there(base, data):
 
 
 def test_too_few_steps_leave_no_room_for_two_runs(base, data):
-    kept = train_kept(run_of(base, data, max_steps=9))
+    kept = train_and_select(run_of(base, data, max_steps=9))
     assert set(kept.facts["validation"]) == {"fresh", "alone"}
     assert kept.facts["steps"] == {"fresh": 9}
 
 
 @pytest.mark.parametrize("method", ["full", "reinit+bitfit"])
 def test_what_changes_the_base_is_trained_alone(base, data, method):
-    kept = train_kept(run_of(base, data, method=method, max_steps=12))
+    kept = train_and_select(run_of(base, data, method=method, max_steps=12))
     assert kept.facts is None
     assert kept.result.delta is None
 
 
 @pytest.mark.parametrize("method", ["diff-pruning:0.5%", "bitfit+svd:r=2"])
 def test_what_steps_alone_has_its_short_run_beside_it(base, data, method):
-    kept = train_kept(run_of(base, data, method=method, max_steps=20))
+    kept = train_and_select(run_of(base, data, method=method, max_steps=20))
     assert set(kept.facts["validation"]) == {"fresh", "head", "alone"}
     assert kept.facts["steps"] == {"fresh": 20, "head": 2}
 
 
-def test_an_answer_in_a_text_has_no_contest(base, questions):
-    assert train_kept(run_of(base, questions, max_steps=12)).facts is None
+def test_an_answer_in_a_text_has_no_selection(base, questions):
+    assert train_and_select(run_of(base, questions, max_steps=12)).facts is None
 
 
 # 60 steps, 6 beside each other, an evaluation at each.
@@ -193,19 +193,19 @@ OFTEN = {"epochs": 10, "evals_per_epoch": 6}
 
 @pytest.fixture(scope="module")
 def whole(base, data):
-    return train_kept(run_of(base, data, **OFTEN))
+    return train_and_select(run_of(base, data, **OFTEN))
 
 
 @pytest.mark.parametrize("at", [1, 2, 3, 9])
-def test_an_interrupted_contest_ends_in_the_same_bytes(base, data, tmp_path, whole, at):
+def test_an_interrupted_selection_ends_in_the_same_bytes(base, data, tmp_path, whole, at):
     file = tmp_path / "tone.checkpoint"
 
     with interrupted(lambda _, progress: progress.validation is not None and progress.step == at) as report:
-        train_kept(run_of(base, data, **OFTEN), report, file)
+        train_and_select(run_of(base, data, **OFTEN), report, file)
     assert file.exists()
     assert started_checkpoint(file).exists()
     notes = []
-    again = train_kept(run_of(base, data, **OFTEN), lambda _, progress: notes.append(progress.note), file)
+    again = train_and_select(run_of(base, data, **OFTEN), lambda _, progress: notes.append(progress.note), file)
     assert notes[0] == f"continued at step {at}"
     assert again.facts == whole.facts
     assert dumps(again.result.delta) == dumps(whole.result.delta)
@@ -229,7 +229,7 @@ def sure_heads_overflow(monkeypatch):
 @pytest.mark.parametrize("at", [1, 9])
 def test_a_short_run_that_is_no_longer_finite_is_left_out_for_good(base, data, tmp_path, sure_heads_overflow, at):
     changes = {"epochs": 10, "evals_per_epoch": 6, "learning_rate": 1e-9, "head_learning_rate": 1e-9}
-    whole = train_kept(run_of(base, data, **changes))
+    whole = train_and_select(run_of(base, data, **changes))
     assert set(whole.facts["validation"]) == {"fresh", "alone"}
     assert whole.facts["steps"] == {"fresh": 60, "head": 1}
     assert whole.facts["ended"].startswith("the loss is no longer a number at step 1")
@@ -237,8 +237,8 @@ def test_a_short_run_that_is_no_longer_finite_is_left_out_for_good(base, data, t
     file, notes = tmp_path / "tone.checkpoint", []
 
     with interrupted(lambda _, progress: progress.step == at) as report:
-        train_kept(run_of(base, data, **changes), report, file)
-    again = train_kept(run_of(base, data, **changes), lambda _, progress: notes.append(progress.note), file)
+        train_and_select(run_of(base, data, **changes), report, file)
+    again = train_and_select(run_of(base, data, **changes), lambda _, progress: notes.append(progress.note), file)
     assert notes[0] == f"continued at step {at}"
     assert again.facts == whole.facts
     assert dumps(again.result.delta) == dumps(whole.result.delta)
@@ -257,7 +257,7 @@ def many_numbers(tmp_path):
 def test_the_short_run_starts_from_the_head_that_is_compared(base, many_numbers):
     settings = {"epochs": 6, "batch_size": 32, "learning_rate": 1e-30, "head_learning_rate": 1e-30}
     run = run_of(base, many_numbers, method="frozen", **settings)
-    kept = train_kept(run)
+    kept = train_and_select(run)
     assert run.baselines.rows == 400 > 0.2 * 32 * kept.facts["steps"]["head"]
     assert kept.facts["validation"]["head"] == pytest.approx(kept.facts["validation"]["alone"], abs=1e-6)
 
@@ -265,9 +265,9 @@ def test_the_short_run_starts_from_the_head_that_is_compared(base, many_numbers)
 def test_checkpoints_of_two_moments_are_not_continued(base, data, tmp_path):
     changes = {"epochs": 10, "evals_per_epoch": 6}
     file, notes = tmp_path / "tone.checkpoint", []
-    whole = train_kept(run_of(base, data, **changes), checkpoint_file=file)
+    whole = train_and_select(run_of(base, data, **changes), checkpoint_file=file)
     started_checkpoint(file).unlink()
-    again = train_kept(run_of(base, data, **changes), lambda _, progress: notes.append(progress.note), file)
+    again = train_and_select(run_of(base, data, **changes), lambda _, progress: notes.append(progress.note), file)
     assert notes[0] == "started anew: the checkpoint is not of this run"
     assert dumps(again.result.delta) == dumps(whole.result.delta)
 

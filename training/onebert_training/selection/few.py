@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from onebert_store.errors import OneBertError
 from onebert_store.file.manifest import PER_TOKEN, SIAMESE
-from onebert_training.contest.contrastive import ContrastiveRun
 from onebert_training.data.splitting import SPLIT_SEED, fold_of
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import Progress, Report, ignore, train, train_together
@@ -20,6 +19,7 @@ from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Schedule, Settings
 from onebert_training.heads.baselines import FOLDS
 from onebert_training.methods.methods import parse_method
+from onebert_training.selection.contrastive import ContrastiveRun
 from onebert_training.tasks.metrics import is_better
 from onebert_training.tasks.objective import Logits, Measurement
 
