@@ -19,7 +19,7 @@ from onebert_store.tables.table import Table
 from onebert_store.tables.tables import Source
 from onebert_training.data.options import DataOptions
 from onebert_training.device import load_on
-from onebert_training.fit.keeping import head_beside, judged
+from onebert_training.fit.keeping import head_beside, jackknife_score
 from onebert_training.fit.loop import Progress, Report
 from onebert_training.fit.settings import DEFAULT_METHOD, Settings
 from onebert_training.methods.grammar import HEAD
@@ -60,7 +60,7 @@ class Worker:
                 self.answer()
 
         try:
-            self._say(request, done=trained(self._base, request, report))
+            self._say(request, done=train_examples(self._base, request, report))
         except OneBertError as error:
             self._say(request, error={"code": error.code, "detail": error.detail})
         except Exception as error:
@@ -73,7 +73,7 @@ class Worker:
         self._answers.flush()
 
 
-def trained(base: Base, request: Request, report: Report) -> dict[str, Any]:
+def train_examples(base: Base, request: Request, report: Report) -> dict[str, Any]:
     """Trains the exact head, or with `improve` the default method; raises OneBertError if the rows cannot be used."""
     if "text" not in request["rows"][0]:
         delta = delta_of_names(base, [row["label"] for row in request["rows"]])
@@ -103,7 +103,11 @@ def _is_ahead(selection: Selection) -> bool:
     """Whether a trained result leads the exact head, on the same rows, by more than the lead's standard error."""
     run, measured = selection.run, selection.result.measured
     head = None if measured is None or run.plan.exact else head_beside(measured, run.baselines.answers)
-    return measured is not None and head is not None and judged(run, measured).is_ahead_of(judged(run, head))
+    return (
+        measured is not None
+        and head is not None
+        and jackknife_score(run, measured).is_ahead_of(jackknife_score(run, head))
+    )
 
 
 def _source(rows: Sequence[Mapping[str, str]]) -> Source:

@@ -24,7 +24,7 @@ MAX_ONGOING = 4096
 # Seconds between a replica's reports to the Ray Serve controller.
 REPORT_EVERY = 1
 # Seconds over which reports are averaged; 11 is Ray Serve's minimum.
-LOOKED_BACK = 11
+LOOK_BACK = 11
 # Attempts to start a deployment that fails, for instance because its base does not exist.
 STARTS = 3
 # Ray Serve reads these in each process: calls and routing run on the main event loop, without a second thread.
@@ -96,7 +96,7 @@ def application(settings: Settings, layout: Layout) -> Application:
             max_replicas=layout.max_replicas,
             upscale_delay_s=layout.grow_after,
             downscale_delay_s=layout.shrink_after,
-            look_back_period_s=LOOKED_BACK,
+            look_back_period_s=LOOK_BACK,
             policy=AutoscalingPolicy(policy_function="onebert_ray.scaling:ByWork", policy_kwargs={"busy": layout.busy}),
         ),
         request_router_config={"request_router_class": "onebert_ray.router:ByTask"},

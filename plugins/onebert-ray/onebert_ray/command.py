@@ -21,7 +21,7 @@ from onebert_store.command.cluster import RayError, connect, ray
 from onebert_store.errors import OneBertError
 
 # Seconds between two polls for front ends.
-LOOK_EVERY = 5.0
+POLL_EVERY = 5.0
 # Ray raises these when the called actor does not answer or has died.
 _LOST = (RayError, RayServeException, RuntimeError, TimeoutError)
 # Matches our own error in the last line of a traceback that Ray reports.
@@ -69,13 +69,13 @@ def _watch(front_ends: DeploymentHandle[Any], stop: Event) -> None:
         for where in sorted(_addresses(front_ends) - printed):
             typer.echo(f"Listening on {where}")
             printed.add(where)
-        stop.wait(LOOK_EVERY)
+        stop.wait(POLL_EVERY)
 
 
 def _addresses(front_ends: DeploymentHandle[Any]) -> set[str]:
     """Returns no addresses if a front end dies during the call; the next poll retries."""
     try:
-        return {*front_ends.broadcast("address").results(timeout_s=LOOK_EVERY)}
+        return {*front_ends.broadcast("address").results(timeout_s=POLL_EVERY)}
     except _LOST:
         return set()
 

@@ -54,15 +54,15 @@ class RayTransport:
         self._request = replicas.options(method_name="request")
         self._digest = b""
         self._held = Permits(MAX_HELD_BYTES, "as many bodies are under way as a front end holds; try again soon")
-        self._looking: asyncio.Task[None] | None = None
+        self._polling: asyncio.Task[None] | None = None
 
     async def listen(self, keys: KeyRing) -> None:
-        await self._look(keys)
-        self._looking = asyncio.create_task(self._keep_looking(keys))
+        await self._poll_keys(keys)
+        self._polling = asyncio.create_task(self._keep_polling(keys))
 
     def close(self) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
+        if self._polling is not None:
+            self._polling.cancel()
 
     def keep(self, samples: wire.Samples) -> None:
         self._keep.remote(wire.encode(samples))
@@ -120,18 +120,18 @@ class RayTransport:
         except (RayError, RayServeException):
             raise ShuttingDown("no replica answers") from None
 
-    async def _look(self, keys: KeyRing) -> None:
+    async def _poll_keys(self, keys: KeyRing) -> None:
         changed: bytes = await self._replicas.options(method_name="keys").remote(self._digest)
         if changed:
             wire.exchange(keys, _keys(changed))
             self._digest = hashlib.sha256(changed).digest()
 
-    async def _keep_looking(self, keys: KeyRing) -> None:
+    async def _keep_polling(self, keys: KeyRing) -> None:
         while True:
             await asyncio.sleep(KEYS_EVERY)
             try:
                 async with asyncio.timeout(PATIENCE):
-                    await self._look(keys)
+                    await self._poll_keys(keys)
             # Catch everything: if this loop ended, a revoked key would stay valid forever.
             except Exception as error:
                 logger.error("no replica answers with the valid keys: %s", type(error).__name__)

@@ -19,8 +19,8 @@ from onebert_store.file.manifest import parse_manifest
 from onebert_training.cli import calibrate as command
 from onebert_training.insight.calibration import calibrate, targets_of
 from onebert_training.insight.decision_rules import (
-    answered,
     as_rates,
+    coverage_and_accuracy,
     fit_temperature,
     losses,
     lowest_sureness,
@@ -29,7 +29,7 @@ from onebert_training.insight.decision_rules import (
     thresholds_for_fpr,
     thresholds_for_precision,
 )
-from onebert_training.insight.intervals import Judged, interval_on_new_rows
+from onebert_training.insight.intervals import ScoredRows, interval_on_new_rows
 from tiny_delta import manifest_dict
 from trainings import invoke
 
@@ -46,7 +46,7 @@ def drawn(rows, seed, labels=3, spread=2.0):
 
 def judged(rows, seed, labels=3):
     logits, gold = drawn(rows, seed, labels)
-    return Judged(softmax(logits, axis=1), gold)
+    return ScoredRows(softmax(logits, axis=1), gold)
 
 
 def manifest(task_type="single_label", **decision):
@@ -92,7 +92,7 @@ def test_rows_that_are_all_answered_rightly_name_no_temperature(margin):
     assert (logits.argmax(axis=1) == gold.argmax(axis=1)).all()
     found = calibrate(logits, gold, manifest(), [])
     assert (found.decision, found.facts["temperature"]["taken"]) == ({}, False)
-    assert any("answered rightly" in note for note in found.notes)
+    assert any("all answers are right" in note for note in found.notes)
     assert found.facts["auroc_right"] == {"probability": None, "energy": None}
 
 
@@ -101,7 +101,7 @@ def test_logits_that_say_nothing_name_no_temperature_either():
     found = calibrate(np.random.default_rng(6).normal(0, 3, gold.shape), gold, manifest(), [])
     assert (found.decision, found.facts["temperature"]["taken"]) == ({}, False)
     assert not found.facts["temperature"]["calibrated"]
-    assert any("say nothing" in note for note in found.notes)
+    assert any("uninformative" in note for note in found.notes)
 
 
 def test_thresholds_for_a_rate_of_false_alarms_are_a_plain_count():
@@ -116,7 +116,7 @@ def test_thresholds_for_a_rate_of_false_alarms_are_a_plain_count():
 
 def test_thresholds_for_a_precision_are_the_lowest_that_a_plain_loop_finds():
     rows = judged(300, 5)
-    rows = Judged(np.round(rows.scores, 2), rows.right)  # with equal scores
+    rows = ScoredRows(np.round(rows.scores, 2), rows.right)  # with equal scores
     for precision in (0.6, 0.8, 0.95, 0.999):
         found = thresholds_for_precision(rows, precision)
         for label in range(3):
@@ -163,7 +163,7 @@ def test_rates_on_as_many_new_rows_lie_in_their_intervals(fit):
 
 def test_coverage_is_kept_and_its_interval_too():
     def drawn_once(seed):
-        return Judged(np.random.default_rng(seed).normal(size=(150, 1)), np.ones((150, 1), dtype=bool))
+        return ScoredRows(np.random.default_rng(seed).normal(size=(150, 1)), np.ones((150, 1), dtype=bool))
 
     def fit(one):
         return lowest_sureness(one.scores[:, 0], 0.9)
@@ -171,8 +171,8 @@ def test_coverage_is_kept_and_its_interval_too():
     inside, shares = 0, []
     for seed in range(60):
         rows, new = drawn_once(seed), drawn_once(2000 + seed)
-        low, high = interval_on_new_rows(rows, fit, answered)
-        share = answered(fit(rows), new)[0]
+        low, high = interval_on_new_rows(rows, fit, coverage_and_accuracy)
+        share = coverage_and_accuracy(fit(rows), new)[0]
         shares.append(share)
         inside += low[0] <= share <= high[0]
     assert inside >= 51

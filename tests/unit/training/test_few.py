@@ -15,7 +15,7 @@ from onebert_store.file.format import dumps, loads
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
 from onebert_training.fit.inputs import TaskInputs
-from onebert_training.fit.keeping import judged, unbeaten
+from onebert_training.fit.keeping import jackknife_score, unbeaten
 from onebert_training.fit.loop import take_step, train
 from onebert_training.fit.record import make_record
 from onebert_training.fit.run import Run
@@ -274,15 +274,15 @@ def test_a_result_is_judged_by_the_rows_that_decide_and_by_their_standard_error(
     gold = few.splits["train"].gold
     right = replace(result.measured, logits=[np.eye(2, dtype=np.float32)[label] for label in gold])
     wrong = replace(result.measured, logits=[one[::-1] for one in right.logits])
-    assert judged(run, right).is_ahead_of(judged(run, wrong))
-    assert unbeaten(run, wrong, judged(run, wrong), run.baselines) == "constant"
-    assert unbeaten(run, right, judged(run, right), run.baselines) is None
+    assert jackknife_score(run, right).is_ahead_of(jackknife_score(run, wrong))
+    assert unbeaten(run, wrong, jackknife_score(run, wrong), run.baselines) == "constant"
+    assert unbeaten(run, right, jackknife_score(run, right), run.baselines) is None
     # One row more than a constant has is no reason to publish.
     constant = [np.eye(2, dtype=np.float32)[np.bincount(gold).argmax()]] * len(gold)
     one_more = [right.logits[i] if i == int(gold.argmin()) else constant[i] for i in range(len(gold))]
     as_good = replace(right, logits=one_more)
-    assert unbeaten(run, as_good, judged(run, as_good), run.baselines) == "constant"
+    assert unbeaten(run, as_good, jackknife_score(run, as_good), run.baselines) == "constant"
     # A head that is behind, or ahead by a row, takes nothing from a result; one that is really ahead does.
     answers = run.baselines.answers
-    assert not judged(run, answers).is_ahead_of(judged(run, right))
-    assert judged(run, replace(answers, logits=right.logits)).is_ahead_of(judged(run, wrong))
+    assert not jackknife_score(run, answers).is_ahead_of(jackknife_score(run, right))
+    assert jackknife_score(run, replace(answers, logits=right.logits)).is_ahead_of(jackknife_score(run, wrong))

@@ -14,7 +14,7 @@ from onebert_training.tasks import metrics
 from onebert_training.tasks.metrics import (
     ANSWERS,
     REGRESSION,
-    Judged,
+    JackknifeScore,
     choose_metric,
     near_best,
     score_tags,
@@ -178,15 +178,15 @@ def test_the_loss_breaks_ties_of_the_metric(metric, score, loss, best, least, pr
 
 
 def test_the_smallest_that_the_best_is_not_ahead_of_is_taken():
-    small, large = Judged("accuracy", 0.80, (0.79, 0.81)), Judged("accuracy", 0.81, (0.82, 0.80))
+    small, large = JackknifeScore("accuracy", 0.80, (0.79, 0.81)), JackknifeScore("accuracy", 0.81, (0.82, 0.80))
     assert large.lead_over(small) == (pytest.approx(0.01), pytest.approx(0.02))
     assert not large.is_ahead_of(small)
     assert near_best([small, large]) == 0
-    just = Judged("accuracy", 0.82, (0.83, 0.81))  # a lead of one standard error, which is none
+    just = JackknifeScore("accuracy", 0.82, (0.83, 0.81))  # a lead of one standard error, which is none
     assert just.lead_over(small) == (pytest.approx(0.02), pytest.approx(0.02))
     assert near_best([small, replace(just, score=0.8199)]) == 0
-    sure = Judged("accuracy", 0.85, (0.84, 0.86))
+    sure = JackknifeScore("accuracy", 0.85, (0.84, 0.86))
     assert sure.lead_over(small) == (pytest.approx(0.05), pytest.approx(0.0))
     assert near_best([small, large, sure]) == 2
     # Records of before have no blocks: there the score alone says it, and of an error the lower one.
-    assert near_best([Judged("mae", 0.3), Judged("mae", 0.2), Judged("mae", 0.4)]) == 1
+    assert near_best([JackknifeScore("mae", 0.3), JackknifeScore("mae", 0.2), JackknifeScore("mae", 0.4)]) == 1

@@ -125,5 +125,5 @@ def test_the_report_reads_every_record(base, data, tmp_path, method):
     _, result, record, content = recorded(base, data, method=method, max_steps=4)
     (tmp_path / "run.json").write_text(json.dumps(record))
     (read,) = load_records([tmp_path])
-    assert (read.method, read.decided) == (record["method"], result.validation["accuracy"])
+    assert (read.method, read.deciding_score) == (record["method"], result.validation["accuracy"])
     assert (record["digest"] is None) == (not content)

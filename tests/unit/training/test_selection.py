@@ -13,7 +13,7 @@ from onebert_store.file.format import dumps
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
 from onebert_training.fit.inputs import TaskInputs
-from onebert_training.fit.keeping import judged
+from onebert_training.fit.keeping import jackknife_score
 from onebert_training.fit.loop import train
 from onebert_training.fit.settings import Settings
 from onebert_training.selection.few import make_run
@@ -278,7 +278,7 @@ def test_a_lead_and_its_error(base, data):
     right = [np.eye(2, dtype=np.float32)[label] for label in gold]
     wrong = [np.eye(2, dtype=np.float32)[1 - label] if i < 5 else right[i] for i, label in enumerate(gold)]
 
-    right, wrong = (judged(run, Measurement("validation", {}, 0.0, logits)) for logits in (right, wrong))
+    right, wrong = (jackknife_score(run, Measurement("validation", {}, 0.0, logits)) for logits in (right, wrong))
     lead, error = right.lead_over(wrong)
     assert lead == pytest.approx(5 / 20)
     # The error of a mean of 20 differences, 5 of them 1 and the others 0.
@@ -294,7 +294,7 @@ def test_a_lead_of_tags_and_of_answers_in_a_context_is_that_of_their_metrics(bas
         split, tokens = found.splits["validation"], run.inputs.splits["validation"].tokens
         sides = [[draw.normal(size=(len(text), len(found.labels))).astype(np.float32) for text in tokens] for _ in "ab"]
         scores = [run.objective.evaluate(split, tokens, logits)[run.metric] for logits in sides]
-        one, other = (judged(run, Measurement("validation", {}, 0.0, logits)) for logits in sides)
+        one, other = (jackknife_score(run, Measurement("validation", {}, 0.0, logits)) for logits in sides)
         lead, error = one.lead_over(other)
         assert lead == pytest.approx(scores[0] - scores[1])
         # Of 20 examples each is a block: the jackknife over examples.

@@ -32,7 +32,7 @@ from onebert_training.report.tables import results_markdown
 from onebert_training.sweep import work
 from onebert_training.sweep.recipe import RunRequest
 from onebert_training.sweep.work import Outcome, RunsFolder, make_job_sets, make_runs, make_sample_runs, name_job
-from onebert_training.tasks.metrics import Judged, best_of
+from onebert_training.tasks.metrics import JackknifeScore, best_of
 
 pytestmark = pytest.mark.nightly("trainings")
 
@@ -172,7 +172,7 @@ def test_the_delta_to_publish_is_the_smallest_that_the_best_is_not_ahead_of(swep
             if record["data"]["name"] == one["data"]:
                 settings[record["method"], record["learning_rate"]].append(record)
         judged = {
-            key: Judged("accuracy", fmean(run["validation"]["accuracy"] for run in runs), _mean_blocks(runs))
+            key: JackknifeScore("accuracy", fmean(run["validation"]["accuracy"] for run in runs), _mean_blocks(runs))
             for key, runs in settings.items()
         }
         best = best_of(list(judged.values()))

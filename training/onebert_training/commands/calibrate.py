@@ -68,7 +68,7 @@ def run_calibrate(
     calibrated.notes += [*warnings, *unread(tokens, manifest)]
     digest = Dataset(read.name, manifest.task_type, tuple(manifest.labels), None, {name: examples}).digest
     facts = {"data": {"name": read.name, "digest": digest}, "split": name, "rows": len(examples), **calibrated.facts}
-    new_delta = _decided(delta, calibrated, facts)
+    new_delta = _with_decision(delta, calibrated, facts)
     if new_delta is not None and not warnings:
         new_delta = with_reference(new_delta, reference_of(new_delta.manifest, list(logits), examples.gold, name))
     if new_delta is not None:
@@ -98,11 +98,11 @@ def _gold(examples: Split, labels: int) -> Flags:
     return np.asarray(examples.gold[:, None] == np.arange(labels))
 
 
-def _decided(delta: Delta, calibrated: Calibrated, facts: Mapping[str, Any]) -> Delta | None:
+def _with_decision(delta: Delta, calibrated: Calibrated, facts: Mapping[str, Any]) -> Delta | None:
     """The delta with the new decision and its origin; None if the decision is unchanged."""
     # Tensors and golden logits stay the same. Folding the temperature into the head would change every number of it,
     # and hide that both versions compute the same.
-    decision, manifest = calibrated.decided, delta.manifest
+    decision, manifest = calibrated.new_decision, delta.manifest
     if decision == manifest.decision:
         return None
     why = {"of": delta.digest, **{name: facts[name] for name in ("data", "split", "rows")}}

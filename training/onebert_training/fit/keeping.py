@@ -11,13 +11,13 @@ from onebert_training.fit.result import SMALLER
 from onebert_training.fit.run import Run
 from onebert_training.fit.state import State
 from onebert_training.heads.baselines import Answers, Baselines
-from onebert_training.tasks.metrics import Judged, is_better, is_preferred
+from onebert_training.tasks.metrics import JackknifeScore, is_better, is_preferred
 from onebert_training.tasks.objective import Measurement, Verdict
 
 _BLOCKS = 20
 
 
-def judged(run: Run, measured: Measurement) -> Judged:
+def jackknife_score(run: Run, measured: Measurement) -> JackknifeScore:
     """The deciding metric of a measurement, on all examples and without each of up to twenty blocks of them."""
     examples, tokens = run.data.splits[measured.split], run.inputs.splits[measured.split].tokens
     answers = run.objective.read(examples, tokens, measured.logits)
@@ -29,7 +29,7 @@ def judged(run: Run, measured: Measurement) -> Judged:
     blocks = min(_BLOCKS, len(examples))
     place = np.arange(len(order)) * blocks // len(order)
     left_out = tuple(score(order[place != block]) for block in range(blocks)) if blocks > 1 else ()
-    return Judged(run.metric, score(order), left_out)
+    return JackknifeScore(run.metric, score(order), left_out)
 
 
 def head_beside(measured: Measurement, answers: Answers | None) -> Answers | None:
@@ -39,17 +39,17 @@ def head_beside(measured: Measurement, answers: Answers | None) -> Answers | Non
 
 
 def unbeaten(
-    run: Run, measured: Measurement, result: Judged, baselines: Baselines
+    run: Run, measured: Measurement, result: JackknifeScore, baselines: Baselines
 ) -> Literal["constant", "head"] | None:
     """The baseline against a result, on the same rows: a constant it is not ahead of, or an exact head ahead of it."""
     examples, tokens = run.data.splits[measured.split], run.inputs.splits[measured.split].tokens
     if (best := run.objective.best_constant(examples, tokens, run.metric)) is not None:
         always = run.objective.always(best[0], tokens, len(examples))
-        constant = judged(run, Measurement(measured.split, best[1], nan, always))
+        constant = jackknife_score(run, Measurement(measured.split, best[1], nan, always))
         if not result.is_ahead_of(constant):
             return "constant"
     head = None if run.plan.exact else head_beside(measured, baselines.answers)
-    return "head" if head and judged(run, head).is_ahead_of(result) else None
+    return "head" if head and jackknife_score(run, head).is_ahead_of(result) else None
 
 
 def validate(run: Run, state: State) -> dict[str, float]:
@@ -78,7 +78,7 @@ def _settles(run: Run, state: State, measured: Measurement) -> bool:
     """Whether `measured` is of the last step, and the best evaluation not clearly ahead of it."""
     if state.step < run.steps or run.settings.keep == "best":
         return False
-    return not judged(run, kept_measurement(run, state)).is_ahead_of(judged(run, measured))
+    return not jackknife_score(run, kept_measurement(run, state)).is_ahead_of(jackknife_score(run, measured))
 
 
 def kept_measurement(run: Run, state: State) -> Measurement:

@@ -113,23 +113,23 @@ def groups(runs: Sequence[Run]) -> list[list[Run]]:
 
 @dataclass(eq=False)
 class Active:
-    """A run in training; `look` is an extra step at which it is evaluated, `error` has ended it."""
+    """A run in training; `extra_step` is an extra step at which it is evaluated, `error` has ended it."""
 
     run: Run
     state: State
     checkpoint_file: Path | None
     resumed_at: int = 0
-    look: int | None = None
+    extra_step: int | None = None
     error: OneBertError | None = None
 
     @classmethod
-    def start(cls, run: Run, report: Report, path: Path | None, look: int | None = None) -> "Active":
+    def start(cls, run: Run, report: Report, path: Path | None, extra_step: int | None = None) -> "Active":
         state = State(run.init_values(), run.averaged_steps)
         if path is not None and path.exists():
             resumed = state.restore(path, run.fingerprint)
             note = f"continued at step {state.step}" if resumed else "started anew: the checkpoint is not of this run"
             report(run, Progress(state.step, run.steps, note=note))
-        active = cls(run, state, path, state.step, look)
+        active = cls(run, state, path, state.step, extra_step)
         if run.plan.exact:
             active.solve()
         return active
@@ -170,21 +170,21 @@ class Active:
         state.step_seconds += seconds - once
         started = time.perf_counter()
         validation = None
-        looks = state.step % run.schedule.eval_every == 0 or state.step in (run.steps, self.look)
+        evaluates = state.step % run.schedule.eval_every == 0 or state.step in (run.steps, self.extra_step)
         try:
             if not isfinite(loss):
                 raise NotFinite(f"the loss is no longer a number at step {state.step}; {SMALLER}")
             state.losses = [state.losses[0] + loss, state.losses[1] + 1]
             mean = state.losses[0] / state.losses[1]
-            if looks and run.validates:
+            if evaluates and run.validates:
                 validation = validate(run, state)
-            elif looks:
+            elif evaluates:
                 keep_unvalidated(run, state)
         except NotFinite as error:
             self.error = error
             return
         state.seconds += seconds + time.perf_counter() - started
-        if looks and self.checkpoint_file is not None:
+        if evaluates and self.checkpoint_file is not None:
             state.save(self.checkpoint_file, run.fingerprint)
         best, rate = state.validation.get(run.metric), state.tokens_per_second
         report(run, Progress(state.step, run.steps, mean, validation, best, rate))

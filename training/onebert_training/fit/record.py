@@ -9,7 +9,7 @@ import torch
 from onebert_encoder.base.base import Base
 from onebert_store.file.changes import changes
 from onebert_store.file.delta import DELTA, OUTPUT_SCALE, SCALE, Array
-from onebert_training.fit.keeping import judged, unbeaten
+from onebert_training.fit.keeping import jackknife_score, unbeaten
 from onebert_training.fit.result import Result, to_arrays
 from onebert_training.fit.run import Run
 from onebert_training.fit.settings import OF_STEPS, REVISION
@@ -27,8 +27,8 @@ def make_record(
 ) -> dict[str, Any]:
     """The record of one run; `file_bytes` is None without a delta file, `train_rows` is the user's limit."""
     measured = result.measured
-    result_judged = judged(run, measured) if measured else None
-    against = unbeaten(run, measured, result_judged, baselines) if measured and result_judged and baselines else None
+    result_score = jackknife_score(run, measured) if measured else None
+    against = unbeaten(run, measured, result_score, baselines) if measured and result_score and baselines else None
     return {
         "task": run.task,
         "task_type": run.data.task_type,
@@ -69,7 +69,7 @@ def make_record(
         "warnings": list(result.verdict.warnings),
         "useful": result.verdict.useful and against != "constant",
         "unbeaten": against,
-        "blocks": list(result_judged.blocks) if result_judged else [],
+        "blocks": list(result_score.blocks) if result_score else [],
         "yardsticks": baselines and baselines.facts(),
         "contest": dict(selection) if selection else None,
         "history": list(result.history),

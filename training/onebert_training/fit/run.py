@@ -90,7 +90,7 @@ class Run:
         self.rows = everyone if rows is None else rows
         self.held_out = np.setdiff1d(everyone, self.rows)
         self.validates = "validation" in data.splits
-        self.schedule = Schedule.of(settings, len(self.rows), self.validates, self.warm)
+        self.schedule = Schedule.for_run(settings, len(self.rows), self.validates, self.warm)
         self.steps = 0 if self.plan.exact else self.schedule.steps
         self.averaged_steps = settings.averaging * self.steps if self.plan.averages else 0.0
         self._shuffled: tuple[int, NDArray[np.int64]] | None = None  # the epoch, and its order of the training rows

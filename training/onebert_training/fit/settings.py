@@ -152,19 +152,19 @@ class Schedule:
     patience: int
 
     @classmethod
-    def of(cls, settings: Settings, rows: int, validates: bool, warm: bool) -> Self:
+    def for_run(cls, settings: Settings, rows: int, validates: bool, warm: bool) -> Self:
         """The schedule of a run on so many rows; `warm`: from the exact head and by contrast (`Run.warm`)."""
         steps_per_epoch = ceil(rows / settings.batch_size)
         least = min(LEAST_STEPS, max(FEW_STEPS, FEW_EPOCHS * steps_per_epoch)) if warm else LEAST_STEPS
         epochs = settings.epochs or max(EPOCHS, ceil(least / steps_per_epoch))
         steps = min(epochs * steps_per_epoch, settings.max_steps or 2**62)
-        looks = EPOCHS * settings.evals_per_epoch
+        evaluations = EPOCHS * settings.evals_per_epoch
         if not validates:
-            return cls(steps_per_epoch, epochs, steps, ceil(steps / looks), 0)
+            return cls(steps_per_epoch, epochs, steps, ceil(steps / evaluations), 0)
         # Few rows have more epochs than usual: evaluate as often in the whole run as with the usual number.
         usual = EPOCHS * steps_per_epoch
         planned = usual if settings.epochs else max(usual, steps)
-        return cls(steps_per_epoch, epochs, steps, ceil(planned / looks), settings.patience)
+        return cls(steps_per_epoch, epochs, steps, ceil(planned / evaluations), settings.patience)
 
     def share_at(self, step: int) -> float:
         """Share of the peak learning rate in a step: linear warm-up, then linear decay to zero."""

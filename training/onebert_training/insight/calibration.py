@@ -14,7 +14,7 @@ from onebert_store.file.manifest import Manifest
 from onebert_training.data.checks import listed
 from onebert_training.insight import decision_rules as rules
 from onebert_training.insight.decision_rules import MIN_ROWS, fit_temperature
-from onebert_training.insight.intervals import Flags, Floats, Judged, interval_on_new_rows
+from onebert_training.insight.intervals import Flags, Floats, ScoredRows, interval_on_new_rows
 
 Kind = Literal["fpr", "precision", "coverage"]
 KINDS: Sequence[Kind] = ("fpr", "precision", "coverage")
@@ -49,7 +49,7 @@ class Calibrated:
     notes: list[str] = field(default_factory=list)
 
     @property
-    def decided(self) -> Decision | None:
+    def new_decision(self) -> Decision | None:
         return Decision(**self.decision) if self.decision else None
 
 
@@ -93,7 +93,9 @@ def calibrate(
     by = {("abstain" if target.kind == "coverage" else "thresholds"): target for target in targets}
     _fit_temperature(result, logits, gold, manifest, by)
     if "thresholds" in by:
-        _fit_thresholds(result, Judged(score(logits, _by(result, manifest)).scores, gold), manifest, by["thresholds"])
+        _fit_thresholds(
+            result, ScoredRows(score(logits, _by(result, manifest)).scores, gold), manifest, by["thresholds"]
+        )
     _fit_abstaining(result, logits, gold, manifest, by.get("abstain"), unknown)
     return result
 
@@ -129,33 +131,33 @@ def _fit_temperature(
 
 
 def _by(result: Calibrated, manifest: Manifest) -> Manifest:
-    return manifest.model_copy(update={"decision": result.decided})
+    return manifest.model_copy(update={"decision": result.new_decision})
 
 
-def _fit_thresholds(result: Calibrated, judged: Judged, manifest: Manifest, target: Target) -> None:
-    def fit(rows: Judged) -> Floats:
+def _fit_thresholds(result: Calibrated, sample: ScoredRows, manifest: Manifest, target: Target) -> None:
+    def fit(rows: ScoredRows) -> Floats:
         if target.kind == "fpr":
             return rules.thresholds_for_fpr(rows, target.value)
         return rules.thresholds_for_precision(rows, target.value)
 
-    chosen = fit(judged)
+    chosen = fit(sample)
     never = np.isinf(chosen)
     if never.all():
-        raise InvalidData(_why_none(judged, target))
+        raise InvalidData(_why_none(sample, target))
     if never.any():
         which = np.flatnonzero(never).tolist()
-        names = listed((manifest.labels[i] for i in which), [_why_not(judged, target, i) for i in which])
+        names = listed((manifest.labels[i] for i in which), [_why_not(sample, target, i) for i in which])
         result.notes.append(f"no threshold of these labels keeps {target}, and they are never selected: {names}")
     result.decision["thresholds"] = {
         label: NEVER if none else float(number)
         for label, number, none in zip(manifest.labels, chosen.tolist(), never.tolist(), strict=True)
     }
-    observed = rules.as_rates(rules.rates(chosen, judged))
+    observed = rules.as_rates(rules.rates(chosen, sample))
     # A label that is never selected may get a threshold in a resample; that is not this file's, so its rates are NaN.
     selected = np.append(~never, True)
     low, high = (
         rules.Rates(*(np.where(selected, rate, np.nan) for rate in rules.as_rates(end)))
-        for end in interval_on_new_rows(judged, fit, rules.rates)
+        for end in interval_on_new_rows(sample, fit, rules.rates)
     )
     each = [
         {
@@ -165,24 +167,24 @@ def _fit_thresholds(result: Calibrated, judged: Judged, manifest: Manifest, targ
         for i in range(len(manifest.labels) + 1)
     ]
     labels = [
-        {"label": label, "rows": int(judged.right[:, i].sum()), "threshold": result.decision["thresholds"][label]}
+        {"label": label, "rows": int(sample.right[:, i].sum()), "threshold": result.decision["thresholds"][label]}
         for i, label in enumerate(manifest.labels)
     ]
     rated = [label | rates for label, rates in zip(labels, each[:-1], strict=True)]
     result.facts["thresholds"] = {"target": str(target), "labels": rated, "all": each[-1]}
 
 
-def _why_not(judged: Judged, target: Target, label: int) -> str:
-    having = int(judged.right[:, label].sum())
-    rows, condition = (len(judged) - having, "without it") if target.kind == "fpr" else (having, "with it")
+def _why_not(sample: ScoredRows, target: Target, label: int) -> str:
+    having = int(sample.right[:, label].sum())
+    rows, condition = (len(sample) - having, "without it") if target.kind == "fpr" else (having, "with it")
     if rows < target.rows:
         return f"{rows:,} rows {condition}, and {target.rows:,} are needed"
-    return f"the highest precision that one promises is {rules.highest_precision(judged)[label]:.3g}"
+    return f"the highest precision that one promises is {rules.highest_precision(sample)[label]:.3g}"
 
 
-def _why_none(judged: Judged, target: Target) -> str:
-    having = judged.right.sum(axis=0)
-    max_rows = int((len(judged) - having if target.kind == "fpr" else having).max())
+def _why_none(sample: ScoredRows, target: Target) -> str:
+    having = sample.right.sum(axis=0)
+    max_rows = int((len(sample) - having if target.kind == "fpr" else having).max())
     if max_rows < target.rows:
         if target.kind == "fpr":
             needs, available = (
@@ -192,7 +194,7 @@ def _why_none(judged: Judged, target: Target) -> str:
         else:
             needs, available = "a label that at least {rows:,} rows have", f"none has more than {max_rows:,}"
         return _too_few(target, needs.format(rows=target.rows), available, max_rows)
-    best = _down(float(rules.highest_precision(judged).max()))
+    best = _down(float(rules.highest_precision(sample).max()))
     return (
         f"no threshold of any label keeps --target {target}: the highest precision that these rows promise is "
         f"{best:g}; ask for that or less, or calibrate a delta that is right more often"
@@ -232,17 +234,17 @@ def _fit_abstaining(
     if target is None:
         return
     by = "energy" if (aurocs["energy"] or 0) > (aurocs["probability"] or 0) else "probability"
-    judged = Judged(sure[by][:, None], right[:, None])
+    sample = ScoredRows(sure[by][:, None], right[:, None])
 
-    def fit(rows: Judged) -> float | None:
+    def fit(rows: ScoredRows) -> float | None:
         return rules.lowest_sureness(rows.scores[:, 0], target.value)
 
-    cut = fit(judged)
+    cut = fit(sample)
     if cut is None:
-        raise InvalidData(_too_few(target, f"at least {target.rows:,} rows", f"are {len(judged):,}", len(judged)))
+        raise InvalidData(_too_few(target, f"at least {target.rows:,} rows", f"are {len(sample):,}", len(sample)))
     result.decision["abstain"] = {"energy": -cut} if by == "energy" else {"below": cut}
-    observed = rules.answered(cut, judged)
-    low, high = interval_on_new_rows(judged, fit, rules.answered)
+    observed = rules.coverage_and_accuracy(cut, sample)
+    low, high = interval_on_new_rows(sample, fit, rules.coverage_and_accuracy)
     result.facts["abstain"] = {
         "target": str(target),
         "by": by,

@@ -11,7 +11,7 @@ from sklearn.model_selection import KFold
 from onebert_encoder.answering.scores import energy_of, log_softmax, own_activation, score
 from onebert_store.file.decision import Activation
 from onebert_store.file.manifest import Manifest
-from onebert_training.insight.intervals import Flags, Floats, Judged
+from onebert_training.insight.intervals import Flags, Floats, ScoredRows
 
 FOLDS = 5
 MIN_ROWS = 2 * FOLDS
@@ -90,53 +90,57 @@ class Rates(NamedTuple):
     recall: Floats
 
 
-def thresholds_for_fpr(judged: Judged, rate: float) -> Floats:
+def thresholds_for_fpr(sample: ScoredRows, rate: float) -> Floats:
     """[labels], the lowest thresholds that at most a share `rate` of new rows without the label is expected to exceed.
 
     A new row exceeds the k-th highest score of n such rows with probability k / (n + 1). Infinite where n is too small
     to allow even one.
     """
-    allowed = np.floor((len(judged) + 1 - judged.right.sum(axis=0)) * rate + _ROUNDING).astype(np.int64)
-    negatives = np.sort(np.where(judged.right, -np.inf, judged.scores), axis=0)
-    thresholds: Floats = negatives[np.minimum(len(judged) - allowed, len(judged) - 1), np.arange(negatives.shape[1])]
+    allowed = np.floor((len(sample) + 1 - sample.right.sum(axis=0)) * rate + _ROUNDING).astype(np.int64)
+    negatives = np.sort(np.where(sample.right, -np.inf, sample.scores), axis=0)
+    thresholds: Floats = negatives[np.minimum(len(sample) - allowed, len(sample) - 1), np.arange(negatives.shape[1])]
     return np.where(allowed > 0, thresholds, np.inf)
 
 
-def thresholds_for_precision(judged: Judged, precision: float) -> Floats:
+def thresholds_for_precision(sample: ScoredRows, precision: float) -> Floats:
     """[labels], the lowest thresholds with this precision, counting one extra wrong answer; infinite if none has it.
 
     The extra wrong answer corrects for choosing the threshold on the same rows, as in false discovery control.
     """
-    ordered, promised = _promised(judged)
+    ordered, promised = _promised(sample)
     good = promised >= precision - _ROUNDING
     # A threshold that lets the first k rows through is the score of row k + 1.
     behind = np.vstack([ordered[1:], np.zeros(ordered.shape[1])])
-    last = len(judged) - 1 - good[::-1].argmax(axis=0)
+    last = len(sample) - 1 - good[::-1].argmax(axis=0)
     columns = np.arange(ordered.shape[1])
     return np.where(good.any(axis=0), behind[last, columns], np.inf)
 
 
-def highest_precision(judged: Judged) -> Floats:
+def highest_precision(sample: ScoredRows) -> Floats:
     """[labels], the highest precision that some threshold promises."""
-    return np.asarray(_promised(judged)[1].max(axis=0))
+    return np.asarray(_promised(sample)[1].max(axis=0))
 
 
-def _promised(judged: Judged) -> tuple[Floats, Floats]:
+def _promised(sample: ScoredRows) -> tuple[Floats, Floats]:
     """Falling scores, and the precision promised by a threshold just below each; 0 inside a run of ties."""
-    order = np.argsort(-judged.scores, axis=0)
-    ordered = np.take_along_axis(judged.scores, order, axis=0)
-    hits = np.take_along_axis(judged.right, order, axis=0).cumsum(axis=0)
-    count = np.arange(1, len(judged) + 1)[:, None]
+    order = np.argsort(-sample.scores, axis=0)
+    ordered = np.take_along_axis(sample.scores, order, axis=0)
+    hits = np.take_along_axis(sample.right, order, axis=0).cumsum(axis=0)
+    count = np.arange(1, len(sample) + 1)[:, None]
     ends = np.vstack([ordered[:-1] > ordered[1:], np.ones((1, ordered.shape[1]), dtype=bool)])
     return ordered, np.where(ends, hits / (count + 1), 0.0)
 
 
-def rates(thresholds: Floats, judged: Judged) -> Floats:
+def rates(thresholds: Floats, sample: ScoredRows) -> Floats:
     """[3 * (labels + 1)], the fields of `Rates` concatenated, from thresholds [labels]."""
-    over: Flags = judged.scores > thresholds
-    hits, alarms = _with_all(over & judged.right), _with_all(over & ~judged.right)
+    over: Flags = sample.scores > thresholds
+    hits, alarms = _with_all(over & sample.right), _with_all(over & ~sample.right)
     return np.concatenate(
-        [_share(alarms, _with_all(~judged.right)), _share(hits, hits + alarms), _share(hits, _with_all(judged.right))]
+        [
+            _share(alarms, _with_all(~sample.right)),
+            _share(hits, hits + alarms),
+            _share(hits, _with_all(sample.right)),
+        ]
     )
 
 
@@ -199,8 +203,8 @@ def lowest_sureness(sure: Floats, coverage: float) -> float | None:
     return float(np.partition(sure, refused - 1)[refused - 1]) if refused else None
 
 
-def answered(cut: float | None, judged: Judged) -> Floats:
+def coverage_and_accuracy(cut: float | None, sample: ScoredRows) -> Floats:
     """[2]: the share of rows answered at this cut, and of right answers among them (NaN if no row is answered)."""
-    passed: Flags = judged.scores[:, 0] >= (-np.inf if cut is None else cut)
-    right = judged.right[passed, 0]
+    passed: Flags = sample.scores[:, 0] >= (-np.inf if cut is None else cut)
+    right = sample.right[passed, 0]
     return np.array([passed.mean(), right.mean() if len(right) else np.nan])

@@ -51,7 +51,7 @@ def evaluate_delta(
     started = time.perf_counter()
     tokens = tokenize(base, manifest, examples.texts)
     logits = predict_delta(base, delta, tokens)
-    counted = decided(logits, manifest)
+    counted = thresholded(logits, manifest)
     scores = objective.evaluate(examples, tokens, counted)
     seconds = time.perf_counter() - started
     decides = deciding_metric(manifest, objective, labeled)
@@ -124,7 +124,7 @@ def _baselines(
     return baselines
 
 
-def decided(logits: Sequence[Logits], manifest: Manifest) -> Sequence[Logits]:
+def thresholded(logits: Sequence[Logits], manifest: Manifest) -> Sequence[Logits]:
     """The logits that metrics read; for multi_label, +1 where the delta's thresholds select a label, else -1."""
     if manifest.task_type != "multi_label":
         return logits

@@ -20,7 +20,7 @@ from onebert_training.insight.classes import (
     top_pairs,
 )
 from onebert_training.insight.intervals import Interval, bootstrap, plain, wilson
-from onebert_training.insight.slices import measured, slice_by
+from onebert_training.insight.slices import metric_and_interval, slice_by
 from onebert_training.tasks.objective import Logits, Objective
 
 MAX_CLASSES = 500
@@ -54,9 +54,9 @@ def interval_of(
     tokens: Sequence[Tokens],
     logits: Sequence[Logits],
 ) -> Interval | None:
-    """The metric's 95 % confidence interval; `logits` are from `decided`. Token and span tasks get None."""
+    """The metric's 95 % confidence interval; `logits` are from `thresholded`. Token and span tasks get None."""
     if metric == answers.measure.name:
-        return measured(answers.measure, np.arange(len(split)))[1]
+        return metric_and_interval(answers.measure, np.arange(len(split)))[1]
     if not isinstance(split.gold, np.ndarray):
         return None
     if metric == "accuracy":  # in a multi_label task: all labels of a text must be right

@@ -61,7 +61,7 @@ def bootstrap(
 
 
 @dataclass(frozen=True)
-class Judged:
+class ScoredRows:
     """[rows, columns] scores and whether they are right; a column is a label, or how sure an answer is."""
 
     scores: Floats
@@ -72,7 +72,7 @@ class Judged:
 
 
 def interval_on_new_rows(
-    judged: Judged, fit: Callable[[Judged], Fitted], measure: Callable[[Fitted, Judged], Floats]
+    sample: ScoredRows, fit: Callable[[ScoredRows], Fitted], measure: Callable[[Fitted, ScoredRows], Floats]
 ) -> Floats:
     """[2, rates]: the `CONFIDENCE` interval of rates on new samples of the same size; NaN where a rate is undefined.
 
@@ -84,17 +84,17 @@ def interval_on_new_rows(
     # Only the order of scores counts. A drawn row moves to a random place around its rank: repeats of a row would tie,
     # which distinct new rows do not, and the share above a tied score would come out too small. Scores that tie in the
     # sample itself (one text in several rows) stay tied, since they tie in new rows as well.
-    ranks = stats.rankdata(judged.scores, axis=0)
-    single = stats.rankdata(judged.scores, "min", axis=0) == stats.rankdata(judged.scores, "max", axis=0)
-    rng, chosen = np.random.default_rng(0), fit(Judged(ranks, judged.right))
+    ranks = stats.rankdata(sample.scores, axis=0)
+    single = stats.rankdata(sample.scores, "min", axis=0) == stats.rankdata(sample.scores, "max", axis=0)
+    rng, chosen = np.random.default_rng(0), fit(ScoredRows(ranks, sample.right))
 
-    def draw() -> Judged:
-        rows = rng.integers(len(judged), size=len(judged))
-        return Judged(ranks[rows] + single[rows] * rng.uniform(-0.5, 0.5, ranks.shape), judged.right[rows])
+    def draw() -> ScoredRows:
+        rows = rng.integers(len(sample), size=len(sample))
+        return ScoredRows(ranks[rows] + single[rows] * rng.uniform(-0.5, 0.5, ranks.shape), sample.right[rows])
 
-    def redraw() -> Judged:
-        rows = rng.integers(len(judged), size=len(judged))[rng.integers(len(judged), size=len(judged))]
-        return Judged(ranks[rows], judged.right[rows])
+    def redraw() -> ScoredRows:
+        rows = rng.integers(len(sample), size=len(sample))[rng.integers(len(sample), size=len(sample))]
+        return ScoredRows(ranks[rows], sample.right[rows])
 
     anew = _ends([measure(fit(draw()), draw()) for _ in range(RESAMPLES_OF_CHOICES)])
     refitted = _ends([measure(chosen, redraw()) for _ in range(RESAMPLES_OF_CHOICES)])

@@ -8,7 +8,7 @@ from onebert_training.insight.answers import Measure
 from onebert_training.insight.intervals import Indices, Interval, bootstrap, plain, wilson
 
 
-def measured(measure: Measure, rows: Indices) -> tuple[float, Interval]:
+def metric_and_interval(measure: Measure, rows: Indices) -> tuple[float, Interval]:
     """The metric on some rows with its interval: Wilson's for accuracy, otherwise the bootstrap's."""
     score = measure.over(rows)
     if measure.name == "accuracy":
@@ -20,7 +20,7 @@ def slice_by(table: Table, column: str, measure: Measure) -> dict[str, Any]:
     """The metric by the values of a column as JSON, with numbers in bins of similar size; raises as `cells_of`."""
     values = []
     for value, rows in group(cells_of(table, column)).items():
-        score, ends = measured(measure, rows)
+        score, ends = metric_and_interval(measure, rows)
         numbers = {"score": plain(score), "low": plain(ends.low), "high": plain(ends.high)}
         values.append({"value": value, "rows": len(rows), **numbers})
     return {"column": column, "metric": measure.name, "score": plain(measure.over()), "values": values}

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from onebert_store.errors import InvalidInput
-from onebert_training.tasks.metrics import Judged
+from onebert_training.tasks.metrics import JackknifeScore
 
 PLANNED = "planned"
 """Folder in a sweep's `--out`; its RECIPE.json files list the names of a recipe's runs."""
@@ -93,14 +93,14 @@ class Record(_Lenient):
         return "test" if self.test is not None else "validation"
 
     @property
-    def decided(self) -> float:
+    def deciding_score(self) -> float:
         """The deciding metric on the validation split."""
         return self.validation[self.metric]
 
     @property
-    def judged(self) -> Judged:
+    def jackknife(self) -> JackknifeScore:
         """The validation score with its jackknife blocks, for standard errors."""
-        return Judged(self.metric, self.decided, self.blocks)
+        return JackknifeScore(self.metric, self.deciding_score, self.blocks)
 
     @property
     def score(self) -> float:

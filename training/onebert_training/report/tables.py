@@ -7,7 +7,7 @@ from itertools import groupby
 from statistics import fmean, stdev
 
 from onebert_training.report.records import Record
-from onebert_training.tasks.metrics import LOWER_IS_BETTER, Judged, near_best
+from onebert_training.tasks.metrics import LOWER_IS_BETTER, JackknifeScore, near_best
 
 # Settings outside a trial's configuration: they identify the run, its method or its column, or are handled separately.
 _NOT_CONFIGURATION = frozenset(
@@ -66,13 +66,13 @@ class Trial:
     @property
     def validation(self) -> float:
         """Mean of the deciding metric on the validation split; it selects the settings."""
-        return fmean(run.decided for run in self.runs)
+        return fmean(run.deciding_score for run in self.runs)
 
     @property
-    def judged(self) -> Judged:
+    def jackknife(self) -> JackknifeScore:
         """`validation` with the means of the jackknife blocks, if all runs have blocks."""
         blocks = zip(*(run.blocks for run in self.runs), strict=False)
-        return Judged(self.column.metric, self.validation, tuple(map(fmean, blocks)))
+        return JackknifeScore(self.column.metric, self.validation, tuple(map(fmean, blocks)))
 
 
 @dataclass(frozen=True)
@@ -147,9 +147,9 @@ def choose(results: Results) -> list[Record]:
             candidates,
             key=lambda trial: (max(r.file_bytes or 0 for r in trial.runs), -trial.column.sign * trial.validation),
         )
-        trial = rising[near_best([candidate.judged for candidate in rising])]
+        trial = rising[near_best([candidate.jackknife for candidate in rising])]
         seeds = sorted(trial.runs, key=lambda run: run.seed)
-        chosen.append(seeds[near_best([run.judged for run in seeds])])
+        chosen.append(seeds[near_best([run.jackknife for run in seeds])])
     return chosen
 
 

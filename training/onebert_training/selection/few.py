@@ -39,7 +39,7 @@ def fold_runs(run: Run, folds: int = FOLDS) -> list[Run]:
 
 def fold_steps(run: Run) -> list[int]:
     """The steps of each run of `fold_runs`."""
-    return [Schedule.of(_settings(run), len(rows), validates=False, warm=run.warm).steps for rows in _rows(run)]
+    return [Schedule.for_run(_settings(run), len(rows), validates=False, warm=run.warm).steps for rows in _rows(run)]
 
 
 def _rows(run: Run, folds: int = FOLDS) -> list[NDArray[np.int64]]:
@@ -62,7 +62,7 @@ def out_of_fold(runs: Sequence[Run], report: Report = ignore) -> list[Logits]:
     return [logits[row] for row in range(len(logits))]
 
 
-def measured(run: Run, logits: Sequence[Logits]) -> Measurement:
+def measure_folds(run: Run, logits: Sequence[Logits]) -> Measurement:
     """Metrics of the folds' logits for the training rows; the loss is not measured and NaN."""
     split, tokens = run.data.splits["train"], run.inputs.splits["train"].tokens
     return Measurement("train", run.objective.evaluate(split, tokens, logits), nan, logits)
@@ -109,7 +109,7 @@ def with_folds_measured(run: Run, result: Result, report: Report = ignore) -> Re
             report(fold, replace(progress, step=done, steps=planned // len(folds), folds=len(folds)))
 
     report(run, Progress(0, planned // len(folds), folds=len(folds)))
-    measurement = measured(run, out_of_fold(folds, of_all))
+    measurement = measure_folds(run, out_of_fold(folds, of_all))
     verdict = run.judge(measurement)
     facts = {"validation": dict(measurement.scores), "folds": len(folds)}
     return replace(

@@ -7,7 +7,7 @@ from typing import Any
 
 from onebert_store.errors import NotFinite
 from onebert_training.fit import checkpoint
-from onebert_training.fit.keeping import head_beside, judged, kept_measurement
+from onebert_training.fit.keeping import head_beside, jackknife_score, kept_measurement
 from onebert_training.fit.loop import Active, Progress, Report, advance, ignore
 from onebert_training.fit.result import Result, finish
 from onebert_training.fit.run import Run
@@ -16,7 +16,7 @@ from onebert_training.heads.baselines import Baselines
 from onebert_training.heads.exact import ExactHead
 from onebert_training.selection.contrastive import ContrastiveRun
 from onebert_training.selection.few import train_judged
-from onebert_training.tasks.metrics import defended, is_better
+from onebert_training.tasks.metrics import clear_winner, is_better
 from onebert_training.tasks.objective import Measurement
 
 SHARE = 10  # the run from the exact head has one in ten of the planned steps
@@ -113,7 +113,7 @@ def _facts(run: Run, measured: Mapping[str, Measurement], steps: Mapping[str, in
     """The comparison for the record: a candidate replaces the first if it is ahead of it."""
     # A short run, and a head whose strength these rows have chosen, lead by luck as easily as an early evaluation
     # (decision 53).
-    winner = [*measured][defended([judged(run, measurement) for measurement in measured.values()])]
+    winner = [*measured][clear_winner([jackknife_score(run, measurement) for measurement in measured.values()])]
     scores = {name: measurement.scores[run.metric] for name, measurement in measured.items()}
     return {"kept": winner, "validation": scores, "steps": steps}
 
@@ -175,9 +175,9 @@ def _resumed(runs: Mapping[str, Run], short: int, report: Report, checkpoint_fil
     return active
 
 
-def _started(run: Run, file: Path | None, look: int) -> Active:
+def _started(run: Run, file: Path | None, extra_step: int) -> Active:
     """A run at its start, at its checkpoint, or at its end if its loss was no longer a number."""
-    active = Active.start(run, ignore, file, look=look)
+    active = Active.start(run, ignore, file, extra_step=extra_step)
     saved = None if file is None else checkpoint.load(file)
     if saved is not None and saved[1].get("fingerprint") == run.fingerprint and "ended" in saved[1]:
         active.state.step, active.error = saved[1]["step"], NotFinite(saved[1]["ended"])

@@ -120,7 +120,7 @@ def _show(folder: RunsFolder, base: Base, job_sets: Sequence[work.JobSet], as_js
 
 
 def _published(run: Record, file: Path, page: Path | None) -> dict[str, Any]:
-    facts = {"data": run.data_name, "metric": run.metric, "validation": run.decided, "folds": run.folds}
+    facts = {"data": run.data_name, "metric": run.metric, "validation": run.deciding_score, "folds": run.folds}
     return {**facts, "method": run.method, "seed": run.seed, "file": str(file), "page": page and str(page)}
 
 

@@ -41,14 +41,14 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A score on the deciding rows, and the scores without each of some blocks of them (`fit.keeping.judged`)."""
+class JackknifeScore:
+    """A score on the deciding rows, and without each of some blocks of them (`fit.keeping.jackknife_score`)."""
 
     metric: str
     score: float
     blocks: tuple[float, ...] = ()
 
-    def lead_over(self, other: "Judged") -> tuple[float, float]:
+    def lead_over(self, other: "JackknifeScore") -> tuple[float, float]:
         """The lead over `other` on the same rows, with the jackknife's standard error over the blocks (none: 0)."""
         sign = -1 if self.metric in LOWER_IS_BETTER else 1
         lead = sign * (self.score - other.score)
@@ -57,26 +57,26 @@ class Judged:
         leads, count = np.array(self.blocks) - np.array(other.blocks), len(self.blocks)
         return lead, float(np.sqrt((count - 1) / count * ((leads - leads.mean()) ** 2).sum()))
 
-    def is_ahead_of(self, other: "Judged") -> bool:
+    def is_ahead_of(self, other: "JackknifeScore") -> bool:
         """Whether the lead exceeds its standard error: the one rule for keeping or publishing a result."""
         lead, error = self.lead_over(other)
         return lead > error
 
 
-def best_of(candidates: Sequence[Judged]) -> Judged:
+def best_of(candidates: Sequence[JackknifeScore]) -> JackknifeScore:
     """The element with the best score."""
     return max(
         candidates, key=lambda candidate: -candidate.score if candidate.metric in LOWER_IS_BETTER else candidate.score
     )
 
 
-def near_best(candidates: Sequence[Judged]) -> int:
+def near_best(candidates: Sequence[JackknifeScore]) -> int:
     """Index of the first score, in order of trained size, that the best one is not ahead of."""
     best = best_of(candidates)
     return next(place for place, candidate in enumerate(candidates) if not best.is_ahead_of(candidate))
 
 
-def defended(candidates: Sequence[Judged]) -> int:
+def clear_winner(candidates: Sequence[JackknifeScore]) -> int:
     """Index of the score that is ahead of the first one by most, else 0."""
     ahead = [place for place, candidate in enumerate(candidates) if candidate.is_ahead_of(candidates[0])]
     return max(ahead, key=lambda place: candidates[place].lead_over(candidates[0])[0], default=0)

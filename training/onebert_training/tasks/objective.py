@@ -186,7 +186,7 @@ class Objective(ABC):
         """Indices of the examples that have one of `labels`, a mask [labels]; for task types with `label_counts`."""
         raise NotImplementedError
 
-    def answered(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> NDArray[np.bool_]:
+    def answered_labels(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> NDArray[np.bool_]:
         """[labels], whether any answer has the label; for task types with `label_counts`."""
         raise NotImplementedError
 
@@ -194,5 +194,5 @@ class Objective(ABC):
         """Labels that examples have but no answer has, with the number of these rows (words in a token task)."""
         if (counts := self.label_counts(split)) is None:
             return {}
-        never = np.flatnonzero((counts > 0) & ~self.answered(split, tokens, logits))
+        never = np.flatnonzero((counts > 0) & ~self.answered_labels(split, tokens, logits))
         return {self.labels[label]: int(counts[label]) for label in never}

@@ -75,7 +75,7 @@ class SingleLabel(PerText):
     def rows_with(self, split: Split, labels: NDArray[np.bool_]) -> NDArray[np.int64]:
         return np.flatnonzero(labels[split.gold])
 
-    def answered(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> NDArray[np.bool_]:
+    def answered_labels(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> NDArray[np.bool_]:
         return np.bincount(np.stack(logits).argmax(axis=1), minlength=len(self.labels)) > 0
 
 
@@ -119,7 +119,7 @@ class MultiLabel(PerText):
     def rows_with(self, split: Split, labels: NDArray[np.bool_]) -> NDArray[np.int64]:
         return np.flatnonzero((split.gold[:, labels] > 0).any(axis=1))
 
-    def answered(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> NDArray[np.bool_]:
+    def answered_labels(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> NDArray[np.bool_]:
         return np.asarray((np.stack(logits) > 0).any(axis=0))
 
 
@@ -210,7 +210,7 @@ class TokenLabel(Objective):
     def rows_with(self, split: Split, labels: NDArray[np.bool_]) -> NDArray[np.int64]:
         return np.flatnonzero([labels[list(tags)].any() for tags in split.gold])
 
-    def answered(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> NDArray[np.bool_]:
+    def answered_labels(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> NDArray[np.bool_]:
         tags = np.concatenate(self.read(split, tokens, logits))
         return np.bincount(tags[tags >= 0], minlength=len(self.labels)) > 0
 
