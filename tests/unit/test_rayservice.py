@@ -58,7 +58,7 @@ def test_ray_serve_takes_the_configuration_and_the_application_its_arguments():
     assert (one.name, one.route_prefix) == (NAME, None)
     module, _, name = one.import_path.partition(":")
     assert (module, name) == (application.__module__, "build")
-    assert layout_of(one.args).most == WORKER["replicas"] == WORKER["minReplicas"] == WORKER["maxReplicas"]
+    assert layout_of(one.args).max_replicas == WORKER["replicas"] == WORKER["minReplicas"] == WORKER["maxReplicas"]
 
 
 def test_each_worker_has_room_for_one_replica_and_a_front_end_and_the_head_for_none(monkeypatch):
