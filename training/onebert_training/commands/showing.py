@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from onebert_store.command import console
-from onebert_store.file.strict_json import shown
+from onebert_store.file.strict_json import printable
 from onebert_training.fit.loop import Progress
 from onebert_training.fit.run import Run
 from onebert_training.insight.decision_rules import REFUSED
