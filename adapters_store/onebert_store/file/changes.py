@@ -112,7 +112,7 @@ def _norm_of_product(b: Array, a: Array) -> float:
     if r * r <= out * columns:
         # ‖BA‖² is the sum over all elements of BᵀB ⊙ AAᵀ, both [r, r], so the product itself is not needed.
         pairs = zip(_tiles_of_product(b.T, b), _tiles_of_product(a, a.T), strict=True)
-        squares = sum(float((left * right).sum()) for left, right in pairs)
+        squares = sum(float((btb * aat).sum()) for btb, aat in pairs)
     else:
         squares = sum(float(np.square(tile).sum()) for tile in _tiles_of_product(b, a))
     # Rounding can make a zero sum negative.
@@ -124,8 +124,8 @@ def _tiles_of_product(x: Array, y: Array) -> Iterator[_Float64]:
         for j in range(0, y.shape[1], _TILE):
             tile = np.zeros((min(_TILE, x.shape[0] - i), min(_TILE, y.shape[1] - j)))
             for k in range(0, x.shape[1], _TILE):
-                left, right = x[i : i + _TILE, k : k + _TILE], y[k : k + _TILE, j : j + _TILE]
-                tile += left.astype(np.float64) @ right.astype(np.float64)
+                rows, columns = x[i : i + _TILE, k : k + _TILE], y[k : k + _TILE, j : j + _TILE]
+                tile += rows.astype(np.float64) @ columns.astype(np.float64)
             yield tile
 
 

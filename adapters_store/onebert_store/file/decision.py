@@ -134,17 +134,17 @@ def _check_labels(decision: Decision, task_type: str, activation: str | None, la
     if thresholds and task_type not in THRESHOLDS:
         raise ValueError(f"thresholds: the labels of a {task_type} task have none")
     if not known.issuperset(thresholds):
-        raise ValueError("thresholds: one is for what is no label")
+        raise ValueError("thresholds: a key is not a label")
     if activation in ("softmax", "sigmoid") and not all(0 <= threshold <= 1 for threshold in thresholds.values()):
-        raise ValueError("thresholds: one is no probability")
+        raise ValueError("thresholds: a value is not a probability")
     # A positive label without a threshold is never selected, so a caller that asks for the positives would not see it.
     if thresholds and task_type != "multi_label" and not set(positives) <= thresholds.keys():
-        raise ValueError("thresholds: a positive label has none")
+        raise ValueError("thresholds: a positive label has no threshold")
     if positives and task_type == "span":
         raise ValueError("positives: a span task has no labels that could be positive")
     if not known.issuperset(positives):
-        raise ValueError("positives: one is no label")
+        raise ValueError("positives: an entry is not a label")
     if len(set(positives)) != len(positives):
-        raise ValueError("positives: they are not distinct")
+        raise ValueError("positives: an entry is repeated")
     if task_type == "single_label" and len(positives) == len(known):
         raise ValueError("positives: one label of a single_label task is not positive")

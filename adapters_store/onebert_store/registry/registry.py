@@ -281,7 +281,7 @@ class Registry:
             return self.feed.write(connection, by, Action.SET_SAMPLES, task)
 
     def delete_keeping(self, task: str, by: Actor = CLI) -> int:
-        """Has nothing of a task's answers kept; returns the number of the latest change if nothing was."""
+        """Ends the keeping of a task's answers; returns the number of the change, or the latest if there was none."""
         check_name(task)
         with self.database.writing(by.until) as connection:
             queries.require_task(connection, task)

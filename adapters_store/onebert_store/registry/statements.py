@@ -129,7 +129,7 @@ def delete_version(connection: sa.Connection, task: str, n: int) -> bool:
     if size is None:
         return False
     _discount_upload(connection, task, n, size)
-    # Without versions there is no task, and whoever uses the name next has neither its documents, keeping nor id.
+    # Without versions there is no task: a later one of this name inherits no documents, keeping or id.
     remaining = sa.exists().where(VERSIONS.c.task == task)
     _delete_of_task(connection, (DOCUMENTS, KEEPINGS), task, ~remaining)
     return True
@@ -196,7 +196,7 @@ def set_keeping(connection: sa.Connection, task: str, keeping: Keeping) -> None:
 
 
 def delete_keeping(connection: sa.Connection, task: str) -> bool:
-    """Has nothing of a task's answers kept; returns whether something was."""
+    """Ends the keeping of a task's answers; returns whether there was one."""
     if not connection.execute(sa.delete(KEEPINGS).where(KEEPINGS.c.task == task)).rowcount:
         return False
     ended = sa.update(IDENTITIES).where(IDENTITIES.c.task == task)

@@ -16,7 +16,7 @@ _SAME = IDENTITIES.c.task == KEEPINGS.c.task
 class Owners:
     """Reads the registry's ids, which a rename does not change.
 
-    `keeping` and `lock` run inside the caller's transaction on `database`, its own: no deletion comes between the look
+    `keeping` and `lock` run inside the caller's transaction on `database`, its own: no deletion comes between the query
     and the commit. In one database they lock the registry's rows. Beside an SQLite registry, a deletion changes that
     first and waits for the caller's transaction then.
     """

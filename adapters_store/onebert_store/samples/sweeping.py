@@ -30,7 +30,7 @@ class Sweeper:
         self._database = database
 
     def sweep(self, ids: Collection[str] | None = None) -> list[Unknown]:
-        """Deletes what the registry lets go: all rows of deleted tasks, and texts that are too old or no longer kept.
+        """Deletes all rows of deleted tasks, and texts that are too old or no longer kept.
 
         Marks rows that the registry does not know, unmarks others, and returns the newly marked ones. `ids` are ids of
         tasks; None means all that have rows.

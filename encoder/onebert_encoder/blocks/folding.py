@@ -21,7 +21,7 @@ class FoldedLayer(NamedTuple):
 
 
 class Maps:
-    """Multiplies a vector by a layer's weights; the maps that a product joins are computed once, and kept."""
+    """Multiplies a vector by a layer's weights; the maps that a product joins are computed once."""
 
     def __init__(self, W: Mapping[str, Linear], products: Mapping[str, Sequence[str]]) -> None:
         self._W, self._products = W, products

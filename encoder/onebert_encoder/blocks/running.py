@@ -1,4 +1,4 @@
-"""One layer of a forward pass, as a block computes it: weights, the rows' own numbers, and operations with both."""
+"""One layer of a forward pass, as a block computes it: weights, the rows' vectors, and operations with both."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -24,7 +24,7 @@ class Kind:
     Attributes:
         make: the scores of a layer, from the base's configuration (`EncoderConfig`), its parameters by symbol and
             layer, and the layer's number.
-        fold: a task's own numbers, from the configuration, the parameters outside the layers, and each layer's.
+        fold: a task's `RowScores`, from the configuration, the parameters outside the layers, and each layer's.
     """
 
     make: Callable[[Any, Param, int], Scores]

@@ -42,11 +42,11 @@ class FixedBatch:
         self.stage = Stage(layers, None, filling, row_of_token, spans, edges, rows, lengths, base.dtype)
         self.batch = Batch(word, position, [self.stage], [], rows, lengths, [], base.batch_invariant)
 
-    def load(self, batch: Batch, *beside: tuple[torch.Tensor, torch.Tensor]) -> None:
+    def load(self, batch: Batch, *indices: tuple[torch.Tensor, torch.Tensor]) -> None:
         """Copies a batch that fits, and pairs of other indices of tokens (into, from), in three launches."""
         (stage,), fixed = batch.stages, self.stage
         inputs = (self.batch.word, batch.word), (self.batch.position, batch.position)
-        into, sources = zip(*inputs, (fixed.row_of_token, stage.row_of_token), *beside, strict=True)
+        into, sources = zip(*inputs, (fixed.row_of_token, stage.row_of_token), *indices, strict=True)
         torch._foreach_copy_(list(into), list(sources))
         fixed.edges[: len(stage.edges)].copy_(stage.edges)
         # Surplus sequences are empty: they start and end where the filling starts.

@@ -74,10 +74,10 @@ def expand_cores(base: Base, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]
     expanded = {name: tensor for name, tensor in tensors.items() if not name.startswith(delta.LORA_XS)}
     for name in tensors.keys() - expanded.keys():
         module, R = name.removeprefix(delta.LORA_XS), tensors[name]
-        left, right = base.subspaces.factors(module, len(R))
+        US, Vt = base.subspaces.factors(module, len(R))
         a, b = delta.LORA_A + module, delta.LORA_B + module
-        expanded[a] = torch.cat([expanded[a], right]) if a in expanded else right
-        expanded[b] = torch.cat([expanded[b], left @ R], dim=1) if b in expanded else left @ R
+        expanded[a] = torch.cat([expanded[a], Vt]) if a in expanded else Vt
+        expanded[b] = torch.cat([expanded[b], US @ R], dim=1) if b in expanded else US @ R
     return expanded
 
 

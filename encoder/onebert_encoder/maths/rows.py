@@ -113,7 +113,7 @@ class Row:
         g_LN0: [e], the embedding LayerNorm's gain; None for the base's.
         gain: [layers, norms, h], the gains of the block's LayerNorms; None for the base's.
         scales: [layers, h or f] by place of `PLACES`.
-        scores: its own numbers for attention, in float32 in any dtype.
+        scores: its numbers for attention, in float32 in any dtype.
         head: None for the bare base.
     """
 

@@ -127,7 +127,7 @@ def _turned(content):
 
 def test_what_stands_beside_the_rows_of_json_is_said(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps({"version": 2, "data": [ONE], "labels": ["x", "y"]}))
-    note = "a.json: the rows are those of data; what is beside them is left out: version, labels"
+    note = "a.json: the rows are those of data; other keys are ignored: version, labels"
     assert read_file(tmp_path / "a.json").notes == (note,)
 
 

@@ -63,8 +63,8 @@ class JsonRows(Iterator[tuple[int, dict[str, Any] | None]]):
             raise InvalidData(f"{name} has neither an array of JSON objects nor objects one after another")
         key, values_of = _rows_of(first, name)
         self._rows = enumerate(values_of, start=1)
-        if beside := ", ".join(other[:40] for other in first if key and other != key):
-            self.doubt = f"{name}: the rows are those of {key[:40]}; what is beside them is left out: {beside[:200]}"
+        if ignored := ", ".join(other[:40] for other in first if key and other != key):
+            self.doubt = f"{name}: the rows are those of {key[:40]}; other keys are ignored: {ignored[:200]}"
 
     def __next__(self) -> tuple[int, dict[str, Any] | None]:
         number, row = next(self._rows)

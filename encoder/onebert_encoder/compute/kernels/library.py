@@ -114,7 +114,7 @@ def _keep(built: Path, cache_folder: Path) -> Path:
             copied.chmod(0o600)
             return copied.replace(cache_folder / built.name)
     except OSError as error:
-        logger.info("the fast CPU kernels are not kept: %s", error.strerror)
+        logger.info("the fast CPU kernels are not cached: %s", error.strerror)
         return built
 
 
