@@ -53,7 +53,7 @@ class RayTransport:
         self._keep = replicas.options(method_name="keep", _by_reference=False)
         self._request = replicas.options(method_name="request")
         self._digest = b""
-        self._held = Permits(MAX_HELD_BYTES, "as many bodies are under way as a front end holds; try again soon")
+        self._held = Permits(MAX_HELD_BYTES, "the front end's buffer for bodies is full; try again soon")
         self._polling: asyncio.Task[None] | None = None
 
     async def listen(self, keys: KeyRing) -> None:

@@ -285,10 +285,10 @@ def test_what_is_assumed_is_said(onebert, data, tmp_path, monkeypatch):
     notes = [line for line in printed.splitlines() if line.startswith("note: ")]
     assert [note[:60] for note in notes] == [
         "note: the outputs have no names but LABEL_0, …; --labels giv",
-        "note: nothing says how the one output is read: it is taken f",
+        "note: config.json does not define the one output: it is read",
         "note: the checkpoint's own tokenizer differs from the base's",
     ]
-    assert "--task-type regression takes it for a number" in notes[1]
+    assert "--task-type regression reads it as a number" in notes[1]
     assert [f"note: {said}" for said in delta.manifest.training["warnings"]] == notes
     text = TEXTS[0]
     pipeline = transformers.pipeline("text-classification", model=str(tmp_path / "toxic"))

@@ -192,7 +192,7 @@ def test_one_output_is_read_by_the_sigmoid_and_spans_have_their_labels(tmp_path:
     assert one.task_type == "multi_label"
     assert [said.partition(":")[0] for said in one.training["warnings"]] == [
         "the outputs have no names but LABEL_0, …; --labels gives them names, in their order",
-        "nothing says how the one output is read",
+        "config.json does not define the one output",
     ]
     span = import_adapter(tmp_path / "span", base).manifest
     assert (span.task_type, list(span.labels), span.pooling) == ("span", ["start", "end"], "none")

@@ -410,7 +410,7 @@ def test_macro_f1_decides_where_labels_are_uneven_and_nobody_names_a_metric(base
     run = run_of(base, uneven(data))
     assert run.metric == run.manifest.training["metric"] == "macro_f1"
     said = "the labels are uneven, 'praise' has 44 of 48 training rows: macro_f1 decides, not accuracy"
-    assert [note for note in run.notes if "uneven" in note] == [f"{said}; --metric says otherwise"]
+    assert [note for note in run.notes if "uneven" in note] == [f"{said}; --metric overrides"]
     for named in (run_of(base, uneven(data), metric="accuracy"), run_of(base, uneven(data, metric="acc"))):
         assert named.metric == "accuracy"
         assert not [note for note in named.notes if "uneven" in note]

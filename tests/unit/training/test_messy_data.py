@@ -74,7 +74,7 @@ def test_gaps_of_a_parquet_column_of_numbers_have_no_label(tmp_path):
 def test_a_label_that_reads_as_if_there_were_none_is_noted(tmp_path):
     data = load(write(tmp_path / "a.csv", lines([(f"t{i}", ("yes", "none", "NaN")[i % 3]) for i in range(40)])))
     assert data.labels == ("NaN", "none", "yes")
-    assert "the label 'NaN' reads as if there were none; only empty cells are taken for that" in data.notes
+    assert "the label 'NaN' looks like a missing label; only empty cells count as missing" in data.notes
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`onebert evaluate`: loads, computes, shows, and writes the rows beside what is answered."""
+"""`onebert evaluate`: loads, computes, shows, and writes the rows with their answers."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

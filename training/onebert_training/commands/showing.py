@@ -46,8 +46,11 @@ def train_shown(run: Run, checkpoint: Path) -> Selection:
             nonlocal at, best
             at = progress
             # The short run steps along with the run's first steps; the folds come after its last.
-            behind, beside = planned + progress.step * progress.folds, progress.step + min(progress.step, short)
-            if not progress.testing and (total := clock.show(behind if progress.folds else beside)):
+            after_run, with_short_run = (
+                planned + progress.step * progress.folds,
+                progress.step + min(progress.step, short),
+            )
+            if not progress.testing and (total := clock.show(after_run if progress.folds else with_short_run)):
                 console.tell(f"about {total} in all")
             if progress.note:
                 console.tell(f"note: {progress.note}")
@@ -117,7 +120,7 @@ def _rate(progress: Progress) -> str:
 
 
 def next_step(run: Run, record: Mapping[str, Any]) -> str:
-    """The suggested next command: publish, a remedy if a yardstick is as good, or import; no test row decides it."""
+    """The suggested next command: publish, a remedy if a baseline is as good, or import; no test row decides it."""
     if record["digest"] is None:
         imported = f"onebert import {record['out']} --data DATA --out {record['task']}.safetensors"
         return f"next: {imported} makes a delta of the checkpoint, at the rank that keeps the checkpoint's answers"
@@ -130,8 +133,8 @@ def next_step(run: Run, record: Mapping[str, Any]) -> str:
     where = f"in {record['folds']} folds" if record["folds"] else "on validation"
     score = f"{metric} {record['validation'][metric]:.4f} {where}"
     if record["unbeaten"] == "head":
-        beside = baselines["head"]["validation"][metric]
-        return f"next: --method head: the exact head alone is ahead {_BY} ({beside:.4f} beside {score})"
+        head_score = baselines["head"]["validation"][metric]
+        return f"next: --method head: the exact head alone is ahead {_BY} ({head_score:.4f} against {score})"
     if not record["useful"]:
         wrong = "; onebert check --labels looks for wrong labels" if run.data.task_type == "single_label" else ""
         constant = baselines["constant"]["answer"] if baselines["constant"] else "a constant answer"

@@ -103,9 +103,7 @@ def label_doubts(task_type: TaskType, labels: Sequence[str], guessed: bool, trai
             how = "case or spaces" if simple else "case, invisible characters or equivalent letters of Unicode"
             notes.append(f"the labels {listed(names)} differ in {how} alone")
         if missing := [name for name in labels if name.strip().casefold() in MISSING]:
-            notes.append(
-                f"the label {listed(missing)} reads as if there were none; only empty cells are taken for that"
-            )
+            notes.append(f"the label {listed(missing)} looks like a missing label; only empty cells count as missing")
     if guessed and task_type == "single_label" and len(labels) > 2 and all(map(is_number, labels)):
         notes.append(
             f"the labels are numbers and taken as {len(labels)} classes; --task-type regression takes them as numbers"

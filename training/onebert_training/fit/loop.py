@@ -1,7 +1,7 @@
 """The training loop: many runs step together through one forward and one backward pass of the frozen weights.
 
 The loss uses the same `fold` and `encode` as serving. Each run has its own data order, dropout, optimizer, schedule and
-early stop, so its result does not depend on the runs beside it, up to rounding
+early stop, so its result does not depend on the other runs, up to rounding
 (decision 8).
 """
 

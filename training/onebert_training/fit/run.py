@@ -130,7 +130,7 @@ class Run:
         why = self.objective.unevenness(self.data.splits["train"])
         if why is not None and not (self.settings.metric or self.data.metric):
             usual = self.objective.metrics[0]
-            yield f"the labels are uneven, {why}: {self.metric} decides, not {usual}; --metric says otherwise"
+            yield f"the labels are uneven, {why}: {self.metric} decides, not {usual}; --metric overrides"
         if self.data.has_pairs and self.data.task_type not in PER_TOKEN and not self.plan.exact:
             apart = "each text of a pair is read on its own; --pooling mean reads both as one"
             as_one = "both texts of a pair are read as one; --pooling siamese reads each on its own"

@@ -111,8 +111,8 @@ class Layer:
 
 
 _ONE_OUTPUT = (
-    "nothing says how the one output is read: it is taken for a probability by the sigmoid, as transformers' pipeline "
-    "does; --task-type regression takes it for a number"
+    "config.json does not define the one output: it is read as a probability by the sigmoid, as in transformers' "
+    "pipeline; --task-type regression reads it as a number"
 )
 NOT_FINITE = "the answers of the imported task are not numbers"
 _AMBIGUOUS_LABELS = (

@@ -24,8 +24,8 @@ from onebert_training.interop.heads import POOLER, Kind, Layout, TaskOptions, ki
 from onebert_training.interop.peft_folder import Adapter, read_adapter
 
 _NO_CONFIG = (
-    "neither the folder nor the base has a config.json, which says what the classifier reads: the pooling is taken for "
-    "{}, as transformers does; put the model's config.json with its {} into the folder"
+    "neither the folder nor the base has a config.json, which defines what the classifier reads: the pooling is assumed "
+    "to be {}, as in transformers; put the model's config.json with its {} into the folder"
 )
 _REPEAT = re.compile(r"[*+{]")
 _MOST_PATTERNS = 1000

@@ -83,7 +83,7 @@ def parse_method(text: str) -> Method:
             hint = suggestion(name, METHODS) or "."
             raise InvalidMethod(f"there is no method {name[:40]!r}{hint} Methods are {', '.join(METHODS)}")
         if name in terms:
-            raise InvalidMethod(f"{name} is there twice")
+            raise InvalidMethod(f"{name} occurs twice")
         # Each method's rule is the function of its name.
         terms[name] = getattr(rules, name.replace("-", "_"))(arguments.strip())
     trained = [term for term in terms.values() if not term.reinit]

@@ -44,13 +44,13 @@ class Selection:
         steps = {name: f"{number:,} step{'s' * (number != 1)}" for name, number in self.facts["steps"].items()}
         words = {name: _WORDS[name].format(steps=steps.get(name)) for name in scores}
         winner, folds = self.facts["kept"], self.result.folds
-        beside = ", ".join(f"{words[name]} {score:.4f}" for name, score in scores.items() if name != winner)
+        rest = ", ".join(f"{words[name]} {score:.4f}" for name, score in scores.items() if name != winner)
         where = f"in {folds} folds" if folds else "on validation"
         if any(is_better(metric, score, scores[winner]) for score in scores.values()):
-            beside += " (a lead within its standard error does not count)"
+            rest += " (a lead within its standard error does not count)"
         ended = self.facts.get("ended")
         left_out = f"; the run from the exact head is left out: {ended}" if ended else ""
-        return f"kept: {words[winner]}, {metric} {scores[winner]:.4f} {where}; {beside}{left_out}"
+        return f"kept: {words[winner]}, {metric} {scores[winner]:.4f} {where}; {rest}{left_out}"
 
 
 class _FromHead(Run):

@@ -62,13 +62,13 @@ def _check_names(table: dict[str, Any], *extra: str) -> dict[str, Any]:
 
 def _check_single(table: Any) -> Any:
     if isinstance(table, dict) and (lists := [name for name, value in table.items() if isinstance(value, list)]):
-        raise ValueError(f"{lists[0]} is a list, which stands under grid, group or task")
+        raise ValueError(f"{lists[0]} is a list; lists belong under grid, group or task")
     return table
 
 
 def _check_lists(table: Any) -> Any:
     if isinstance(table, dict) and (single := [n for n, value in table.items() if not isinstance(value, list)]):
-        raise ValueError(f"{single[0]} is no list; one value for all stands under settings")
+        raise ValueError(f"{single[0]} is not a list; single values belong under settings")
     return table
 
 
@@ -133,7 +133,7 @@ class Recipe(BaseModel):
             raise InvalidSettings(f"{self.name} has neither data nor a method named {', '.join(sorted(only))}")
         requests = [self._request(point, folder) for point in points]
         if len(set(requests)) < len(requests):
-            raise InvalidSettings(f"{self.name}: two groups ask for the same run")
+            raise InvalidSettings(f"{self.name}: two groups contain the same run")
         if not requests:
             raise InvalidSettings(f"{self.name}: nothing is left to run, or no data is named")
         return requests
