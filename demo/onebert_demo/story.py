@@ -9,7 +9,7 @@ from onebert_demo import show
 from onebert_demo.processes import ending_on_signals
 from onebert_demo.show import Json
 from onebert_demo.tasks import ROUTING, SAME, TASKS, TONE, Task
-from onebert_demo.traffic import Item, asking, measure
+from onebert_demo.traffic import Item, background_requests, measure
 from onebert_server.client import Client
 from onebert_server.process import ChildServer, serving
 from onebert_store.command.console import say
@@ -66,7 +66,7 @@ def upload_while_answering(server: ChildServer, client: Client, work: Path) -> N
     first, *later_tasks = TASKS
     pushed = client.push(first.name, _file(work, first))
     uploads = []
-    with asking(server.url, first.name, [example.text for example in first.test]) as answered:
+    with background_requests(server.url, first.name, [example.text for example in first.test]) as answered:
         for task in later_tasks:
             began = time.monotonic()
             client.push(task.name, _file(work, task))

@@ -28,7 +28,7 @@ class Answer:
 
 
 @contextmanager
-def asking(url: str, task: str, texts: Sequence[Input]) -> Iterator[list[Answer]]:
+def background_requests(url: str, task: str, texts: Sequence[Input]) -> Iterator[list[Answer]]:
     """Sends text after text to one task, from its own thread, while the block runs; yields the growing list of answers.
 
     The block starts after the first answer. OneBertError is raised at its end if a request failed.

@@ -19,7 +19,7 @@ from onebert_store.tables.table import Table
 from onebert_store.tables.tables import Source
 from onebert_training.data.options import DataOptions
 from onebert_training.device import load_on
-from onebert_training.fit.keeping import head_beside, jackknife_score
+from onebert_training.fit.keeping import comparable_head, jackknife_score
 from onebert_training.fit.loop import Progress, Report
 from onebert_training.fit.settings import DEFAULT_METHOD, Settings
 from onebert_training.methods.grammar import HEAD
@@ -102,7 +102,7 @@ def _content(file: bytes) -> dict[str, str]:
 def _is_ahead(selection: Selection) -> bool:
     """Whether a trained result leads the exact head, on the same rows, by more than the lead's standard error."""
     run, measured = selection.run, selection.result.measured
-    head = None if measured is None or run.plan.exact else head_beside(measured, run.baselines.answers)
+    head = None if measured is None or run.plan.exact else comparable_head(measured, run.baselines.answers)
     return (
         measured is not None
         and head is not None

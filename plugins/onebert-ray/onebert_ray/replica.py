@@ -75,7 +75,7 @@ class Replica:
 
     def record_autoscaling_stats(self) -> dict[str, float]:
         """Called by Ray Serve; `scaling.ByWork` reads the result."""
-        return {"work": self._work.a_second()}
+        return {"work": self._work.per_second()}
 
     async def __del__(self) -> None:
         """Called by Ray Serve after the last request has finished."""

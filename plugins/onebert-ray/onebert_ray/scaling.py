@@ -27,7 +27,7 @@ class Work:
         self._clock = clock
         self._last = clock(), busy()
 
-    def a_second(self) -> float:
+    def per_second(self) -> float:
         (then, before), self._last = self._last, (self._clock(), self._busy())
         now, after = self._last
         return (after - before) / max(now - then, 1e-3) + self._waiting() / CLEARED_WITHIN

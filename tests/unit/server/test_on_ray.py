@@ -62,9 +62,9 @@ def test_work_is_what_was_computed_a_second_and_what_waits():
     now, busy, waiting = [0.0], [0.0], [0.0]
     work = Work(lambda: busy[0], lambda: waiting[0], lambda: now[0])
     now[0], busy[0], waiting[0] = 4.0, 2.0, 0.25
-    assert work.a_second() == 0.75
+    assert work.per_second() == 0.75
     now[0] = 6.0
-    assert work.a_second() == 0.25
+    assert work.per_second() == 0.25
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from onebert_training.data.options import ReadOptions
 from onebert_training.fit.features import predict_delta, tokenize
 from onebert_training.fit.reference import reference_of, with_reference
 from onebert_training.insight.calibration import Calibrated, calibrate, check_task, targets_of
-from onebert_training.insight.evaluated import trained_on, unread
+from onebert_training.insight.evaluated import trained_on, truncation_notes
 from onebert_training.insight.intervals import CONFIDENCE, Flags, Floats
 from onebert_training.options import Machine
 
@@ -65,7 +65,7 @@ def run_calibrate(
     with console.busy("calibrating"):
         calibrated = calibrate(logits, _gold(examples, len(manifest.labels)), manifest, parsed_targets, unknown_logits)
     warnings = trained_on(manifest, read.name, name)
-    calibrated.notes += [*warnings, *unread(tokens, manifest)]
+    calibrated.notes += [*warnings, *truncation_notes(tokens, manifest)]
     digest = Dataset(read.name, manifest.task_type, tuple(manifest.labels), None, {name: examples}).digest
     facts = {"data": {"name": read.name, "digest": digest}, "split": name, "rows": len(examples), **calibrated.facts}
     new_delta = _with_decision(delta, calibrated, facts)

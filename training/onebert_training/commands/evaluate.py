@@ -13,7 +13,7 @@ from onebert_store.file.delta import check
 from onebert_store.file.format import load
 from onebert_store.tables.table import Table
 from onebert_store.tables.writers import WRITERS
-from onebert_training.commands.showing import show_evaluated
+from onebert_training.commands.showing import show_evaluation
 from onebert_training.data.dataset import load_split, load_texts
 from onebert_training.data.options import ReadOptions
 from onebert_training.insight.answers import Answers
@@ -59,7 +59,7 @@ def run_evaluate(
     if as_json:
         console.print_json(record)
         return
-    show_evaluated(record)
+    show_evaluation(record)
     for path in (predictions, report):
         if path is not None:
             console.say(f"written: {path}")

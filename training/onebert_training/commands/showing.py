@@ -30,7 +30,7 @@ def summary(run: Run) -> str:
     )
 
 
-def train_shown(run: Run, checkpoint: Path) -> Selection:
+def train_with_progress(run: Run, checkpoint: Path) -> Selection:
     """Trains and shows progress: a bar with the last evaluation on a terminal, else a line per evaluation or 30 s."""
     at, planned = Progress(0, run.steps), run.steps
     best: float | None = None
@@ -82,17 +82,17 @@ class Clock:
         if self._said or not first + 2 <= done < self.steps:
             return ""
         self._said = True
-        return in_words(self._each * self.steps)
+        return format_duration(self._each * self.steps)
 
     @property
     def remaining(self) -> str:
         """Such as `, about 1 min 40 s left`; empty before the first timed step and after the last one."""
         if not self._each or self._done >= self.steps:
             return ""
-        return f", about {in_words(self._each * (self.steps - self._done))} left"
+        return f", about {format_duration(self._each * (self.steps - self._done))} left"
 
 
-def in_words(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A duration such as `2 min 10 s`; without seconds from an hour on."""
     total_seconds = max(1, round(seconds))
     hours, minutes = divmod(total_seconds // 60, 60)
@@ -172,7 +172,7 @@ def show_trained(record: Mapping[str, Any], patience: int) -> None:
     _show(f"{record['task']}: {record['method']} on {record['base']}", table, record["warnings"])
 
 
-def show_evaluated(record: Mapping[str, Any]) -> None:
+def show_evaluation(record: Mapping[str, Any]) -> None:
     """Prints an evaluation as tables, with warnings."""
     table, metric = console.facts(), record["metric"]
     table.add_row("metrics", _scores(metric, record["metrics"]))

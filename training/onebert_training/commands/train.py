@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from onebert_store.command import console
 from onebert_store.errors import NotFinite
-from onebert_training.commands.showing import next_step, show_trained, summary, train_shown
+from onebert_training.commands.showing import next_step, show_trained, summary, train_with_progress
 from onebert_training.prepared import PreparedRun
 
 
@@ -12,7 +12,7 @@ def run_train(job: PreparedRun, notes: Iterable[str], as_json: bool) -> None:
     """Trains, writes the file and shows the record; `notes` come before the run's notes."""
     _show_beginning(job, notes)
     try:
-        result = train_shown(job.run, job.checkpoint)
+        result = train_with_progress(job.run, job.checkpoint)
     except KeyboardInterrupt:
         if job.checkpoint.exists():
             console.tell("interrupted; the same command continues from the last evaluation")

@@ -40,7 +40,7 @@ def check_names(labels: Sequence[str], task_type: TaskType) -> None:
         raise InvalidData(str(error)) from None
 
 
-def check_seen(splits: Mapping[str, Split], task_type: TaskType, labels: Sequence[str]) -> None:
+def check_validation_labels(splits: Mapping[str, Split], task_type: TaskType, labels: Sequence[str]) -> None:
     """Refuses data whose validation split has a label that the training split lacks."""
     if "validation" not in splits:
         return
@@ -97,7 +97,7 @@ def label_doubts(task_type: TaskType, labels: Sequence[str], guessed: bool, trai
     if task_type in ("single_label", "multi_label", "token"):
         alike = defaultdict[str, list[str]](list)
         for name in labels:
-            alike[_as_seen(name)].append(name)
+            alike[_visible_form(name)].append(name)
         for names in (names for names in alike.values() if len(names) > 1):
             simple = len({" ".join(name.casefold().split()) for name in names}) == 1
             how = "case or spaces" if simple else "case, invisible characters or equivalent letters of Unicode"
@@ -113,7 +113,7 @@ def label_doubts(task_type: TaskType, labels: Sequence[str], guessed: bool, trai
     return notes
 
 
-def _as_seen(name: str) -> str:
+def _visible_form(name: str) -> str:
     """Folds case, spaces, invisible characters and equivalent Unicode forms, which people do not see."""
     visible = "".join(char for char in unicodedata.normalize("NFKC", name) if unicodedata.category(char) != "Cf")
     return " ".join(visible.casefold().split())

@@ -147,7 +147,7 @@ def load_dataset(
     notes += cells["train"].notes(task_type)
     labels = cells["train"].label_names(task_type)
     splits = {name: part.split(task_type, labels) for name, part in cells.items()}
-    checks.check_seen(splits, task_type, labels)
+    checks.check_validation_labels(splits, task_type, labels)
     if share is not None and "validation" in splits:
         splits["test"] = splits.pop("validation")
     doubts = checks.repetitions(splits, task_type, tables["train"])

@@ -32,7 +32,7 @@ def jackknife_score(run: Run, measured: Measurement) -> JackknifeScore:
     return JackknifeScore(run.metric, score(order), left_out)
 
 
-def head_beside(measured: Measurement, answers: Answers | None) -> Answers | None:
+def comparable_head(measured: Measurement, answers: Answers | None) -> Answers | None:
     """The exact head's answers to the rows of a measurement; None without a head, or if it has not read all rows."""
     # A baseline reads only a part of very many words.
     return answers if answers and len(answers.logits) == len(measured.logits) else None
@@ -48,7 +48,7 @@ def unbeaten(
         constant = jackknife_score(run, Measurement(measured.split, best[1], nan, always))
         if not result.is_ahead_of(constant):
             return "constant"
-    head = None if run.plan.exact else head_beside(measured, baselines.answers)
+    head = None if run.plan.exact else comparable_head(measured, baselines.answers)
     return "head" if head and jackknife_score(run, head).is_ahead_of(result) else None
 
 

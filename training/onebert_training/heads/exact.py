@@ -159,7 +159,7 @@ def _ridge(objective: Objective, features: Vectors, gold: NDArray[np.generic], s
 
 
 @contextmanager
-def undoubted_labels() -> Iterator[None]:
+def without_class_warning() -> Iterator[None]:
     """Silences scikit-learn's warning that many labels with few rows may be numbers."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The number of unique classes is greater", UserWarning)
@@ -172,7 +172,7 @@ def _logistic_regression(objective: Objective) -> LogisticRegression:
 
 
 def _solve(model: LogisticRegression, strength: float, features: Vectors, gold: NDArray[np.generic]) -> None:
-    with undoubted_labels():
+    with without_class_warning():
         # A fit that ends early is penalized slightly more than requested; validation judges it.
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.set_params(C=1 / strength).fit(features, gold)

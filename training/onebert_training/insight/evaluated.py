@@ -62,7 +62,7 @@ def evaluate_delta(
     doubts = [
         *trained_on(manifest, labeled.source, labeled.name),
         *calibrated_on(manifest, labeled.source, labeled.name, examples),
-        *unread(tokens, manifest),
+        *truncation_notes(tokens, manifest),
     ]
     record = {
         "digest": delta.digest,
@@ -163,7 +163,7 @@ def calibrated_on(manifest: Manifest, data: str, split: str, examples: Split) ->
     ]
 
 
-def unread(tokens: Sequence[Tokens], manifest: Manifest) -> list[str]:
+def truncation_notes(tokens: Sequence[Tokens], manifest: Manifest) -> list[str]:
     """Counts the texts truncated at `max_length`, and warns when a server reads more of them."""
     window = None if manifest.decision is None else manifest.decision.window
     longer = sum(text.truncated or (window is not None and len(text) > window.tokens) for text in tokens)

@@ -11,7 +11,7 @@ from onebert_encoder.answering.scores import softmax
 from onebert_training.data.examples import Split
 from onebert_training.data.splitting import SPLIT_SEED, fold_of
 from onebert_training.heads.baselines import FOLDS
-from onebert_training.heads.exact import ExactHead, fit_heads, undoubted_labels
+from onebert_training.heads.exact import ExactHead, fit_heads, without_class_warning
 from onebert_training.insight.intervals import Floats, Indices
 from onebert_training.target_scale import TargetScale
 from onebert_training.tasks.objectives import SingleLabel
@@ -70,7 +70,7 @@ def _of_neighbours(known: Vectors, gold: Indices, queries: Vectors, labels: int)
         algorithm="brute",
         metric="sqeuclidean",
     )
-    with undoubted_labels():
+    with without_class_warning():
         classifier.fit(_unit(known[rows] - mean), gold[rows])
     shares = np.zeros((len(queries), labels))
     shares[:, classifier.classes_] = classifier.predict_proba(_unit(queries - mean))

@@ -24,8 +24,8 @@ from onebert_training.interop.heads import POOLER, Kind, Layout, TaskOptions, ki
 from onebert_training.interop.peft_folder import Adapter, read_adapter
 
 _NO_CONFIG = (
-    "neither the folder nor the base has a config.json, which defines what the classifier reads: the pooling is assumed "
-    "to be {}, as in transformers; put the model's config.json with its {} into the folder"
+    "neither the folder nor the base has a config.json, which defines what the classifier reads: the pooling is "
+    "assumed to be {}, as in transformers; put the model's config.json with its {} into the folder"
 )
 _REPEAT = re.compile(r"[*+{]")
 _MOST_PATTERNS = 1000
@@ -281,7 +281,7 @@ class Conversion:
         self.refuse(unplaced.keys())
         return scales
 
-    def leave_out_tables(self) -> None:
+    def skip_tables(self) -> None:
         """Drops embedding tables that PEFT saved whole and unchanged; rejects tables of another size."""
         for name in [name for name in self.values if name.startswith("embeddings.") and name in self.base.params]:
             table, base_table = self.values[name], self.base.params[name]
@@ -296,7 +296,7 @@ class Conversion:
     def differences(self, pooling: str) -> dict[str, Tensor]:
         """The differences of biases and LayerNorm gains, without unchanged parameters."""
         shapes = self.base.spec.parameters
-        self.leave_out_tables()
+        self.skip_tables()
         allowed = {name for name in shapes if pooling == "pooler" or not name.startswith(POOLER)}
         self.refuse(self.values.keys() - allowed)
         for name, value in self.values.items():

@@ -7,7 +7,7 @@ from typing import Any
 
 from onebert_store.errors import NotFinite
 from onebert_training.fit import checkpoint
-from onebert_training.fit.keeping import head_beside, jackknife_score, kept_measurement
+from onebert_training.fit.keeping import comparable_head, jackknife_score, kept_measurement
 from onebert_training.fit.loop import Active, Progress, Report, advance, ignore
 from onebert_training.fit.result import Result, finish
 from onebert_training.fit.run import Run
@@ -132,7 +132,7 @@ def short_steps(run: Run) -> int:
 def _preferred_by_folds(run: Run, report: Report, checkpoint_file: Path | None) -> Selection:
     """Trains a run without validation rows; keeps the exact head alone if its lead exceeds the standard error."""
     trained, answers = train_judged(run, report, checkpoint_file), run.baselines.answers
-    if trained.measured is None or (head := head_beside(trained.measured, answers)) is None:
+    if trained.measured is None or (head := comparable_head(trained.measured, answers)) is None:
         return Selection(run, trained)
     name = "head" if isinstance(run, ContrastiveRun) else "fresh"
     facts = _facts(run, {name: trained.measured, "alone": head}, {name: trained.steps})
