@@ -11,7 +11,6 @@ import pytest
 
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.engine.passes import Item
-from onebert_server.fairness.receiving import MAX_UPLOADS
 from onebert_server.run import opening
 from onebert_server.run.app import create_app
 from onebert_server.run.opening import REGISTRARS
@@ -69,18 +68,6 @@ def upload_while_the_uploader_does_nothing(runtime, files, until, address=lambda
     return asyncio.run(live())
 
 
-def test_uploads_that_wait_to_be_taken_do_not_hold_up_those_that_come(tmp_path):
-    """Many uploads are whole on the disk while the uploader does nothing."""
-    files = [Task(seed=seed).file for seed in range(12)]
-
-    def all_whole():
-        return sum(path.stat().st_size > 0 for path in (tmp_path / "blobs").iterdir()) == len(files)
-
-    with opened(tmp_path) as runtime:
-        answers = upload_while_the_uploader_does_nothing(runtime, files, all_whole)
-    assert {answer.status_code for answer in answers} == {201}
-
-
 @pytest.mark.promise("fair-uploads")
 def test_an_upload_does_not_wait_for_all_of_somebody_else(tmp_path):
     """The last of nine comes from another address; it is taken in that principal's turn, and not the last."""
@@ -97,14 +84,6 @@ def test_an_upload_does_not_wait_for_all_of_somebody_else(tmp_path):
         answers = upload_while_the_uploader_does_nothing(runtime, files, all_wait, address)
     # Two, where the first of the others had the turn before it came.
     assert answers[8].json()["version"] <= 3
-
-
-def test_more_uploads_than_may_wait_are_refused_at_once(tmp_path):
-    refused = lambda: runtime.metrics.registry.get_sample_value("onebert_uploads_total", {"result": "queue-full"}) == 3  # noqa: E731
-    with opened(tmp_path) as runtime:
-        answers = upload_while_the_uploader_does_nothing(runtime, [Task().file] * (MAX_UPLOADS + 3), refused)
-        assert sorted(answer.status_code for answer in answers) == [200] * (MAX_UPLOADS - 1) + [201] + [503] * 3
-        assert all(int(answer.headers["retry-after"]) >= 1 for answer in answers if answer.status_code == 503)
 
 
 @pytest.mark.promise("alias-waits-for-load")

@@ -4,7 +4,7 @@ Arrivals are drawn with fixed seeds, a batch takes a start and so much for each 
 fast this machine is or how long the test takes.
 """
 
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -285,40 +285,6 @@ def test_everybody_who_is_let_in_is_served_within_a_bound(
     assert max(one.waited for one in let_in) <= bound
 
 
-@pytest.mark.promise("short-before-long")
-def test_a_long_text_among_ever_more_short_ones_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of its own principal, and more of them than the device can do, for ten times as long as anybody should wait."""
-    asked = poisson([24] * 20_000, ONE_CALL, 1.5)
-    asked += [Asked(at, [512], asked[0].principal) for at in np.arange(0.1, asked[-1].at - 2, 0.25)]
-    simulate(monkeypatch, ONE_CALL, asked)
-    long = [one for one in asked if one.lengths[0] == 512 and not one.refused]
-    assert len(long) > 10
-    assert max(one.waited for one in long) <= (1 + MAX_SLACK) * MAX_WAIT + 3 * ONE_CALL.of(512)
-
-
-@pytest.mark.promise("fair-queue")
-@pytest.mark.parametrize("cost", [ONE_CALL, BY_OPERATION], ids=["one call", "by operation"])
-def test_principals_that_flood_are_served_equally(monkeypatch: pytest.MonkeyPatch, cost: Cost) -> None:
-    """One with sentences, one with reviews among them, one with fan-outs; also where batches let others run beside."""
-    rate = 2.0 / cost.per_token  # tokens a second, of each
-    kinds = {"sentences": [[24]] * 6000, "mixed": [[n] for n in mixed(4000)], "fan-outs": [[24] * 200] * 40}
-    asked = [
-        Asked(at, lengths, principal)
-        for principal, requests in kinds.items()
-        for at, lengths in zip(np.cumsum([sum(one) / rate for one in requests]), requests, strict=True)
-    ]
-    device = simulate(monkeypatch, cost, asked)
-    end = min(max(one.at for one in asked if one.principal == principal) for principal in kinds)
-    served: dict[str, int] = defaultdict(int)
-    for started, waiting in device.batches:
-        if 0.1 < started < end:  # each has something waiting
-            for entry in waiting:
-                served[entry.request.principal] += len(entry.item.tokens)
-    assert set(served) == set(kinds)
-    # Some 22,000 tokens each: nobody is ahead of another by more than a batch.
-    assert max(served.values()) - min(served.values()) <= device.longest
-
-
 @pytest.mark.promise("short-beside-fanout")
 @pytest.mark.parametrize(("flood", "batches"), [([24] * 20_000, 2), (mixed(8_000), 3)], ids=["sentences", "mixed"])
 def test_a_short_text_beside_somebody_elses_flood_waits_for_a_batch_and_its_own(
@@ -426,16 +392,6 @@ def test_a_short_text_waits_for_no_other_long_text_than_the_one_that_is_computed
     large = [Asked(at, [512], f"large {n}") for n in range(floods) for at in np.arange(0.0, until, apart)]
     simulate(monkeypatch, cost, [*large, *probes])
     assert max(one.waited for one in probes) <= 2 * cost.of(512) / LAYERS + cost.of(24)
-
-
-def test_a_text_of_who_has_little_in_the_batch_runs_between_its_layers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its client asks again before the batch has ended, and most times waits for no other one."""
-    flooding = poisson([24] * 8_000, BY_OPERATION, 3.0)
-    probes = [Asked(at, [24], "other") for at in np.arange(0.1, flooding[-1].at, 0.02)]
-    device = simulate(monkeypatch, BY_OPERATION, [*flooding, *probes])
-    waited = sorted(one.waited for one in probes)
-    assert waited[len(waited) // 2] <= BY_OPERATION.of(device.batch_tokens(device.host)) / 2
-    assert waited[-1] <= 2 * BY_OPERATION.of(device.batch_tokens(device.host))
 
 
 def test_what_is_late_is_never_computed_and_what_is_computed_is_rarely_late(monkeypatch: pytest.MonkeyPatch) -> None:

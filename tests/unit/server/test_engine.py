@@ -321,20 +321,6 @@ def test_what_is_late_is_dropped_before_it_costs_a_pass(
     assert len(gate.waits) == 2, "of the requests that ran"
 
 
-@pytest.mark.promise("short-beside-fanout")
-def test_a_short_text_does_not_wait_for_another_principals_fan_out(engine: Engine, gate: Gate) -> None:
-    held = submit(engine, [item(1, length=65, seed=i) for i in range(9)], context("flood"))
-    assert gate.entered.wait(WAIT)
-    short = submit(engine, [item(2)], context("someone else"))
-    order: list[str] = []
-    held.add_done_callback(lambda _: order.append("flood"))
-    short.add_done_callback(lambda _: order.append("short"))
-    gate.opened.set()
-    check([item(2)], short.result(WAIT))
-    held.result(WAIT)
-    assert order == ["short", "flood"]
-
-
 @pytest.mark.promise("upload-beside-full-queue")
 def test_the_servers_own_work_is_let_in_when_the_queue_is_full(engine: Engine, gate: Gate) -> None:
     hold(engine, gate)

@@ -161,17 +161,6 @@ def test_what_nobody_wants_any_more_is_not_fetched_and_what_is_deleted_not_loade
         ask(runtime, AT_ONCE)[1][0].result(WAIT)
 
 
-def test_a_file_that_cannot_be_fetched_makes_its_version_unavailable(tmp_path, bucket):
-    with opened(tmp_path, bucket, 1) as (runtime, _):
-        [version], [loading] = ask(runtime, 0)
-        bucket.away = True
-        bucket.gate.set()
-        assert "bucket does not work" in str(loading.exception(WAIT))
-        assert (version.state, version.failures) == (State.UNAVAILABLE, 1)
-        bucket.away = False
-        wait_until(lambda: version.state is State.RESIDENT)
-
-
 @pytest.mark.promise("bucket-hangs")
 def test_a_start_waits_for_a_bucket_no_longer_than_for_anything_else(tmp_path, bucket, monkeypatch):
     """What has come by then is loaded, and the rest while the server answers."""

@@ -303,16 +303,6 @@ def test_only_versions_that_an_alias_points_at_are_loaded_at_the_start(tmp_path)
         assert runtime.directory.version("task", 2).state is State.RESIDENT
 
 
-def test_what_a_start_has_no_time_for_is_loaded_while_the_server_answers(tmp_path, monkeypatch):
-    monkeypatch.setattr(catalog, "LOAD_SECONDS", -1.0)
-    tasks = {f"task{seed}": Task(seed=seed).with_golden() for seed in range(40)}
-    store(tmp_path, **tasks)
-    with opened(tmp_path) as runtime:
-        assert_answers(runtime, task39=tasks["task39"])
-        wait_until(lambda: runtime.directory.counts()["resident"] == 40)
-        assert_answers(runtime, **tasks)
-
-
 def test_a_request_for_what_is_loaded_because_there_is_room_is_answered_although_there_is_none(tmp_path):
     """The loader has begun with a version that the start has left, when a request asks for just that one."""
     store(tmp_path, **(tasks := crowd(12)))
