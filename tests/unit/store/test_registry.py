@@ -1,6 +1,5 @@
 """The registry: immutable versions, aliases by compare-and-set, one owner, and a model it must agree with."""
 
-import dataclasses
 import errno
 import os
 import resource
@@ -14,8 +13,6 @@ from sqlalchemy import event, update
 
 from foreign_writer import write_delta
 from onebert_store.errors import (
-    AliasConflict,
-    AliasNotFound,
     InvalidInput,
     NotFinite,
     OverQuota,
@@ -25,7 +22,6 @@ from onebert_store.errors import (
     StoreLocked,
     TaskExists,
     TaskNotFound,
-    VersionInUse,
     VersionNotFound,
 )
 from onebert_store.file.format import dumps, loads
@@ -77,19 +73,6 @@ def test_the_first_version_becomes_live(registry):
     task = registry.task("spam")
     assert (task.name, task.versions, task.aliases) == ("spam", (1,), {"live": Alias(alone(1))})
     assert registry.tasks() == [task]
-
-
-def test_a_blob_is_an_orphan_once_no_task_has_it(registry, place, tmp_path):
-    shared, _ = registry.add("a", make_delta(1))
-    registry.add("b", make_delta(1))
-    for task in "ab":
-        registry.add(task, make_delta(2))
-        registry.move_alias(task, "live", 2, 1)
-    assert len(blob_files(tmp_path)) == 2
-    registry.delete_version("a", 1)
-    assert orphans(place) == set()
-    registry.delete_version("b", 1)
-    assert orphans(place) == {shared.digest}
 
 
 def test_an_alias_of_an_older_store_whose_target_has_a_level_in_decide_moves_and_is_deleted(registry):
@@ -176,76 +159,6 @@ def test_a_refused_upload_leaves_nothing(registry, tmp_path):
     assert registry.tasks() == []
 
 
-@pytest.mark.promise("concurrent-changes")
-def test_numbers_are_never_used_again(place):
-    with Registry.open(place) as registry:
-        registry.add("spam", make_delta(1))
-        registry.add("spam", make_delta(2))
-        registry.delete_version("spam", 2)
-        assert registry.add("spam", make_delta(2))[0].version == 3
-        registry.delete_version("spam", 3)
-    with Registry.open(place) as registry:
-        assert registry.add("spam", make_delta(3))[0].version == 4
-        assert registry.task("spam").versions == (1, 4)
-
-
-def test_an_alias_moves_only_from_where_it_is_said_to_be(registry):
-    for seed in range(3):
-        registry.add("spam", make_delta(seed))
-    registry.move_alias("spam", "live", 2, 1)
-    for expected in (1, 3, None):
-        with pytest.raises(AliasConflict, match="the alias live of spam is at version 2"):
-            registry.move_alias("spam", "live", 3, expected)
-    with pytest.raises(AliasConflict, match="the alias canary of spam is not set"):
-        registry.move_alias("spam", "canary", 3, 1)
-    registry.move_alias("spam", "canary", 3, None)
-    assert registry.task("spam").aliases == {"live": Alias(alone(2), alone(1)), "canary": Alias(alone(3))}
-
-
-def test_an_alias_remembers_where_it_was_before(place):
-    with Registry.open(place) as registry:
-        for seed in range(4):
-            registry.add("spam", make_delta(seed))
-        assert registry.move_alias("spam", "live", 4, 1)[0] == Alias(alone(4), alone(1))
-        # It did not move, which is no change.
-        last = registry.feed.last().seq
-        assert registry.move_alias("spam", "live", 4, 4) == (Alias(alone(4), alone(1)), last)
-        assert registry.feed.last().seq == last
-        assert registry.move_alias("spam", "live", 2, 4)[0] == Alias(alone(2), alone(4))
-        registry.delete_version("spam", 4)
-    with Registry.open(place) as registry:
-        assert registry.task("spam").aliases == {"live": Alias(alone(2), alone(4))}
-
-
-def test_an_alias_is_deleted_only_from_where_it_is_said_to_be(registry):
-    registry.add("spam", make_delta(1))
-    with pytest.raises(AliasConflict, match="the alias live of spam is at version 1"):
-        registry.delete_alias("spam", "live", 2)
-    with pytest.raises(AliasNotFound, match="spam has no alias canary"):
-        registry.delete_alias("spam", "canary", 1)
-    with pytest.raises(InvalidInput):
-        registry.delete_alias("spam", "../x", 1)
-    registry.delete_alias("spam", "live", 1)
-    assert registry.task("spam").aliases == {}
-    assert registry.add("spam", make_delta(2))[0].version == 2
-    assert registry.task("spam").aliases == {}, "only a first version becomes live"
-    registry.move_alias("spam", "live", 2, None)
-    assert registry.task("spam").aliases == {"live": Alias(alone(2))}
-
-
-def test_a_task_goes_with_its_last_version_and_its_numbers_stay(registry, place):
-    record, _ = registry.add("spam", make_delta(1))
-    registry.delete_alias("spam", "live", 1)
-    registry.delete_version("spam", 1)
-    assert registry.tasks() == []
-    assert orphans(place) == {record.digest}
-    with pytest.raises(TaskNotFound):
-        registry.task("spam")
-    assert registry.add("spam", make_delta(1))[0].version == 2
-    assert registry.task("spam").aliases == {"live": Alias(alone(2))}, "a first version becomes live"
-    assert orphans(place) == set()
-
-
 def test_a_task_is_deleted_by_as_many_statements_however_many_versions_it_has(place):
     counted = []
     with open_store(place) as store:
@@ -261,94 +174,6 @@ def test_a_task_is_deleted_by_as_many_statements_however_many_versions_it_has(pl
     _, few, _, many, _ = "".join(map(str, counted)).split("deleted")
     assert few == many
     assert orphans(place) == {make_delta(seed).digest for seed in range(12)} - {make_delta(1).digest}
-
-
-def test_what_is_not_there(registry):
-    registry.add("spam", make_delta())
-    for call in (
-        lambda: registry.task("ham"),
-        lambda: registry.version("ham", 1),
-        lambda: registry.move_alias("ham", "live", 1, None),
-        lambda: registry.delete_version("ham", 1),
-        lambda: registry.delete_alias("ham", "live", 1),
-    ):
-        with pytest.raises(TaskNotFound, match="there is no task ham"):
-            call()
-    for n in (0, -1, 2, 2**31, 2**63, 10**30):
-        with pytest.raises(VersionNotFound, match="spam has no version"):
-            registry.version("spam", n)
-        with pytest.raises(VersionNotFound):
-            registry.move_alias("spam", "live", n, 1)
-        with pytest.raises(VersionNotFound):
-            registry.delete_version("spam", n)
-    for call in (lambda: registry.task("../x"), lambda: registry.move_alias("spam", "12", 1, None)):
-        with pytest.raises(InvalidInput):
-            call()
-
-
-def test_a_version_with_an_alias_is_not_deleted(registry):
-    registry.add("spam", make_delta(1))
-    registry.move_alias("spam", "old", 1, None)
-    with pytest.raises(VersionInUse, match="version 1 of spam has the alias live, old"):
-        registry.delete_version("spam", 1)
-    assert registry.task("spam").versions == (1,)
-
-
-def test_a_renamed_task_keeps_its_versions_aliases_and_files(registry, place):
-    records = [registry.add("tone", make_delta(seed))[0] for seed in range(3)]
-    other, _ = registry.add("other", make_delta(1))
-    registry.move_alias("tone", "live", 3, 1)
-    registry.move_alias("tone", "next", 2, None)
-    registry.delete_version("tone", 1)
-    registry.rename_task("tone", "mood")
-    assert [task.name for task in registry.tasks()] == ["mood", "other"]
-    task = registry.task("mood")
-    assert (task.versions, task.aliases) == ((2, 3), {"live": Alias(alone(3), alone(1)), "next": Alias(alone(2))})
-    for record in records[1:]:
-        again = registry.version("mood", record.version)
-        assert again == dataclasses.replace(record, task="mood")
-        assert registry.read(again) == registry.read(other) if record.digest == other.digest else registry.read(again)
-    assert orphans(place) == {records[0].digest}
-    with pytest.raises(TaskNotFound):
-        registry.task("tone")
-    assert registry.add("mood", make_delta(7))[0].version == 4
-    # Numbers count on under both names: tone@2 never means anything else than it meant.
-    assert registry.add("tone", make_delta(8))[0].version == 4
-    assert registry.task("tone").aliases == {"live": Alias(alone(4))}
-
-
-def test_a_name_that_versions_have_or_had_is_taken(registry):
-    registry.add("tone", make_delta(1))
-    registry.add("gone", make_delta(2))
-    registry.delete_task("gone")
-    registry.add("here", make_delta(3))
-    before = registry.tasks(), registry.feed.last()
-    for name in ("here", "gone", "tone"):
-        with pytest.raises(TaskExists, match=f"there are versions of {name}, or were"):
-            registry.rename_task("tone", name)
-    for name in ("Not a name", "../x", ""):
-        with pytest.raises(InvalidInput):
-            registry.rename_task("tone", name)
-    with pytest.raises(TaskNotFound):
-        registry.rename_task("nobody", "free")
-    assert (registry.tasks(), registry.feed.last()) == before
-    assert registry.add("nobody", make_delta(1))[0].version == 1, "a refused name leaves no trace"
-
-
-def test_a_task_has_its_last_name_back_and_nobody_elses(registry):
-    registry.add("tone", make_delta(1))
-    registry.rename_task("tone", "tome")
-    registry.add("tome", make_delta(2))
-    registry.rename_task("tome", "tone")
-    assert registry.task("tone").versions == (1, 2)
-    registry.rename_task("tone", "tome")
-    registry.add("other", make_delta(3))
-    with pytest.raises(TaskExists):
-        registry.rename_task("other", "tone")
-    registry.add("tone", make_delta(4))
-    registry.delete_task("tone")
-    with pytest.raises(TaskExists):
-        registry.rename_task("tome", "tone")
 
 
 def test_what_was_uploaded_counts_for_who_did_it_under_every_name(registry):
@@ -374,20 +199,6 @@ def test_of_many_who_rename_one_task_one_does(place):
         done = all_at_once(6, lambda n: writers[n].rename_task("tone", f"mood-{n % 3}"), TaskNotFound, TaskExists)
         assert sum(seq is not None for seq in done) == 1
         assert [task.versions for task in first.tasks()] == [(1,)]
-
-
-def test_a_task_is_deleted_whole_or_not_at_all(registry, place):
-    digests = {registry.add("spam", make_delta(i))[0].digest for i in (1, 2, 3)}
-    kept, _ = registry.add("other", make_delta(3))
-    registry.move_alias("spam", "canary", 2, None)
-    registry.delete_task("spam")
-    with pytest.raises(TaskNotFound):
-        registry.task("spam")
-    with pytest.raises(TaskNotFound):
-        registry.delete_task("spam")
-    assert orphans(place) == digests - {kept.digest}
-    assert registry.tasks() == [registry.task("other")]
-    assert registry.add("spam", make_delta(1))[0].version == 4
 
 
 @pytest.mark.promise("damage-is-contained")

@@ -8,7 +8,6 @@ import pytest
 
 from onebert_store.errors import (
     AliasConflict,
-    AliasNotFound,
     TaskExists,
     TaskNotFound,
     VersionInUse,
@@ -39,15 +38,6 @@ def writers(request, place):
             yield [Registry(opened.enter_context(join_store(place))) for _ in range(WRITERS)]
 
 
-def test_the_same_contents_are_added_once_each(writers):
-    deltas = [make_delta(seed) for seed in range(10)]
-    results = all_at_once(WRITERS, lambda n: [writers[n].add("spam", delta) for delta in deltas])
-    results = [result for one in results for result in one]
-    assert sum(created for _, created in results) == 10
-    assert writers[0].task("spam").versions == tuple(range(1, 11))
-    assert len({(record.version, record.digest) for record, _ in results}) == 10
-
-
 def test_different_contents_get_numbers_without_a_gap_and_one_becomes_live(writers):
     results = all_at_once(
         WRITERS, lambda n: [writers[n].add("spam", make_delta(n * 10 + i))[0].version for i in range(5)]
@@ -72,26 +62,6 @@ def test_of_those_who_move_an_alias_one_wins(writers):
         (won,) = filter(None, all_at_once(WRITERS, move, AliasConflict))
         assert writers[0].task("spam").aliases == {"live": won}, turn
         assert won.previous == live
-
-
-def test_of_those_who_make_an_alias_one_wins(writers):
-    for seed in range(WRITERS):
-        writers[0].add("spam", make_delta(seed))
-    moves = all_at_once(WRITERS, lambda n: writers[n].move_alias("spam", "canary", n + 1, None)[0], AliasConflict)
-    (won,) = filter(None, moves)
-    assert writers[0].task("spam").aliases["canary"] == won
-
-
-def test_of_those_who_delete_one_wins(writers):
-    for seed in range(2):
-        writers[0].add("spam", make_delta(seed))
-    writers[0].move_alias("spam", "canary", 1, None)
-    for call, refusal in (
-        (lambda n: writers[n].delete_alias("spam", "canary", 1), AliasNotFound),
-        (lambda n: writers[n].delete_version("spam", 2), VersionNotFound),
-    ):
-        assert sum(map(bool, all_at_once(WRITERS, call, refusal))) == 1
-    assert writers[0].task("spam").versions == (1,)
 
 
 def test_of_those_who_delete_and_rename_a_task_one_wins(writers):
