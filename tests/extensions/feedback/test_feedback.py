@@ -1,20 +1,16 @@
 """Kept answers and feedback over HTTP: a share by chance, right labels of every task type, all or nothing, tenants."""
 
 import asyncio
-import hashlib
 import hmac
 import logging
 import shutil
 import time
 from base64 import urlsafe_b64decode
-from urllib.parse import quote
 
 import numpy as np
 import pytest
 from cryptography.fernet import Fernet
 
-from onebert_server.access.keys import Holder
-from onebert_server.access.principal import Principal, Quotas, Scope
 from onebert_server.extensions.feedback import keeping
 from onebert_server.extensions.feedback.keeping import redactor_named
 from onebert_server.extensions.feedback.service import FeedbackService
@@ -278,40 +274,6 @@ def test_the_default_identifier_of_a_text_is_a_mac_by_the_key(folder):
     assert len(made) == 2
 
 
-def test_a_text_that_came_as_text_is_deleted_by_its_identifier(runtime):
-    keep(runtime)
-    [one] = recorded(runtime, {"task": "tone", "text": "late", "label": "label 0"})
-    assert one["text_kept"]
-    path = f"{SAMPLES}/{quote(one['identifier'], safe='')}"
-    assert [ask(runtime, "DELETE", path).status_code for _ in range(2)] == [204, 404]
-    assert [row.texts for row in feedback_of(service(runtime).store, "tone")] == [None]
-
-
-def test_the_same_text_or_identifier_is_the_same_row(runtime):
-    text = {"task": "tone", "text": "late"}
-    first = recorded(runtime, text | {"label": "label 0"}, text | {"label": "label 1"})
-    assert first[0] == first[1]
-    recorded(
-        runtime, text | {"label": "label 2", "identifier": "mine"}, text | {"label": "label 1", "identifier": "mine"}
-    )
-    assert sorted(one.right for one in feedback_of(service(runtime).store, "tone")) == ["label 1", "label 1"]
-
-
-def test_more_questions_than_fit_one_part_are_one_request_of_a_quota(runtime):
-    target = {"version": 1, "shadow": [{"version": 2}, {"version": 3}]}
-    ask(runtime, "PUT", "/v1/tasks/tone/aliases/live", json=target, headers={"If-Match": '"1"'})
-    scopes = frozenset({Scope.FEEDBACK, Scope.CLASSIFY})
-    who = Principal("key:slow", scopes, ("*",), quotas=Quotas(requests=0.001, tokens=0.001))
-    runtime.keys.replace({hashlib.sha256(b"slow").digest(): Holder(who)})
-    texts = [f"{TEXTS[n % 5]} {n}" for n in range(64)]
-    data = [{"task": "tone", "text": text, "label": "label 0", "identifier": text} for text in texts]
-    slow = {"headers": {"Authorization": "Bearer slow"}, "json": {"data": data}}
-    assert ask(runtime, "POST", "/v1/feedback", **slow).status_code == 200
-    rows = {one.identifier: one.answers for one in feedback_of(service(runtime).store, "tone")}
-    assert rows == {text: {n: label_of(task, text) for n, task in enumerate(TONE, 1)} for text in texts}
-    assert ask(runtime, "POST", "/v1/feedback", **slow).json()["code"] == "over-quota"
-
-
 def test_without_a_key_nothing_is_kept_and_feedback_by_text_is(folder):
     with opened(folder) as runtime:
         answer = ask(runtime, "PUT", SAMPLES, json={"share": 1.0})
@@ -402,29 +364,6 @@ def test_an_older_registry_put_back_loses_no_feedback_and_no_text(folder, caplog
         assert [row.right for row in feedback_of(service(runtime).store, "later")] == ["label 0"]
         assert found(runtime, f"{tone}/0")
         assert service(runtime).store.sweeper.unknown() == []
-
-
-def test_a_renamed_task_has_its_rows_without_a_second_half(runtime):
-    keep(runtime)
-    id = classify(runtime, "abc")
-    recorded(runtime, {"id": f"{id}/0", "label": "label 0"})
-    runtime.registry.rename_task("tone", "voice")
-    upload(runtime, "tone", Task(seed=8))
-    assert (service(runtime).store.count("voice"), service(runtime).store.count("tone")) == (len(TEXTS), 0)
-    assert [row.answer_id for row in feedback_of(service(runtime).store, "voice")] == [f"{id}/0"]
-    assert feedback_of(service(runtime).store, "tone") == []
-
-
-def test_feedback_that_was_asked_before_a_deletion_brings_no_text_back(runtime):
-    keep(runtime)
-    id, owner = classify(runtime, "abc"), service(runtime).store.owner("tone")
-    recorded(runtime, {"id": f"{id}/0", "label": "label 0"})
-    [row] = feedback_of(service(runtime).store, "tone")
-    assert row.texts
-    service(runtime).keeper.delete_sample("tone", f"{id}/0")
-    # The row that a request had made before the deletion.
-    assert service(runtime).store.record([(owner, row)]) == [False]
-    assert [one.texts for one in feedback_of(service(runtime).store, "tone")] == [None]
 
 
 def test_an_answer_that_waits_to_be_written_is_deleted_too(runtime):

@@ -25,7 +25,6 @@ SETTINGS = {"samples_key": KEY}
 TONE = Task(seed=1, labels=["complaint", "question", "praise"])
 STORED = {"tone": TONE}
 MARKER = "a marker that no file may have"
-WORDS = ["late", "broken", "parcel", "good", "screen", "bad", "refund", "great", "invoice", "password"]
 
 
 def samples_of(place):

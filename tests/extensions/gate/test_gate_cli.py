@@ -97,16 +97,6 @@ def test_the_example_of_the_page_keeps_rows_and_decides_on_the_server(case):
     case.done("promote", case.name, 3)
 
 
-def test_a_version_that_begins_to_answer_in_a_split_passes_the_gate(case):
-    case.done("gate", case.name, "--set", case.gate, "--data", case.data)
-    case.done("promote", case.name, 2)
-    made = case.refused("rollout", case.name, "--split", "2=95,3=5")
-    assert f"max.flips is {flips(case) / 36:.4g}" in made.stderr
-    assert case.live == 2
-    assert "5 % 1, 95 % 2" in case.done("rollout", case.name, "--split", "1=5,2=95")
-    case.done("rollout", case.name, "--split", "2=95,3=5", "--force", "--message", "five per cent")
-
-
 def test_what_cannot_be_a_gate_is_refused_in_one_line(case):
     case.gate.write_text("[min]\nmacro = 1\n")
     for arguments, said in [

@@ -11,7 +11,6 @@ from loops import Clock
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.access.context import own_work
 from onebert_server.access.principal import root
-from onebert_server.answering import sizes
 from onebert_server.engine.passes import Item
 from onebert_server.extensions.gate.judge import Rows, measure, verdict
 from onebert_server.extensions.gate.rules import Gate, PinnedRow, digest_of_rows
@@ -120,12 +119,6 @@ def test_a_move_is_forced_with_a_message_that_the_trail_keeps(runtime):
     assert move(runtime, 2, force=True, message="labels were wrong").status_code == 200
     trail = [(one["action"], one["version"], one["forced"]) for one in get(runtime, "/v1/audit").json()["changes"]]
     assert trail[-2:] == [("set-gate", None, None), ("promote", 2, "labels were wrong")]
-
-
-def test_rows_of_more_windows_than_one_part_may_have_are_judged(runtime, monkeypatch):
-    monkeypatch.setattr(sizes, "MAX_SEQUENCES", 40)
-    set_gate(runtime, {"min": {"accuracy": 1.0}, "max": {"flips": 1.0}}, rows_of(NEW))
-    assert move(runtime, 2).status_code == 200
 
 
 class Pausing(Clock):
@@ -256,27 +249,6 @@ def test_a_gate_of_an_earlier_release_without_its_rows_refuses(runtime):
     assert "set it again with rows" in refused["detail"]
     assert set_gate(runtime, {"min": {"accuracy": 0.0}}, rows_of(OLD)).status_code == 200
     assert move(runtime, 2).status_code == 200
-
-
-NO_GATES = [
-    ({}, [], "a gate has min"),
-    ({"min": {"accuracy": 1.0}}, [], "are about rows, and there are none"),
-    ({"min": {"accuracy": 1.0}, "pinned": OTHER}, [], "are about rows, and there are none"),
-    ({"min": {"accuracy": 1.0}, "pinned": OTHER}, rows_of(OLD)[:2], "pinned to other rows"),
-    ({"min": {"pearson": 1.0}}, rows_of(OLD)[:2], "the metrics of a single_label task"),
-    ({"min": {"accuracy": 1.0}}, [{"text": "a", "label": 3}], "a label of a single_label task is a text"),
-    ({"min": {"accuracy": 1.0}}, [{"text": " ", "label": "a"}], "must not be blank"),
-    ({"slices": {"columns": ["day"], "worst_drop": 0.1}}, rows_of(OLD)[:2], "a row has no day"),
-    ({"min": {"accuracy": 1.0}, "more": 1}, [], "unknown field"),
-]
-
-
-def test_what_is_no_gate_is_refused_and_not_kept(runtime):
-    for rules, rows, said in NO_GATES:
-        answer = set_gate(runtime, rules, rows)
-        assert answer.status_code == 422
-        assert said in answer.text
-    assert get(runtime, GATE).json()["code"] == "gate-not-found"
 
 
 def test_two_thousand_rows_are_kept_and_one_more_is_not(runtime):

@@ -2,7 +2,6 @@
 
 import json
 from html.parser import HTMLParser
-from pathlib import Path
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
@@ -18,7 +17,6 @@ from onebert_training.report.records import Evaluation, Record, load_records
 from onebert_training.report.scores import Dot, dots
 from onebert_training.report.tables import collect, format_configuration, results_markdown, varied
 
-ROOT = Path(__file__).parents[3]
 HOSTILE = '<script>alert("$x^")</script> & | `a` 😀'
 
 

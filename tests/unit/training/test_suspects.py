@@ -77,19 +77,6 @@ def test_no_row_is_answered_by_a_head_that_saw_its_text():
     assert (apart.argmax(axis=1) == gold).mean() > 0.8  # most twins are then on the other side
 
 
-def test_changed_labels_are_found_first():
-    rng = np.random.default_rng(2)
-    truth = rng.integers(0, 3, 600)
-    vectors = (np.eye(3)[truth] * 4 + rng.normal(size=(600, 3))).astype(np.float32)
-    gold = truth.copy()
-    gold[:30] = (gold[:30] + 1) % 3
-    examples, folds = of_texts(map(str, range(600)), gold)
-    found = find_suspects(out_of_fold(["a", "b", "c"], vectors, examples, folds), gold, folds)
-    assert sum(one.row < 30 for one in found) >= 25
-    assert all(one.row < 30 for one in found[:20])
-    assert all(one.suggested == truth[one.row] for one in found if one.row < 30)
-
-
 def test_rows_whose_label_no_other_text_has_are_no_suspects():
     """No fold without them has seen their label, so that all of them are sure of another one."""
     rng = np.random.default_rng(5)
