@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from framing import REFUSED, UPGRADE
+from framing import UPGRADE
 from servers import Server, Task, layouts, wait_until
 
 pytestmark = pytest.mark.promise("not-http")
@@ -81,17 +81,6 @@ def test_what_is_not_http_gets_a_problem(server, sent):
     assert_problem(answer, 400, "bad-request")
     # A front end reports what it refused after it has answered, and another process may be asked for the counts.
     wait_until(lambda: server.metric(BAD_REQUESTS) == before + 1)
-
-
-@pytest.mark.promise("ambiguous-requests")
-def test_what_a_proxy_may_read_differently_smuggles_nothing(server, web):
-    for case, sent in REFUSED.items():
-        with connect(server) as connection:
-            connection.sendall(sent + b"DELETE /v1/tasks/task HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            found = answers(connection)
-        assert [status for status, _, _ in found] == [400], case
-        assert_problem(found[0], 400, "bad-request")
-    assert web.get("/v1/tasks/task").status_code == 200
 
 
 def test_noise_behind_a_request_is_answered_after_it(server):
@@ -191,17 +180,6 @@ def test_tiny_chunks_are_a_body_like_any_other(server):
     with connect(server) as connection:
         connection.sendall(CHUNKED + b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n")
         assert connection.recv(12) == b"HTTP/1.1 200"
-
-
-@pytest.mark.promise("idle-connections")
-@layouts
-@pytest.mark.slow("a head has ten seconds")
-def test_who_sends_no_request_is_let_go(server):
-    with connect(server) as silent, connect(server) as half:
-        half.sendall(GET)
-        assert answers(silent) == []
-        (answer,) = answers(half)
-    assert_problem(answer, 408, "request-timeout")
 
 
 @pytest.mark.promise("early-refusals")

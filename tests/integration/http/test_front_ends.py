@@ -18,7 +18,7 @@ from bases import tiny_base
 from forked import Forked
 from onebert_server.remote.unix import keeper as front_ends_of_server
 from onebert_server.remote.unix.keeper import MAX_ENDS, FrontEnds
-from onebert_store.errors import InvalidInput, OneBertError, TaskNotFound, Unauthorized
+from onebert_store.errors import InvalidInput, OneBertError, TaskNotFound
 from runtimes import opened
 from servers import Server, Task, assert_answers, children, clean_env, run_onebert, wait_until
 
@@ -41,15 +41,6 @@ def each(server, ask, count=MANY):
     """Asks over many connections, open at the same time."""
     with ExitStack() as clients, ThreadPoolExecutor(count) as pool:
         return list(pool.map(ask, [clients.enter_context(server.client(api_key=KEY)) for _ in range(count)]))
-
-
-def test_keys_are_wanted_for_every_path(server, client, task):
-    with server.client() as nobody:
-        for ask in (nobody.tasks, lambda: nobody.classify("task", TEXT)):
-            with pytest.raises(Unauthorized):
-                ask()
-    assert httpx.get(f"{server.url}/nowhere").status_code == 401
-    assert_answers(client.classify("task", TEXT)["results"][0], task.scores(TEXT))
 
 
 COUNTED = 'onebert_http_requests_total{method="POST",route="/v1/tasks/{task}/classify",status="200"} '
@@ -107,28 +98,6 @@ def test_what_a_front_end_has_seen_decides_nothing(server, client):
             one.classify("turns", PAIR)
 
     each(server, gone)
-
-
-def test_every_task_is_every_task_of_now(server, client, task):
-    for name in ("fan-1", "fan-2"):
-        client.push(name, task.file)
-        wanted = [one["name"] for one in client.tasks()]
-        for answers in each(server, lambda one: one.fanout(TEXT)):
-            assert [answer["task"] for answer in answers] == wanted
-
-
-def test_of_several_references_one_moves(server, client, task):
-    stays, first, second = (Task(seed=seed) for seed in (4, 5, 6))
-    client.push("stays", stays.file)
-    client.push("moves", first.file)
-    client.push("moves", second.file)
-    items = [("stays", TEXT), ("moves", TEXT), ("stays@1", TEXT), ("moves@1", TEXT)]
-    for live, moved in ((1, first), (2, second), (1, first)):
-        if live != client.task("moves")["aliases"]["live"]:
-            client.move_alias("moves", "live", live, expected=3 - live)
-        for answers in each(server, lambda one: one.classify_items(items)):
-            for answer, asked in zip(answers, (stays, moved, stays, first), strict=True):
-                assert_answers(answer, asked.scores(TEXT))
 
 
 def test_signals_are_for_the_engines_process(server, client, task):
@@ -213,18 +182,6 @@ def test_sockets_lie_in_a_private_folder_that_goes_with_the_server(tmp_path, mon
             [own] = Path(folder).iterdir()
             assert stat.S_IMODE(own.stat().st_mode) == 0o700
         assert not [*Path(folder).iterdir()]
-
-
-def test_where_the_engines_process_takes_no_request_the_answer_is_a_problem(tmp_path, monkeypatch):
-    with tempfile.TemporaryDirectory() as folder:
-        monkeypatch.setenv("TMPDIR", folder)
-        with Server(tmp_path, front_ends=1) as server:
-            [own] = Path(folder).iterdir()
-            (own / "relay").unlink()
-            answer = httpx.get(f"{server.url}/v1/tasks")
-    assert (answer.status_code, answer.json()["code"]) == (503, "shutting-down")
-    assert answer.headers["Content-Type"] == "application/problem+json"
-    assert answer.json()["instance"].endswith(answer.headers["X-Request-Id"])
 
 
 @pytest.mark.promise("front-end-refuses")

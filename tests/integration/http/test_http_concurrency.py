@@ -14,7 +14,7 @@ import pytest
 
 from lengths import examples
 from onebert_store.errors import VersionNotFound
-from servers import Server, Task, assert_answers, layouts, wait_until
+from servers import Task, assert_answers, layouts, wait_until
 
 TEXTS = [f"my order {i} is late " + "and the parcel was broken " * (i % 4) for i in range(8)]
 # At least so many, and on until both versions have answered; the second number only ends a test that fails.
@@ -95,34 +95,6 @@ def test_alias_flips_under_load(server, client):
             assert_answers(result, scores[answer["version"]])
 
 
-def test_uploads_go_on_while_answers_do(server, client, expected):
-    (task, text), scores = next(iter(expected.items()))
-    uploading = threading.Event()
-    uploaded = threading.Event()
-
-    def upload():
-        try:
-            for i in range(20):
-                client.push(f"new-{i}", Task("everything", "pooler", seed=200 + i).with_golden().file)
-                uploading.set()
-        finally:
-            uploaded.set()
-
-    def ask():
-        count = 0
-        with server.client() as own:
-            while not uploaded.is_set():
-                assert_answers(own.classify(task, text)["results"][0], scores)
-                count += uploading.is_set()
-        return count
-
-    with ThreadPoolExecutor(4) as pool:
-        done = pool.submit(upload)
-        counts = [pool.submit(ask) for _ in range(3)]
-        done.result()
-        assert all(count.result() > 0 for count in counts)
-
-
 def test_a_disk_that_hangs_does_not_hold_up_answers(server, client, expected):
     """More downloads than the registry has threads, of a file that does not come; texts too long for the event loop."""
     (task, text), _ = next(iter(expected.items()))
@@ -199,28 +171,3 @@ def test_deleted_version_answers_who_holds_it_and_nobody_else(server, client, ex
         for done in busy:
             done.result()
     assert client.task("shrinking")["versions"][0]["version"] == 1
-
-
-def test_full_queue_is_503_with_retry_after(tmp_path):
-    """Fan-outs of 1024 sequences, each of several batches, at a server where none may wait for another."""
-    task, text = Task(), max(TEXTS, key=len)
-    body = {"text": text, "tasks": ["task"] * 1024}
-    with Server(tmp_path, max_queue_seconds=1e-9) as server:
-        server.push({"task": task})
-
-        def ask(_):
-            return httpx.post(f"{server.url}/v1/fanout", json=body, timeout=180)
-
-        with ThreadPoolExecutor(12) as pool:
-            answers = list(pool.map(ask, range(24)))
-        assert {answer.status_code for answer in answers} == {200, 503}
-        full = [answer for answer in answers if answer.status_code == 503]
-        for answer in full:
-            assert answer.json()["code"] == "queue-full"
-            assert int(answer.headers["retry-after"]) >= 1
-        for answer in answers:
-            if answer.status_code == 200:
-                assert_answers(answer.json()["results"][1023], task.scores(text))
-        wait_until(lambda: server.metric("onebert_queue_sequences ") == 0)
-        assert server.metric('onebert_rejected_total{code="queue-full"}') == len(full)
-        assert ask(0).status_code == 200
