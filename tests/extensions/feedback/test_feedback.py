@@ -328,18 +328,6 @@ def test_a_task_without_versions_leaves_nothing(runtime):
     assert service(runtime).store.sweeper._ids() == []
 
 
-def test_a_sweep_removes_what_a_crash_left_of_tasks(runtime):
-    keep(runtime)
-    classify(runtime, "abc")
-    recorded(runtime, {"task": "topics", "text": "late", "labels": []}, {"task": "stars", "text": "late", "value": 1})
-    # Only the registry's half: the process dies before the other.
-    runtime.registry.delete_task("topics")
-    runtime.registry.delete_keeping("tone")
-    service(runtime).store.sweeper.sweep()
-    assert service(runtime).store.count("tone") == 0
-    assert service(runtime).store.sweeper._ids() == [service(runtime).store.owner("stars").task]
-
-
 @pytest.mark.promise("sweep-grace")
 def test_an_older_registry_put_back_loses_no_feedback_and_no_text(folder, caplog):
     """Two files with one moment less: a task, and the keeping of another one, are younger than the registry."""

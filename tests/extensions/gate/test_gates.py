@@ -270,17 +270,6 @@ def test_a_gate_follows_its_task_and_ends_with_it(runtime):
     assert get(runtime, "/v1/tasks/mood/gate").json()["code"] == "gate-not-found"
 
 
-def test_a_task_that_lost_its_last_version_has_no_gate(runtime):
-    upload(runtime, "once", OLD)
-    path = "/v1/tasks/once/gate"
-    rules = {"must": [{"text": "a", "label": "none such"}]}
-    assert ask(runtime, "PUT", path, json={"rules": rules}).status_code == 200
-    ask(runtime, "DELETE", "/v1/tasks/once/aliases/live", headers={"If-Match": '"1"'})
-    assert ask(runtime, "DELETE", "/v1/tasks/once/versions/1").status_code == 204
-    upload(runtime, "once", NEW)
-    assert get(runtime, path).json()["code"] == "gate-not-found"
-
-
 def test_a_deleted_gate_refuses_nothing(runtime):
     set_gate(runtime, {"must": [{"text": "a", "label": "none such"}]})
     assert move(runtime, 2).status_code == 409

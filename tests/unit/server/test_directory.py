@@ -326,16 +326,6 @@ def test_the_least_recently_used_goes_first_and_comes_back_when_it_is_asked_for(
 
 
 @pytest.mark.promise("pinned-stays")
-def test_what_is_pinned_is_never_evicted(directory):
-    directory.add("task", slot=1)
-    pinned = directory.ask("task")
-    assert directory.evict() is None
-    unpin(directory, pinned)
-    assert directory.evict() == 1
-    assert directory.evict() is None
-
-
-@pytest.mark.promise("pinned-stays")
 def test_a_version_that_is_deleted_while_it_is_loaded_gives_its_slot_back(directory):
     version = directory.add("task")
     pinned = directory.ask("task")

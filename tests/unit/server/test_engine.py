@@ -222,18 +222,6 @@ def test_a_request_keeps_its_answers_in_its_result_alone(engine: Engine, gate: G
     assert [answer() for answer in answers] == [None] * 20
 
 
-def test_a_full_queue_refuses_at_once_and_recovers(engine: Engine, gate: Gate) -> None:
-    hold(engine, gate)
-    waiting = [submit(engine, [item(1)] * 20, context(principal)) for principal in "abcd"]
-    with pytest.raises(QueueFull) as refused:
-        submit(engine, [item(1)])
-    assert refused.value.status == 503
-    assert refused.value.retry_after is not None
-    gate.opened.set()
-    assert all(len(future.result(WAIT)) == 20 for future in waiting)
-    assert len(submit(engine, [item(1)]).result(WAIT)) == 1
-
-
 @pytest.mark.promise("departed-clients")
 def test_a_caller_who_left_costs_nothing_and_makes_room_at_once(engine: Engine, gate: Gate) -> None:
     hold(engine, gate)

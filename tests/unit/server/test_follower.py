@@ -562,16 +562,3 @@ def test_a_replica_is_listed_from_before_it_shows_anything_until_it_ends(registr
     wait_until(lambda: [(one.id, one.seq) for one in registry.replicas.live()] == [(presence.id, 2)])
     follower.close()
     assert registry.replicas.live() == []
-
-
-@pytest.mark.promise("replicas-converge")
-def test_processes_that_share_a_database_follow_each_other(registry, tmp_path):
-    with join_store(tmp_path / "store") as store:
-        other = Registry(store)
-        here, there = Replica(registry), Replica(other)
-        other.add("task", make_delta(1))
-        registry.add("task", make_delta(2))
-        _, seq = other.move_alias("task", "live", 2, 1)
-        for replica in (here, there):
-            replica.follower.reach(seq)
-            assert replica.shown() == registered(registry)

@@ -50,14 +50,6 @@ def test_a_batch_is_as_small_as_costs_no_capacity(start, per_token, least, most)
     assert speed.worthwhile(40) == 40, "what the operator allows bounds it all the same"
 
 
-def test_after_a_disturbed_start_fifteen_batches_bring_the_estimate_near_the_truth():
-    """Measured 8 times too slow, which is refused 8 times too soon until batches say otherwise."""
-    speed, real = Speed(0.008, 8e-4), lambda tokens: 0.001 + tokens * 1e-4
-    for tokens in [512, 20, 1024, 300, 64] * 3:
-        speed.observe(tokens, real(tokens))
-    assert real(1000) <= speed.seconds(1000) <= 1.3 * real(1000)
-
-
 def test_after_a_disturbed_start_batches_grow_to_the_size_of_a_calm_one():
     """MiniLM-L6 in bfloat16 on two cores, measured while eight others computed."""
     calm, disturbed = Speed(0.13e-3, 16e-6), Speed(0.13e-3, 8 * 16e-6)

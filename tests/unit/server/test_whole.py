@@ -2,7 +2,6 @@
 
 import json
 import time
-from dataclasses import replace
 from threading import current_thread, main_thread
 
 import pytest
@@ -10,13 +9,11 @@ import pytest
 from onebert_encoder.answering.asked import Asked, AskedWindow
 from onebert_semantic_router.bodies import Bundle
 from onebert_semantic_router.bundle import bundle
-from onebert_server.access.principal import Principal, Scope
 from onebert_server.answering import sizes
 from onebert_server.facades.clients import fms
 from onebert_server.facades.facade import read_whole
 from onebert_server.limits import MAX_ITEMS
 from onebert_store.errors import OneBertError, TooLarge
-from onebert_store.registry.grants import Quotas
 from parts import assert_like
 
 SHORT = "it is late"
@@ -69,21 +66,6 @@ def test_texts_are_read_to_their_end_and_computed_once(parts, max_length):
     assert_like(long, (whole.reading.answer, whole.reading.tokens, False))
     parts.engine.close(60)  # then all batches have been counted
     assert sum(parts.batches.sequences) == 2 * whole.reading.windows + 1
-
-
-def test_the_parts_of_a_request_are_one_request_to_quotas(parts):
-    """One that takes more than is left is let in as a whole, as every request is; the next waits."""
-    slow = Principal("key:slow", frozenset({Scope.CLASSIFY}), ("*",), quotas=Quotas(requests=0.001, tokens=0.001))
-
-    async def twice(call):
-        call = replace(call, context=replace(call.context, principal=slow))
-        texts = [SHORT] * (MAX_ITEMS + 1)
-        shown = await read_whole(call, ["whole"] * len(texts), texts, lambda index, _: index)
-        with pytest.raises(OneBertError, match="a second, and has had more") as refused:
-            await read_whole(call, ["whole"], [SHORT], lambda index, _: index)
-        return shown, refused.value.code
-
-    assert parts.call(twice) == (list(range(MAX_ITEMS + 1)), "over-quota")
 
 
 def test_what_is_made_of_many_answers_is_made_beside_the_event_loop(parts):
