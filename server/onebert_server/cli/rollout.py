@@ -1,8 +1,8 @@
 """The command `rollout`: a split of an alias's requests between versions, and shadows."""
 
 import re
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -21,12 +21,15 @@ from onebert_server.client import (
 )
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_store.command import console
+from onebert_store.errors import OneBertError
 from onebert_store.file.strict_json import printable
 from onebert_store.registry.names import LIVE
 
 # Pairs of labels shown for a version and its shadow.
 PAIRS_SHOWN = 8
 NONE = "none"
+
+T = TypeVar("T")
 
 
 def rollout(
@@ -70,16 +73,28 @@ def rollout(
             return
         if force:
             raise typer.BadParameter("--force is for a change: --split, --sticky or --shadow")
-        agreements, verdicts = client.shadows(task, alias), client.verdicts(task, alias)
+        agreements = _installed(client.shadows, task, alias) or ()
+        verdicts = _installed(client.verdicts, task, alias)
     if as_json:
-        judged = as_dict(verdicts)["verdicts"]
+        judged = as_dict(verdicts)["verdicts"] if verdicts else []
         console.print_json(
             as_dict(place) | {"shadows": [as_dict(agreement) for agreement in agreements], "verdicts": judged}
         )
         return
     console.say(f"{task}@{alias}: {meaning(place.target, place.version)}")
     _show(agreements)
-    _show_verdicts(verdicts)
+    if verdicts:
+        _show_verdicts(verdicts)
+
+
+def _installed(ask: Callable[[str, str], T], task: str, alias: str) -> T | None:
+    """Asks a route of an extension; returns None if the server does not have it."""
+    try:
+        return ask(task, alias)
+    except OneBertError as error:
+        if error.code != "not-found":
+            raise
+        return None
 
 
 def _changed(place: AliasPlace, split: str | None, sticky: str | None, shadow: Sequence[str] | None) -> TargetFacts:
