@@ -18,7 +18,7 @@ from servers import clean_env, run_onebert, wait_until
 def score_here(out: Path | str, tasks, data, *, data_dir="none", ray=None, **asked) -> None:
     """`onebert score` in this process, with the tiny base in float32."""
     settings = Settings.model_construct(base=(str(tiny_base()),), dtype="float32", threads=1, data_dir=Path(data_dir))
-    options = {"text": None, "text_pair": None, "kept": (), "encoding": None, "all_scores": False, "part_rows": 100}
+    options = {"text": None, "text_pair": None, "keep": (), "encoding": None, "all_scores": False, "part_rows": 100}
     named = [str(one) for one in (tasks if isinstance(tasks, list) else [tasks])]
     files = [str(one) for one in (data if isinstance(data, list) else [data])]
     run_score(ScoreOptions(named, files, str(out), **(options | asked)), settings, ray)

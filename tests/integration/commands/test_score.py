@@ -134,7 +134,7 @@ def test_answers_are_those_of_the_classifier_in_python(folder, scored, name):
 
 
 def test_pairs_and_spans(folder, tmp_path):
-    score_here(tmp_path / "out", files(folder, "qa", "bitfit"), folder / "rows.parquet", kept=("text_pair", "id"))
+    score_here(tmp_path / "out", files(folder, "qa", "bitfit"), folder / "rows.parquet", keep=("text_pair", "id"))
     qa, mood = (onebert.load(file, base=str(tiny_base())) for file in files(folder, "qa", "bitfit"))
     given = input_rows(folder)
     pairs = [(row["text"], row["text_pair"]) for row in given if row["text"]]
@@ -290,7 +290,7 @@ def test_columns_of_one_name_and_a_task_of_another_base_are_refused(folder, tmp_
     (tmp_path / "a.safetensors").write_bytes(foreign.file)
     for tasks, asked, error, said in (
         ([tmp_path / "lora.safetensors", *files(folder, "lora")], {}, InvalidInput, "two tasks are called lora"),
-        (files(folder, "lora"), {"kept": ["error"]}, InvalidSettings, "two columns would be called error"),
+        (files(folder, "lora"), {"keep": ["error"]}, InvalidSettings, "two columns would be called error"),
         ([tmp_path / "a.safetensors"], {}, BaseMismatch, "made for x"),
     ):
         with pytest.raises(error, match=said):

@@ -33,7 +33,7 @@ def task(tmp_path_factory):
 @pytest.fixture
 def write(task):
     def run(source, out, **options):
-        score_here(out, task, source, **({"kept": ["*"], "all_scores": True} | options))
+        score_here(out, task, source, **({"keep": ["*"], "all_scores": True} | options))
         return read_rows(out)
 
     return run
@@ -177,7 +177,7 @@ def test_named_columns_of_a_workbook_are_kept_in_their_order(write, tmp_path):
     for row in (("Nr", "Customer Message", "Answer"), (1, "my order is late", "sorry"), (2, "what now", "wait")):
         book.active.append(row)
     book.save(tmp_path / "a.xlsx")
-    columns = {"text": "customer message", "text_pair": "answer", "kept": ["answer", "nr"]}
+    columns = {"text": "customer message", "text_pair": "answer", "keep": ["answer", "nr"]}
     rows = write(tmp_path / "a.xlsx", tmp_path / "b.jsonl", **columns)
     assert [list(row)[:3] for row in rows] == [["Answer", "Nr", "tone_label"]] * 2
     for row, text in zip(rows, ("my order is late", "what now"), strict=True):

@@ -54,7 +54,7 @@ def folder(server, tmp_path_factory):
 
 
 def score_served(server, out, references, data, **options):
-    defaults = {"text": None, "text_pair": None, "kept": (), "encoding": None, "all_scores": False, "part_rows": 100}
+    defaults = {"text": None, "text_pair": None, "keep": (), "encoding": None, "all_scores": False, "part_rows": 100}
     run_score_by_server(ScoreOptions(references, [str(data)], str(out), **(defaults | options)), server.url, None)
 
 
@@ -73,7 +73,7 @@ def same(one, other):
     ("names", "options"),
     [
         ([name for name in FILES if name != "qa"], {"text": "text", "all_scores": True}),
-        (["tone", "qa"], {"kept": ["text_pair", "id"]}),
+        (["tone", "qa"], {"keep": ["text_pair", "id"]}),
     ],
     ids=["texts", "pairs"],
 )

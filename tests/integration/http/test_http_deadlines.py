@@ -93,7 +93,7 @@ async def test_changes_that_others_hold_up_are_504_and_measured_later(tmp_path):
             await release.wait()
             return []
 
-        others = asyncio.create_task(held.runtime.measured.of(("others",), slow))
+        others = asyncio.create_task(held.runtime.measured.get(("others",), slow))
         await asyncio.sleep(0)
         path = "/v1/tasks/task/versions/1/changes"
         async with asyncio.timeout(60):

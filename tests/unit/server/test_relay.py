@@ -325,7 +325,7 @@ async def test_who_relays_much_leaves_room_for_others_and_all_of_it_for_health(p
     ],
 )
 def test_questions_stay_with_the_front_end(method: str, path: str, is_own: bool) -> None:
-    asked = formats_of([answering()]).asked({"type": "http", "method": method, "path": path})
+    asked = formats_of([answering()]).match({"type": "http", "method": method, "path": path})
     assert (asked is not None) == is_own
 
 

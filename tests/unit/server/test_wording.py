@@ -102,7 +102,7 @@ class Counted(str):
 
 @pytest.mark.parametrize(
     "answer",
-    [openai._moderated, lambda one: detections(one, 4), lambda one: litellm._found(one, "late", None)],
+    [openai._moderated, lambda one: detections(one, 4), lambda one: litellm._detections(one, "late", None)],
     ids=["openai", "detections", "litellm"],
 )
 def test_many_positive_labels_are_compared_once_and_not_with_all_others(answer):
@@ -128,7 +128,7 @@ def test_detections_are_those_over_the_threshold_best_first():
     ):
         answered = Answered(facts, Reading(Prediction(names, scores, 1), 3, truncated=False))
         assert [one.label for one in detections(answered, 4, threshold)] == expected
-        assert [one.label for one in detections(answered, 4, threshold, most=1)] == expected[:1]
+        assert [one.label for one in detections(answered, 4, threshold, limit=1)] == expected[:1]
 
 
 def test_a_bundle_has_a_bound_on_its_inputs_together(parts):
