@@ -22,7 +22,11 @@ def _with_options_of_extensions(command: Callable[..., None]) -> Callable[..., N
     options = {name: option for module in modules("options") for name, option in module.OPTIONS.items()}
     signature = inspect.signature(command)
     parameters = [
-        *(given for given in signature.parameters.values() if given.kind is not inspect.Parameter.VAR_KEYWORD),
+        *(
+            parameter
+            for parameter in signature.parameters.values()
+            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+        ),
         *(
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
             for name, option in options.items()
