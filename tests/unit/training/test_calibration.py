@@ -240,7 +240,7 @@ def test_a_label_that_nearly_all_rows_have_is_said_to_lack_rows_without_it():
 
 def test_targets_and_tasks_that_are_none_are_refused():
     for said in (["fpr"], ["fpr=1"], ["fpr=nan"], ["recall=0.9"], ["fpr=0.1", "precision=0.9"], ["coverage=0"]):
-        with pytest.raises(InvalidSettings, match="--target is"):
+        with pytest.raises(InvalidSettings, match="--target takes"):
             targets_of(said)
     for one in (manifest("regression"), manifest(activation="none")):
         with pytest.raises(InvalidInput, match="can be calibrated"):
@@ -302,7 +302,7 @@ def test_the_new_file_has_equal_tensors_and_answers_as_the_command_says(task):
     assert two.manifest.decision.temperature == pytest.approx(0.25, rel=0.3)  # labels were drawn at that
     (note,) = found["notes"]
     assert note.startswith("the delta was trained on data of this name; scores on training rows are too high")
-    assert note.endswith("take others before you rely on it")
+    assert note.endswith("evaluate on other rows if these are among them")
 
     answers = onebert.load(out, base=str(tiny_base()), device="cpu").classify(texts)
     selected = np.array([[name in one.labels for name in two.manifest.labels] for one in answers])
@@ -325,7 +325,7 @@ def test_a_file_that_is_replaced_is_said(task):
     common = (folder / "tone.safetensors", "--data", folder / "rows.jsonl")
     assert "is replaced" not in invoke(command, *common).stderr
     said = " ".join(invoke(command, *common, "--target", "fpr=0.1").stderr.split())
-    assert f"note: {folder / 'tone-calibrated.safetensors'} is there, and is replaced where" in said
+    assert f"note: {folder / 'tone-calibrated.safetensors'} is there, and is replaced if" in said
 
 
 def test_nothing_is_written_where_nothing_is_better(task):
