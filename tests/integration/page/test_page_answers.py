@@ -24,6 +24,7 @@ def far_value():
     return task
 
 
+VIEW = "/#/try"
 TASKS = STORED = {
     "digits": Task(seed=2, labels=[str(number) for number in range(10)]),
     "nothing": decided(3, "multi_label", thresholds=dict.fromkeys(LABELS, 0.9999)),

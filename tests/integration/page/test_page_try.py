@@ -17,6 +17,7 @@ from servers import Task, clean_env
 pytestmark = [pytest.mark.slow("drives Chromium"), needs_chromium]
 
 TEXT = "please help my order is late again"
+VIEW = "/#/try"
 TASKS = STORED = {"tone": [Task(seed=1), Task(seed=2)], "topic": [Task(seed=3, labels=["a b", "c", "d", "e"])]}
 
 
