@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,7 +28,7 @@ from onebert_server.observed import FORWARD, QUEUE, Kept, Observed
 from onebert_server.versions.facts import Facts
 from onebert_server.versions.residency.residents import Residents
 from onebert_server.versions.version import Held, Version
-from onebert_store.errors import DeadlineExceeded, HeaderNeeded, InvalidInput, OneBertError, TooLarge
+from onebert_store.errors import DeadlineExceeded, HeaderNeeded, InvalidInput, OneBertError, WholeTextNeeded
 
 if TYPE_CHECKING:
     from onebert_server.telemetry.tracing import Tracing
@@ -241,9 +240,6 @@ class Admission:
         pieces, tokenizer = inputs[facts.base][number], host.base.tokenizer
         if why := refusal(facts, asked, pair=len(pieces.ids) > 1):
             raise InvalidInput(why)
-        if not any(pieces.lengths):
-            # Another base's tokenizer has found one, or the request would not be here.
-            raise InvalidInput(f"text {number + 1} must not be blank: {facts.ref} finds no token in it")
         planned = expand(pieces, version, tokenizer, asked)
         for shadow in versions[1:]:
             self._check_end(shadow, inputs[shadow.facts.base][number], asked)
@@ -254,9 +250,13 @@ class Admission:
 
     def _check_end(self, shadow: Version, pieces: Pieces, asked: Asked) -> None:
         """Raises WholeTextNeeded if a shadow reads what was split off: once its caller is answered, nobody has it."""
-        # The request is answered, whatever else is wrong with its shadow's question.
-        with suppress(TooLarge):
+        try:
             expand(pieces, shadow, self._engine.hosts[shadow.facts.base].base.tokenizer, asked.of_shadows)
+        except WholeTextNeeded:
+            raise
+        except OneBertError:
+            # The shadow will be left out; the request is answered, whatever else is wrong with its shadow's question.
+            return
 
 
 def _check_headers(context: Context) -> None:

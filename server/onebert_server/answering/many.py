@@ -13,19 +13,20 @@ from onebert_server.access.context import Context
 from onebert_server.answering.answers import Answered, Answerer
 from onebert_server.answering.backend import Wanted
 from onebert_server.limits import MAX_ITEMS
-from onebert_store.errors import OneBertError, ShuttingDown, TooLarge
+from onebert_store.errors import OneBertError, OverQuota, OverShare, QueueFull, TooLarge
 
 T = TypeVar("T")
 
-_REFUSED_FOR_NOW = (429, 503)
+# What a busy server refuses; a version that cannot be loaded, or a disk, may take minutes to come back.
+_BUSY = frozenset({QueueFull.code, OverShare.code, OverQuota.code})
 
 
 class Policy(NamedTuple):
     """The rule of `ask_many` for a refused part.
 
     Attributes:
-        goes_on: it asks a part again after the `Retry-After` of a 429 or 503, as long as the deadline allows, and asks
-            one that is too large (413) in halves. Otherwise the error of a part is the error of all.
+        goes_on: it asks a part again after the `Retry-After` of a full queue or a used-up quota, as long as the
+            deadline allows, and asks one that is too large in halves. Otherwise a part's error is the error of all.
         each: a question that fails is an `Unanswered` of its own; see `Answerer.answer_each`.
         until: no part begins after this time, in seconds of `time.monotonic()`; there are fewer answers then.
     """
@@ -88,7 +89,8 @@ async def ask_many(
             await asyncio.sleep(again.pause)
             waiting.extendleft(reversed(again.parts))
         else:
-            context = replace(context, counted=True)
+            # A part of blank texts alone has asked no version.
+            context = replace(context, counted=context.counted or bool(resolved) or policy.each)
     return shown
 
 
@@ -104,6 +106,6 @@ def _again(error: OneBertError, part: range) -> _Again | None:
     if error.code == TooLarge.code and len(part) > 1:
         half = len(part) // 2
         return _Again((part[:half], part[half:]))
-    if error.status in _REFUSED_FOR_NOW and error.retry_after is not None and error.code != ShuttingDown.code:
+    if error.code in _BUSY and error.retry_after is not None:
         return _Again((part,), error.retry_after)
     return None

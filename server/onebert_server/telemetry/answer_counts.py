@@ -35,7 +35,7 @@ class AnswerCounts:
         self.lock = threading.Lock()
         self.listeners = [] if listeners is None else listeners
         self._slots: list[Slot[Any]] = []
-        # Those that answered longest ago come first.
+        # The version that answered longest ago comes first.
         self._versions = OrderedDict[Key, None]()
 
     def count(self, answers: Sequence[Seen], seconds: float) -> None:
@@ -92,7 +92,11 @@ class Slot(Generic[S]):
         return self._states[key][0] if key in self._states else None
 
     def items(self) -> list[tuple[Key, S]]:
-        return [(key, state) for key, (state, _) in self._states.items()]
+        return [(key, state) for key, (state, _) in self.copy().items()]
+
+    def copy(self) -> dict[Key, tuple[S, int]]:
+        """Returns the states and their sizes, so that a long look at them needs no lock."""
+        return self._states.copy()
 
     def put(self, key: Key, state: S, size: int = 1) -> S:
         """Sets the state of a version, which is held from now on."""
@@ -100,7 +104,8 @@ class Slot(Generic[S]):
         self._size += size - self._states.get(key, (state, 0))[1]
         self._states[key] = state, size
         while self._size > self._most and len(self) > 1:
-            self.drop(next(held for held in self._counts._versions if held in self._states), EVICTED)
+            others = (other for other in self._counts._versions if other in self._states and other != key)
+            self.drop(next(others), EVICTED)
         return state
 
     def drop(self, key: Key, reason: str) -> tuple[S, int] | None:

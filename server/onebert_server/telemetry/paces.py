@@ -41,7 +41,8 @@ class Paces:
         """Returns the paces of these tasks, without those that have not been asked since the start."""
         now, sums = self._clock(), dict[str, list[float]]()
         with self._lock:
-            requests = [(key[0], at, counts[:]) for key, (at, counts) in self._requests.items() if key[0] in tasks]
+            states = self._requests.copy()
+        requests = [(key[0], at, counts[:]) for key, ((at, counts), _) in states.items() if key[0] in tasks]
         for task, at, counts in requests:
             sums[task] = [*map(add, sums.get(task, _NONE), _faded(counts, now - at))]
         # A constant rate that began with the server has filled this share of its limit.

@@ -91,6 +91,18 @@ def test_a_long_text_is_computed_by_a_shadow_in_batches_as_small_as_others(tmp_p
         assert small == every
 
 
+def test_a_request_that_a_shadow_cannot_answer_is_answered_without_it(tmp_path):
+    """Its windows are longer than what the shadow reads."""
+    with opened(tmp_path) as runtime:
+        for version in (Task(seed=1), Task(seed=2, max_length=16)):
+            upload(runtime, "tone", version)
+        move(runtime, {"version": 1, "shadow": [{"version": 2}]})
+        body = {"inputs": "it is late " * 40, "window": {"tokens": 32}}
+        answer = ask(runtime, "POST", "/v1/tasks/tone/classify", json=body)
+        assert answer.status_code == 200, answer.text
+        wait_until(lambda: get(runtime, f"{LIVE}/shadows").json()["shadows"][0]["left_out"] == 1)
+
+
 def test_a_shadow_whose_answer_cannot_be_read_leaves_no_pin(runtime, monkeypatch):
     move(runtime, {"version": 1, "shadow": [{"version": 2}]})
     monkeypatch.setattr("onebert_server.extensions.shadows.shadows.seen", lambda *_: 1 / 0)

@@ -25,8 +25,6 @@ HUNDRED = [" ".join(words) for words in product(WORDS, WORDS)][:100]
 # request; and a text of more windows than one question may have.
 LONG = [" ".join(f"{letter} b c d e" for _ in range(160)) for letter in "fghijklm"]
 ENDLESS = " ".join("abcdefghij" * 400)
-# BERT's tokenizer finds no token in it, RoBERTa's finds one.
-BLANK = "\x01"
 WINDOW = {"tokens": 16, "overlap": 4, "reduction": "mean"}
 # Of one request: a caller with it is answered once, however large the request, and then refused.
 ONE_REQUEST = {"requests": 1e-6, "tokens": 1e-6}
@@ -139,13 +137,6 @@ def a_long_text(place):
     assert result["truncated"] is ("windows" not in place.on)
 
 
-def a_text_without_a_token(place):
-    """Another base's tokenizer finds one, which is no answer of this task's base."""
-    with place.caller() as http:
-        answer = http.post("/v1/tasks/tone/classify", json={"inputs": BLANK})
-    assert (answer.status_code, answer.json()["code"]) == (422, "invalid-input")
-
-
 def kept_answers_of_a_facade_over_64_texts(place):
     if "no samples key" in place.on:
         return
@@ -213,7 +204,6 @@ USES = (
     every_task,
     explained,
     a_long_text,
-    a_text_without_a_token,
     kept_answers_of_a_facade_over_64_texts,
     the_review_queue,
     feedback_on_the_answers_of_a_version_and_its_shadow,

@@ -57,7 +57,7 @@ class Twin:
     def put(self, key, size, name):
         self.hold(key)[2] = name, size
         while len(sized := [row for row in self.rows if row[2]]) > 1 and sum(row[2][1] for row in sized) > MOST:
-            self.drop(sized[0][0])
+            self.drop(next(row[0] for row in sized if row[0] != key))
 
     def drop(self, key):
         if row := self.find(key):
