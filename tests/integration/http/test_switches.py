@@ -46,9 +46,9 @@ class Place:
     tasks: dict[str, Task]
     names: count
 
-    def caller(self):
+    def caller(self, quotas=ONE_REQUEST):
         """A client with a key of its own, which the quota lets ask once."""
-        quotas = {"quotas": ONE_REQUEST} if "quota" in self.on else {}
+        quotas = {"quotas": quotas} if "quota" in self.on else {}
         scopes = ["classify", "promote", "feedback", "review"]
         body = {"name": f"caller-{next(self.names)}", "scopes": scopes, "tasks": ["*"]} | quotas
         with self.http(ROOT) as http:
@@ -152,6 +152,15 @@ def kept_answers_of_a_facade_over_64_texts(place):
     assert [one["identifier"] for one in recorded] == [one["id"] for one in given]
 
 
+def blank_texts_before_others(place):
+    """A part of blank texts alone asks no version, and the request counts all the same."""
+    body = {"input_type": "request", "texts": [""] * 64 + HUNDRED[:2], "request_data": {}, "model": "some-llm"}
+    with place.caller({"requests": 1e-6}) as http:
+        answers = [http.post("/t/watched/beta/litellm_basic_guardrail_api", json=body) for _ in range(3)]
+    # Something is left after the first one: what has come since.
+    assert [answer.status_code for answer in answers] == [200, 200, 429 if "quota" in place.on else 200]
+
+
 def the_review_queue(place):
     if "no samples key" in place.on:
         return
@@ -205,6 +214,7 @@ USES = (
     explained,
     a_long_text,
     kept_answers_of_a_facade_over_64_texts,
+    blank_texts_before_others,
     the_review_queue,
     feedback_on_the_answers_of_a_version_and_its_shadow,
     a_gate_with_long_rows,
