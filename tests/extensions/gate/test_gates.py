@@ -122,12 +122,12 @@ def test_a_move_is_forced_with_a_message_that_the_trail_keeps(runtime):
 
 
 class Pausing(Clock):
-    """Says when somebody waits for a second or more."""
+    """Says when somebody waits as long as a `Retry-After` says, in whole seconds; deadlines are fractions."""
 
     paused = False
 
     def call_later(self, delay, *given, **more):
-        self.paused = self.paused or delay >= 1
+        self.paused = self.paused or (isinstance(delay, int) and delay >= 1)
         return super().call_later(delay, *given, **more)
 
 
@@ -170,6 +170,28 @@ def test_a_gate_goes_on_when_a_full_queue_has_room_again(tmp_path):
             released.set()
         assert answer.status_code == 200, answer.text
         assert live(runtime) == 2
+
+
+def test_a_gate_waits_for_no_version_that_cannot_be_loaded(tmp_path):
+    """Its file may be away for hours; who moves the alias learns so at once."""
+    first, _ = store(tmp_path, tone=[OLD, NEW])
+    (tmp_path / "blobs" / first.digest.removeprefix("sha256:")).unlink()
+
+    async def moved(runtime):
+        loop = asyncio.get_running_loop()
+        async with client(runtime) as web:
+            path, at = "/v1/tasks/tone/aliases/live", {"If-Match": '"1"'}
+            moving = asyncio.create_task(web.put(path, json={"version": 2}, headers=at))
+            while not (moving.done() or loop.paused):
+                await asyncio.sleep(0)
+            assert moving.done(), "it waits"
+            return await moving
+
+    with opened(tmp_path) as runtime, asyncio.Runner(loop_factory=Pausing) as runner:
+        assert set_gate(runtime, {"max": {"flips": 1.0}}, rows_of(OLD)).status_code == 200
+        answer = runner.run(moved(runtime))
+        assert (answer.status_code, answer.json()["code"]) == (503, "version-unavailable"), answer.text
+        assert live(runtime) == 1
 
 
 def test_an_alias_goes_back_to_the_older_version_before_without_the_gate(runtime):
