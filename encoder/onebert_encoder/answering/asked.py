@@ -62,7 +62,7 @@ class Asked:
 
     @property
     def of_shadows(self) -> "Asked":
-        """What the shadows are asked: the same windows. The caller's other options would hide differences."""
+        """The options for the shadows: the same windows. The caller's other options would hide differences."""
         return Asked(window=self.window, whole=self.whole)
 
 

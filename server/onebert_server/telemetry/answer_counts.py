@@ -70,7 +70,7 @@ class AnswerCounts:
 
 
 class Slot(Generic[S]):
-    """States of one kind by version. Where they get too large together, those of the oldest versions are dropped.
+    """States of one kind by version; the version that answered longest ago loses its state if all get too large.
 
     Args:
         most: the largest sum of their sizes.
