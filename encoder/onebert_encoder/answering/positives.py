@@ -9,7 +9,9 @@ def positives_of(outputs: Outputs) -> list[str]:
     """The positive labels that the manifest names; raises InvalidInput without any."""
     positives = outputs.decision.positives if outputs.decision is not None else None
     if positives is None:
-        raise InvalidInput("the task does not say which of its labels are positive")
+        raise InvalidInput(
+            "the task does not say which of its labels are positive: `onebert train --positive LABEL` does"
+        )
     return positives
 
 

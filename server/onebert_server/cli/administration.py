@@ -58,10 +58,10 @@ class StoreAdmin:
     def audit(
         self, after: int, limit: int, task: str | None, principal: str | None, since: datetime | None
     ) -> list[Change]:
+        from onebert_server.http.schemas.administration import change_of  # noqa: PLC0415
         from onebert_store.registry.feed import Feed  # noqa: PLC0415
 
-        records = Feed(self._database).audit(after, limit, task, principal, since)
-        return [Change(**{field: getattr(record, field) for field in Change.__struct_fields__}) for record in records]
+        return list(map(change_of, Feed(self._database).audit(after, limit, task, principal, since)))
 
 
 @contextmanager

@@ -75,7 +75,7 @@ class TaskCalls(Asking):
         """The canonical bytes of a version's delta file."""
         return (await self._ask("GET", f"{_version_path(name, version)}/delta")).content
 
-    async def push(self, task: str, delta: bytes | Path) -> Pushed:
+    async def push(self, task: str, delta: bytes | str | Path) -> Pushed:
         """Uploads a delta file (or its content) as the next version of a task; the same content gives the same version.
 
         Raises:
@@ -84,7 +84,7 @@ class TaskCalls(Asking):
         # Repeatable, because the same content gives the same version.
         headers = {"Content-Type": "application/octet-stream"}
         try:
-            content = delta if isinstance(delta, bytes) else await self._read(delta)
+            content = delta if isinstance(delta, bytes) else await self._read(Path(delta))
         except OSError:
             raise InvalidInput("the delta file cannot be read") from None
         answer = await self._ask("PUT", f"/v1/tasks/{quoted(task)}/versions", content=content, headers=headers)

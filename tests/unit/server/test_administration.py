@@ -1,12 +1,16 @@
-"""`onebert keys` on a store, without a server."""
+"""`onebert keys` and `onebert audit` on a store, without a server."""
 
 import json
 from datetime import datetime
 
 import pytest
 
+from onebert_server.client import as_dict
+from onebert_server.client.exchange import decode
+from onebert_server.contract.administration import AuditResponse
 from onebert_store.command import console
 from onebert_store.registry.registry import Registry
+from runtimes import ask, move, opened_with_tasks
 
 
 @pytest.fixture(autouse=True)
@@ -45,3 +49,14 @@ def test_without_a_store_whoever_has_named_a_server_is_told_how_to_ask_it(oneber
     monkeypatch.setenv("ONEBERT_URL", "http://there:8000")
     said = "error: there is no store in this folder; to ask the server of ONEBERT_URL, add --url http://there:8000\n"
     assert onebert(*command)[::2] == (1, said)
+
+
+def test_the_trail_of_a_store_with_a_split_and_a_shadow_is_that_of_its_server(onebert, tmp_path):
+    with opened_with_tasks(tmp_path / "store") as runtime:
+        split = {"split": {"1": 60, "2": 40}, "sticky": "principal", "shadow": [{"version": 3, "percent": 10}]}
+        move(runtime, split)
+        trail = decode(ask(runtime, "GET", "/v1/audit"), AuditResponse)
+    code, out, err = onebert("audit", "--json")
+    assert (code, err) == (0, "")
+    assert list(map(json.loads, out.splitlines())) == list(map(as_dict, trail.changes))
+    assert "tone@live 1 → 60 % 1, 40 % 2 by principal, shadow 3 (10 %)" in onebert("audit")[1]

@@ -185,10 +185,12 @@ def test_a_client_reads_files_beside_its_event_loop(kind, tmp_path, monkeypatch)
 
     (tmp_path / "file").write_bytes(b"a delta")
     monkeypatch.setattr(Path, "read_bytes", look_and_read)
-    with Gateway((201, {}, b'{"task": "mood", "version": 1, "digest": "d"}')) as gateway, kind(gateway.url) as client:
+    pushed = 201, {}, b'{"task": "mood", "version": 1, "digest": "d"}'
+    with Gateway(pushed, pushed) as gateway, kind(gateway.url) as client:
         client.push("mood", tmp_path / "file")
-    assert on_the_loop == [False]
-    assert [body for *_, body in gateway.asked] == [b"a delta"]
+        client.push("mood", str(tmp_path / "file"))
+    assert on_the_loop == [False, False]
+    assert [body for *_, body in gateway.asked] == [b"a delta", b"a delta"]
 
 
 @pytest.mark.promise("client-one-version")

@@ -6,14 +6,12 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Depends, Path, Query, Response
 
 from onebert_server.access.principal import Action
-from onebert_server.contract.administration import AuditResponse, Change, KeyFacts, KeysResponse, MadeKey
+from onebert_server.contract.administration import AuditResponse, KeyFacts, KeysResponse, MadeKey
 from onebert_server.contract.declared import NAME
 from onebert_server.http.routes.runtime_of import RuntimeOf, in_thread
-from onebert_server.http.schemas.administration import KeyRequest, Time
-from onebert_server.http.schemas.tasks import rollout_of
+from onebert_server.http.schemas.administration import KeyRequest, Time, change_of
 from onebert_server.http.strict import PROBLEMS, ContextOf, StrictRoute
 from onebert_server.limits import MAX_REF
-from onebert_store.registry import records
 from onebert_store.registry.grants import Grant, Quotas, Scope
 
 # Changes on one page of the audit trail.
@@ -66,11 +64,6 @@ async def audit(
     since: Annotated[Time | None, Query(description="changes from then on")] = None,
 ) -> AuditResponse:
     """Lists changes, the oldest first, in pages: who, when, by which request, from where to where."""
-    records_ = await in_thread(runtime, runtime.registry.feed.audit, after, limit + 1, task, principal, since)
-    next_seq = records_[limit - 1].seq if len(records_) > limit else None
-    return AuditResponse(changes=[_changed(change) for change in records_[:limit]], next=next_seq)
-
-
-def _changed(change: records.Change) -> Change:
-    fields = {name: getattr(change, name) for name in Change.__struct_fields__}
-    return Change(**fields | {"target": change.target and rollout_of(change.target)})
+    records = await in_thread(runtime, runtime.registry.feed.audit, after, limit + 1, task, principal, since)
+    next_seq = records[limit - 1].seq if len(records) > limit else None
+    return AuditResponse(changes=list(map(change_of, records[:limit])), next=next_seq)

@@ -1,10 +1,12 @@
-"""The body of a new key."""
+"""The body of a new key, and a change as clients read it."""
 
 from typing import Annotated, Any
 
 from pydantic import AwareDatetime, BeforeValidator, Field
 
-from onebert_server.contract.administration import Key
+from onebert_server.contract.administration import Change, Key
+from onebert_server.http.schemas.tasks import rollout_of
+from onebert_store.registry import records
 
 
 def _written_out(value: Any) -> Any:
@@ -21,3 +23,9 @@ class KeyRequest(Key, frozen=True, kw_only=True):
     """A key that shall be made."""
 
     expires_at: Time | None = None
+
+
+def change_of(record: records.Change) -> Change:
+    """A change of the registry as clients read it."""
+    fields = {name: getattr(record, name) for name in Change.__struct_fields__}
+    return Change(**fields | {"target": record.target and rollout_of(record.target)})
