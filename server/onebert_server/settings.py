@@ -26,6 +26,12 @@ JWKS_ADDRESS = re.compile(r"https://|http://(127\.0\.0\.1|localhost|\[::1\])(:|/
 # The form that browsers send: no path, no slash at the end.
 ORIGIN = re.compile(r"https?://[A-Za-z0-9.\[\]:-]+")
 
+# The settings of a front end: of secrets only the digests of keys.
+OF_FRONT_ENDS = {
+    *("host", "port", "api_keys", "oidc_issuer", "oidc_audience", "oidc_jwks", "cors_origins", "request_timeout"),
+    *("max_body_bytes", "max_upload_bytes", "drain_delay", "shutdown_timeout"),
+    *("access_log", "task_metrics", "log_level"),
+}
 # Variables that the client commands read.
 OF_COMMANDS = frozenset({"ONEBERT_URL", "ONEBERT_API_KEY"})
 # Variables that Kubernetes sets in every container of a namespace with a service named "onebert…".

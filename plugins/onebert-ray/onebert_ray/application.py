@@ -12,7 +12,7 @@ from ray.serve.deployment import Application
 
 from onebert_ray.front_end import FrontEnd
 from onebert_ray.replica import Replica
-from onebert_server.settings import Settings, load_settings
+from onebert_server.settings import OF_FRONT_ENDS, Settings, load_settings
 from onebert_store.errors import InvalidSettings
 
 NAME = "onebert"
@@ -125,7 +125,9 @@ def application(settings: Settings, layout: Layout) -> Application:
         logging_config={"enable_access_log": False},
         max_constructor_retry_count=STARTS,
     )(FrontEnd)
-    return front_ends.bind(settings, replicas, variables)
+    # Not `Settings(…)`, which would read this command's environment again.
+    of_front_ends = Settings.model_construct(**settings.model_dump(include=OF_FRONT_ENDS))
+    return front_ends.bind(of_front_ends, replicas, variables)
 
 
 def _everywhere(settings: Settings, layout: Layout) -> Settings:

@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import socket
-import sys
 from types import FrameType
 
 from onebert_server.logs import log_to_stderr
@@ -27,7 +26,8 @@ def main() -> None:
     # The engine process handles signals and then stops its front ends.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    start = wire.decoder(frames.Start)(sys.stdin.buffer.read())
+    # Not `read`: the front ends share the file's position.
+    start = wire.decoder(frames.Start)(os.pread(0, os.fstat(0).st_size, 0))
     settings = Settings(**start.settings)
     log_to_stderr(settings.log_level)
     transport = UnixTransport(start.engine_path, start.relay_path)

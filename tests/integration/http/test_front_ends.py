@@ -1,6 +1,7 @@
 """Front ends beside the engine's process: what they have seen decides nothing, and who dies takes nobody along."""
 
 import asyncio
+import base64
 import os
 import signal
 import socket
@@ -13,11 +14,13 @@ from pathlib import Path
 
 import httpx
 import pytest
+from cryptography.fernet import Fernet
 
 from bases import tiny_base
 from forked import Forked
 from onebert_server.remote.unix import keeper as front_ends_of_server
 from onebert_server.remote.unix.keeper import MAX_ENDS, FrontEnds
+from onebert_server.settings import ServerSettings
 from onebert_store.errors import InvalidInput, OneBertError, TaskNotFound
 from runtimes import opened
 from servers import Server, Task, assert_answers, children, clean_env, run_onebert, wait_until
@@ -217,6 +220,38 @@ def test_an_engine_that_hangs_keeps_nobody_waiting(tmp_path):
             server.process.send_signal(signal.SIGCONT)
         wait_until(lambda: web.get("/readyz").status_code == 200)
         assert web.get("/v1/tasks").status_code == 200
+
+
+@pytest.mark.promise("no-secrets")
+def test_no_child_of_the_server_has_its_secrets(tmp_path, monkeypatch):
+    """Of front ends, and of the trainer: their environment, arguments and open files, and the temporary folder."""
+    given = {
+        "api_keys": f"{KEY}-one",
+        "samples_key": Fernet.generate_key().decode(),
+        "webhook_url": "http://127.0.0.1:9/token-of-the-receiver",
+        "webhook_key": f"whsec_{base64.b64encode(b'k' * 32).decode()}",
+        "registry": f"sqlite:///{tmp_path}/password-of-the-database",
+        "blobs": f"file://{tmp_path}/name-of-the-bucket",
+        "trainer": "1",
+    }
+    settings = {name: value for name, value in given.items() if name in ServerSettings.model_fields}
+    others = {"PGPASSWORD": "password-of-libpq", "AWS_SECRET_ACCESS_KEY": "key-of-the-bucket"}
+    for name, value in others.items():
+        monkeypatch.setenv(name, value)
+    secrets = [value.rpartition("/")[2].encode() for name, value in (settings | others).items() if name != "trainer"]
+    with tempfile.TemporaryDirectory() as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        with Server(tmp_path, front_ends=2, **settings) as server:
+            assert len(server.children()) == 2 + ("trainer" in settings)
+            held = [path for path in Path(folder).rglob("*") if path.is_file()]
+            for pid in server.children():
+                process = Path("/proc", str(pid))
+                open_files = [path for path in (process / "fd").iterdir() if path.is_file()]
+                files = [path for path in open_files if not path.samefile(server.log)]
+                held += [process / "environ", process / "cmdline", *files]
+            assert [(path, secret) for path in held for secret in secrets if secret in path.read_bytes()] == []
+            places = {settings[name].rpartition("/")[2].encode() for name in ("registry", "blobs")}
+            assert not [one for one in secrets if one not in places and one in server.log.read_bytes()]
 
 
 def test_without_room_for_sockets_it_does_not_start(tmp_path, monkeypatch):

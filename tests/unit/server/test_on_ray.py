@@ -1,5 +1,6 @@
 """What a cluster is told, without one: which replicas a task is kept on, how many there are, what a node counts."""
 
+import pickle
 from types import SimpleNamespace
 
 import pytest
@@ -132,6 +133,16 @@ def test_credentials_of_a_collector_go_where_ray_does_not_show_them(monkeypatch)
         shown = str(deployment.ray_actor_options)
         assert "env_vars" in shown
         assert "a-secret-of-this-test" not in shown
+
+
+@pytest.mark.promise("no-secrets")
+def test_front_ends_on_a_cluster_have_no_secret_of_the_settings(monkeypatch):
+    monkeypatch.setenv("ONEBERT_REGISTRY", "postgresql://x:password-of-the-database@y/z")
+    front_ends = application(load_settings(log_level="error"), Layout())._bound_deployment
+    replicas = front_ends.init_args[1]._bound_deployment
+    assert b"password-of-the-database" in pickle.dumps(replicas.init_args[0])
+    assert b"password-of-the-database" not in pickle.dumps(front_ends.init_args[0])
+    assert front_ends.init_args[0].log_level == "error"
 
 
 @pytest.mark.parametrize(

@@ -91,8 +91,9 @@ class Worker:
             self._delay = min(2 * self._delay, RESTART_AT_MOST)
 
     def _run(self) -> None:
-        # The keys of the server are not the trainer's.
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("ONEBERT_")}
+        # The keys of the server, of its bucket and of its database are not the trainer's.
+        own = ("ONEBERT_", "AWS_", "PG")
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(own)}
         # A group of its own, so that Ctrl-C signals the server alone. Not a session: Linux may divide the processor
         # between sessions first, and only then by priority.
         process = subprocess.Popen(  # noqa: S603 - our own command, no shell

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import os
+import re
 import shutil
 import socket
 import sys
@@ -9,10 +11,10 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from errno import ECONNREFUSED
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import msgspec
 
@@ -21,7 +23,7 @@ from onebert_server.remote.relayed import Relayed
 from onebert_server.remote.unix import frames
 from onebert_server.remote.unix.desk import FrontDesk, Served
 from onebert_server.remote.unix.relaying import relayed_to
-from onebert_server.settings import Settings
+from onebert_server.settings import OF_FRONT_ENDS
 from onebert_store.errors import InvalidSettings, OneBertError
 
 if TYPE_CHECKING:
@@ -31,9 +33,11 @@ logger = logging.getLogger("onebert.front_ends")
 
 # -P keeps the current directory off the import path.
 COMMAND = (sys.executable, "-P", "-m", "onebert_server.run.child")
-# Front ends get the core's settings but these: a directory, and addresses that may contain a password.
-NOT_OF_FRONT_ENDS = {"data_dir", "registry", "blobs"}
-OF_FRONT_ENDS = Settings.model_fields.keys() - NOT_OF_FRONT_ENDS
+# The variables of the server that its front ends get. Any other one may be a credential.
+VARIABLES = re.compile(
+    r"PATH|HOME|TMPDIR|TZ|LANG|PYTHON\w*|(LC|LD|MALLOC|OMP|OPENBLAS|OTEL|PROMETHEUS|RAYON|SSL|TOKENIZERS)_\w+|"
+    r"(?i:(http|https|all|no)_proxy)"
+)
 # Seconds in which all front ends must listen.
 START_TIMEOUT = 60.0
 # Seconds to wait before a dead front end is restarted.
@@ -57,7 +61,7 @@ class FrontEnds:
         self._relayed = relayed
         told = runtime.hooks.sample, runtime.telemetry.access_log
         self._served = Served(runtime.admission, runtime.metrics, runtime.keys, *told)
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._opened = ExitStack()
         self._servers: list[asyncio.AbstractServer] = []
         self._keepers: list[asyncio.Task[None]] = []
         self._desks: set[FrontDesk] = set()
@@ -111,19 +115,19 @@ class FrontEnds:
         await asyncio.gather(*self._keepers, return_exceptions=True)
         for server in self._servers:
             server.close()
-        if self._folder is not None:
-            self._folder.cleanup()
+        self._opened.close()
 
-    async def _open(self, listeners: list[int]) -> Path:
+    async def _open(self, listeners: list[int]) -> IO[bytes]:
         try:
             remove_left_over(Path(tempfile.gettempdir()))
-            self._folder = tempfile.TemporaryDirectory(prefix=PREFIX)
-            engine_path, relay_path = (str(Path(self._folder.name, name)) for name in (SOCKET, "relay"))
-            # A file, because uvloop fails to write to the pipe of a process that exits at once.
-            start = Path(self._folder.name, "start")
+            folder = self._opened.enter_context(tempfile.TemporaryDirectory(prefix=PREFIX))
+            engine_path, relay_path = (str(Path(folder, name)) for name in (SOCKET, "relay"))
             setup = questions.setup(self._runtime.admission.splitters)
             settings = self._settings.model_dump(include=OF_FRONT_ENDS)
-            start.write_bytes(msgspec.msgpack.encode(frames.Start(listeners, engine_path, relay_path, setup, settings)))
+            # A file without a name: uvloop fails to write to the pipe of a process that exits at once.
+            start = self._opened.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - `close` closes it
+            start.write(msgspec.msgpack.encode(frames.Start(listeners, engine_path, relay_path, setup, settings)))
+            start.flush()
         except OSError:
             raise InvalidSettings("ONEBERT_FRONT_ENDS: the temporary folder cannot be written") from None
         try:
@@ -137,7 +141,7 @@ class FrontEnds:
             raise InvalidSettings("ONEBERT_FRONT_ENDS: the temporary folder takes no Unix sockets") from None
         return start
 
-    async def _keep(self, start: Path, listeners: list[int]) -> None:
+    async def _keep(self, start: IO[bytes], listeners: list[int]) -> None:
         """Runs one front end and restarts it until `stop`; before `start` has finished it runs only once."""
         loop = asyncio.get_running_loop()
         ends: deque[float] = deque(maxlen=MAX_ENDS)
@@ -184,17 +188,17 @@ def remove_left_over(temporary: Path) -> None:
                 shutil.rmtree(left.parent)
 
 
-async def _run(start: Path, listeners: list[int]) -> str:
+async def _run(start: IO[bytes], listeners: list[int]) -> str:
     try:
-        with start.open("rb") as stdin:
-            # A new session, so that Ctrl-C at the terminal signals the engine process only.
-            process = await asyncio.create_subprocess_exec(
-                *COMMAND,
-                stdin=stdin,
-                stdout=asyncio.subprocess.DEVNULL,
-                pass_fds=listeners,
-                start_new_session=True,
-            )
+        # A new session, so that Ctrl-C at the terminal signals the engine process only.
+        process = await asyncio.create_subprocess_exec(
+            *COMMAND,
+            stdin=start,
+            stdout=asyncio.subprocess.DEVNULL,
+            pass_fds=listeners,
+            env={name: value for name, value in os.environ.items() if VARIABLES.fullmatch(name)},
+            start_new_session=True,
+        )
     except OSError as error:
         return f"could not be started: {error.strerror}"
     try:
