@@ -1,7 +1,7 @@
-"""Runs calls on the threads of a pool, for an event loop."""
+"""Runs calls on the threads of a pool, for an event loop; waits for work that goes on when its caller leaves."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from functools import partial
 from typing import TypeVar
@@ -12,3 +12,15 @@ T = TypeVar("T")
 async def run_in(pool: Executor, call: Callable[..., T], *arguments: object) -> T:
     """Returns the result of a call on one of the pool's threads."""
     return await asyncio.get_running_loop().run_in_executor(pool, partial(call, *arguments))
+
+
+async def shielded(work: Awaitable[T]) -> T:
+    """Waits for work that a cancellation of the caller does not stop.
+
+    Nobody reads the error of work whose caller has left, and asyncio does not log it: it may quote a text.
+    """
+    future = asyncio.ensure_future(work)
+    future.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+    # Not `asyncio.shield`: newer Pythons log such an error whoever has read it.
+    await asyncio.wait([future])
+    return future.result()

@@ -6,6 +6,7 @@ from concurrent.futures import Executor
 from typing import TypeVar
 
 from onebert_server.fairness.turns import Turns
+from onebert_server.threads import shielded
 
 T = TypeVar("T")
 
@@ -56,7 +57,7 @@ class PartByPart:
         made: list[T] = []
         for part in _parts(costs, self._most):
             await self._places.take(principal)
-            made += await asyncio.shield(self._in_place(work, part))
+            made += await shielded(self._in_place(work, part))
         return made
 
     async def _in_place(self, work: Callable[[slice], list[T]], part: slice) -> list[T]:

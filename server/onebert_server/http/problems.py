@@ -53,7 +53,7 @@ REASONS = {
     "extra_forbidden": "unknown field",
     "missing": "is required",
     "string_type": "must be a text",
-    "string_too_short": "must not be empty",
+    "string_too_short": "must have at least {min_length} characters",
     "string_too_long": "must have at most {max_length} characters",
     "string_unicode": "must be Unicode, without half of a surrogate pair",
     "float_type": "must be a number",
@@ -61,7 +61,7 @@ REASONS = {
     "list_type": "must be a list",
     "bool_type": "must be true or false",
     "literal_error": "must be {expected}",
-    "too_short": "must not be empty",
+    "too_short": "must have at least {min_length} items",
     "too_long": "must have at most {max_length} items",
     "model_type": _OBJECT,
     "model_attributes_type": _OBJECT,
@@ -216,6 +216,8 @@ def _reason(item: Mapping[str, Any]) -> dict[str, str]:
         reason = str(context["error"])
     elif item["loc"][-1] == PAIR and item["type"] == "model_type":
         reason = _INPUT
+    elif context.get("min_length") == 1:
+        reason = "must not be empty"
     else:
         reason = REASONS.get(item["type"], "does not fit the schema").format_map(context)
     return {"path": ".".join(path), "reason": reason}

@@ -4,6 +4,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 
+from onebert_server.threads import shielded
 from onebert_store.file.changes import Change
 
 # Cached measurements, each of one content or of a pair.
@@ -29,9 +30,7 @@ class Measured:
         while digests not in self._known:
             if self._under_way is None:
                 self._under_way = asyncio.create_task(self._measure(digests, measure))
-                # Reads the error: if the caller has left, asyncio would log it, with a text that may quote a file.
-                self._under_way.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-                await asyncio.shield(self._under_way)
+                await shielded(self._under_way)
             else:
                 # The running measurement may be the same; its errors go to the caller that began it.
                 await asyncio.wait([self._under_way])

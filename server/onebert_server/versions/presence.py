@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 
 from onebert_server.access.context import Context
+from onebert_server.threads import shielded
 from onebert_store.errors import DeadlineExceeded
 from onebert_store.registry.replicas import BEAT_SECONDS, Replica, Replicas
 
@@ -55,9 +56,7 @@ class Presence:
         """Polls the others once for all requests that ask meanwhile: they share few threads with many others."""
         if self._polling is None or self._polling.done():
             self._polling = asyncio.get_running_loop().run_in_executor(threads, self._replicas.live)
-            # Reads the error: if all requests have left, asyncio would log it.
-            self._polling.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-        return await asyncio.shield(self._polling)
+        return await shielded(self._polling)
 
 
 def rest(now: float, since: float, deadline: float) -> float:

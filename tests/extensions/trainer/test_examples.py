@@ -176,7 +176,7 @@ def test_a_task_that_was_deleted_meanwhile_does_not_come_back(server, client):
     [
         ([("good", "a"), (" ", "b")], InvalidInput, "examples.1.text"),
         ([("good", "a"), ("bad", "")], InvalidInput, "examples.1.label"),
-        ([("good", "a")], InvalidInput, "examples"),
+        ([("good", "a")], InvalidInput, "at least 2 items"),
         ([("good", "a"), ("bad", "a")], InvalidData, "same label"),
     ],
 )
@@ -207,7 +207,7 @@ def test_label_names_alone_give_a_served_task(server, client):
         ({}, "give examples"),
         ({"labels": ["a", "b"], "examples": rows_of([("x", "a"), ("y", "b")])}, "give examples"),
         ({"labels": ["a", "b"], "improve": True}, "improve takes examples"),
-        ({"labels": ["a"]}, "labels"),
+        ({"labels": ["a"]}, "labels: must have at least 2 items"),
         ({"labels": ["a", "a"]}, "label"),
     ],
 )

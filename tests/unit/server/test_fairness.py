@@ -1,6 +1,7 @@
 """Fairness between principals: shares and turns against twins that walk everything, and their steps per operation."""
 
 import asyncio
+import gc
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -273,3 +274,25 @@ async def test_a_part_that_fails_gives_its_place_back():
             with pytest.raises(ZeroDivisionError):
                 await parts.run("a", [1], lambda _: [1 / 0])
         assert await parts.run("a", [1, 1], lambda part: [part.start]) == [0, 1]
+
+
+async def test_a_part_that_fails_after_its_caller_has_left_is_logged_by_nobody():
+    """asyncio speaks of an error that nobody took when its task is collected; the error may quote a text."""
+    logged, entered, opened = [], Event(), Event()
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: logged.append(context))
+
+    def failing(_):
+        entered.set()
+        opened.wait(60)
+        raise ValueError("a text")
+
+    with ThreadPoolExecutor(1) as workers:
+        parts = PartByPart(workers, at_once=1, most=1)
+        leaving = asyncio.create_task(parts.run("a", [1], failing))
+        await asyncio.to_thread(entered.wait, 60)
+        leaving.cancel()
+        await asyncio.wait([leaving])
+        opened.set()
+        assert await parts.run("a", [1], lambda _: ["next"]) == ["next"]
+    gc.collect()
+    assert logged == []

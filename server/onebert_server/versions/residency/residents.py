@@ -19,6 +19,7 @@ from onebert_server.access.context import Context
 from onebert_server.engine.engine import Engine
 from onebert_server.engine.host import Host, Slot
 from onebert_server.fairness.shares import Permits
+from onebert_server.threads import shielded
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.residency.fetches import Fetches
 from onebert_server.versions.residency.golden_check import GoldenCheck
@@ -144,7 +145,7 @@ class Residents:
             self._check_sum(pinned)
             with self._waiting.held(name):
                 # Shielded: a request that leaves must not cancel a loading that others wait for.
-                loading = asyncio.gather(*(asyncio.shield(asyncio.wrap_future(future)) for future in awaited))
+                loading = asyncio.gather(*(shielded(asyncio.wrap_future(future)) for future in awaited))
                 try:
                     await asyncio.wait_for(loading, None if isinf(deadline) else deadline - time.monotonic())
                 except TimeoutError:
