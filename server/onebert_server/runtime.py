@@ -30,8 +30,8 @@ from onebert_store.registry.registry import Registry
 
 P = TypeVar("P")
 
-# After this many failed batches in a row we blame the device and not the texts: after some errors a GPU answers nothing
-# until its process ends.
+# Batches in a row after which not even the bare base was computed: after some errors a GPU computes nothing until its
+# process ends. Failing requests alone are no reason to restart: whoever sends them would stop the server for all.
 MAX_FAILED_IN_A_ROW = 10
 # Seconds after which a forward pass counts as hung.
 PASS_TIMEOUT = 60.0

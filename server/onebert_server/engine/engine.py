@@ -18,7 +18,7 @@ from onebert_server.engine.passes import Item
 from onebert_server.engine.queue import INFINITY, QueueLimits
 from onebert_server.engine.request import Flight, Request, Waiting, tokens_of
 from onebert_server.engine.scheduler import Scheduler
-from onebert_server.engine.speed import measure_speed
+from onebert_server.engine.speed import measure_speed, run_bare
 from onebert_server.telemetry.metrics import Metrics
 from onebert_store.errors import EngineFailed, ShuttingDown
 
@@ -191,7 +191,7 @@ class Engine:
 
     @property
     def failed_in_a_row(self) -> int:
-        """The number of batches without any answer since the device answered last."""
+        """The number of batches since the device computed one, whosesoever; no request alone raises it."""
         return self._failed
 
     def batch_tokens(self, host: Host) -> int:
@@ -260,44 +260,50 @@ class Engine:
         self._let_go(following)
 
     def _attempt(self, batch: Sequence[Waiting], compute: Callable[[], T]) -> T | None:
-        """Returns the result of `compute`; if it raises an Exception, computes each request of the batch alone."""
+        """Returns the result of `compute`; if it raises an Exception, computes each request of the batch apart."""
         try:
             return compute()
         except Exception:
             logger.exception("a batch of %d sequences failed", len(batch))
         # Outside of the block: the error refers to the memory of the failed pass.
-        self._compute_alone(batch)
+        self._compute_apart(batch)
         return None
 
-    def _compute_alone(self, batch: Sequence[Waiting]) -> None:
-        """Computes the requests of a failed batch once more, each alone: one may have broken the pass of all.
+    def _compute_apart(self, batch: Sequence[Waiting]) -> None:
+        """Computes the requests of a failed batch once more, each apart: one may have broken the pass of all.
 
-        A request that fails again is lost. A batch without any answer counts as failed.
+        A request that fails again is lost. All are lost if the device fails a batch of the bare base, too.
         """
         parts = dict[Request, list[Waiting]]()
         for entry in batch:
             parts.setdefault(entry.request, []).append(entry)
-        landed, lost, answered = self._landed, list[Request](), False
-        for request, part in parts.items():
-            # Nobody waits for a request that has left; the rows of one that is done may be another version's by now.
-            if request.left or request.done():
-                continue
-            if len(parts) == 1 or self._fails(part):
-                lost.append(request)
-            else:
-                answered = True
+        host, landed = batch[0].request.host, self._landed
+        answers = self._answered(partial(run_bare, host.base, host.bank.rows))
+        self._failed = 0 if answers else self._failed + 1
+        lost = [request for request, part in parts.items() if not (answers and self._computed(part, len(parts) > 1))]
         # The batch in the air is charged with the time of these passes, which may have waited for it.
         self._landed = landed
-        self._failed += not answered
         self._scheduler.lose(lost)
-        logger.error("%d of the batch's %d requests failed alone", len(lost), len(parts))
+        logger.error("%d of the batch's %d requests failed apart", len(lost), len(parts))
 
-    def _fails(self, part: Sequence[Waiting]) -> bool:
-        try:
-            self.land(self.launch(part, whole=True))
-        except Exception:
+    def _computed(self, part: Sequence[Waiting], whole: bool) -> bool:
+        """Computes sequences of one request, `whole` or in halves, as memory may hold fewer; returns whether it could.
+
+        Nobody waits for a request that has left; the rows of one that is done may be another version's by now.
+        """
+        request, half = part[0].request, len(part) // 2
+        if request.left or request.done():
             return True
-        return False
+        if whole and self._answered(lambda: self.land(self.launch(part, whole=True))):
+            return True
+        return half > 0 and all(self._computed(each, whole=True) for each in (part[:half], part[half:]))
+
+    def _answered(self, compute: Callable[[], object]) -> bool:
+        try:
+            compute()
+        except Exception:
+            return False
+        return True
 
     def _let_go(self, running: Flight | None) -> None:
         """Releases the finished batch's requests. `running`: the batch launched behind it, if any."""

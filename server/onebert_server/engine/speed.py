@@ -94,7 +94,7 @@ def measure_speed(base: Base, rows: Rows) -> Speed:
         if len(sizes) > 1 and seconds[-1] > _LONG:
             break
         sizes.append(tokens)
-        seconds.append(min(_run(base, rows, tokens) for _ in range(repeated)))
+        seconds.append(min(run_bare(base, rows, tokens) for _ in range(repeated)))
     per_token = (seconds[-1] - seconds[0]) / (sizes[-1] - sizes[0])
     if per_token <= 0:
         # The device was disturbed, or takes the same time for all of these batches; later batches will correct it.
@@ -105,7 +105,8 @@ def measure_speed(base: Base, rows: Rows) -> Speed:
     return speed
 
 
-def _run(base: Base, rows: Rows, tokens: int) -> float:
+def run_bare(base: Base, rows: Rows, tokens: int = _MEASURED[0]) -> float:
+    """Computes a batch of the bare base, which no delta can break; returns its seconds."""
     length = min(_MEASURED_LENGTH, tokens, base.config.max_length)
     count = tokens // length
     ids = np.random.default_rng(0).integers(0, base.config.vocab_size, [count, length])

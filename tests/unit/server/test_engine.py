@@ -20,7 +20,7 @@ from onebert_encoder.maths.fold import fold
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.access.context import Context, own_work
 from onebert_server.engine import engine as engine_module
-from onebert_server.engine import passes
+from onebert_server.engine import passes, speed
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host import Host
@@ -403,22 +403,34 @@ def test_a_request_that_breaks_its_batch_fails_alone(engine: Engine, gate: Gate,
 def test_a_device_that_fails_always_is_counted_by_batches(
     engine: Engine, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once for each, however many requests it has; nothing is left behind, and the first answer resets the count."""
+    """Nothing is computed again there, and the first answer resets the count."""
     [host] = engine.hosts.values()
-    launched = host.passes.launch
+    batches = list[int]()
 
-    def fail(*_: Any) -> None:
+    def fail(items: list[Item], *_: Any) -> None:
+        batches.append(len(items))
         raise RuntimeError("the device failed")
 
     hold(engine, gate)
-    monkeypatch.setattr(host.passes, "launch", fail)
-    lost = [submit(engine, [item(1, length=30)], context(str(i))) for i in range(12)]
-    gate.opened.set()
-    assert all(isinstance(future.exception(WAIT), EngineFailed) for future in lost)
-    assert engine.failed_in_a_row == 3
-    monkeypatch.setattr(host.passes, "launch", launched)
+    with monkeypatch.context() as broken:
+        broken.setattr(host.passes, "launch", fail)
+        broken.setattr(speed, "encode", fail)
+        lost = [submit(engine, [item(1, length=30)], context(str(i))) for i in range(12)]
+        gate.opened.set()
+        assert all(isinstance(future.exception(WAIT), EngineFailed) for future in lost)
+    assert (engine.failed_in_a_row, batches) == (3, [4, 4, 4])
     check([item(1)], submit(engine, [item(1)]).result(WAIT))
     assert engine.failed_in_a_row == 0
+
+
+@pytest.mark.promise("health")
+def test_a_request_that_always_fails_is_no_failing_device(engine: Engine, gate: Gate) -> None:
+    """Asked again and again beside nobody: otherwise one text would restart the server."""
+    gate.opened.set()
+    for poison in (WITHOUT_A_HEAD, OUTSIDE_THE_VOCABULARY):
+        for i in range(12):
+            assert isinstance(submit(engine, [poison], context(str(i % 3))).exception(WAIT), EngineFailed)
+            assert engine.failed_in_a_row == 0
 
 
 @pytest.mark.promise("failed-pass")
@@ -448,10 +460,10 @@ def test_who_left_a_broken_batch_is_not_computed_again(
 
 
 @pytest.mark.promise("failed-pass")
-def test_a_broken_batch_gives_its_memory_back_before_its_requests_run_alone(
-    engine: Engine, gate: Gate, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("requests", [4, 1], ids=["of-four-requests", "of-one-request"])
+def test_a_batch_without_memory_gives_it_back_and_is_computed_in_smaller_ones(
+    engine: Engine, gate: Gate, monkeypatch: pytest.MonkeyPatch, requests: int
 ) -> None:
-    """Otherwise no request fits beside a batch that ran out of memory."""
     [host] = engine.hosts.values()
     launched, memory = host.passes.launch, list[weakref.ref[torch.Tensor]]()
 
@@ -467,10 +479,11 @@ def test_a_broken_batch_gives_its_memory_back_before_its_requests_run_alone(
     # The logger of the tests would keep the error.
     monkeypatch.setattr(engine_module.logger, "disabled", True)
     monkeypatch.setattr(host.passes, "launch", launch)
-    futures = [submit(engine, [item(1, length=60)]) for _ in range(4)]
+    items = [item(1, length=60, seed=seed) for seed in range(4)]
+    futures = [submit(engine, items[i::requests]) for i in range(requests)]
     gate.opened.set()
-    for future in futures:
-        check([item(1, length=60)], future.result(WAIT))
+    for i, future in enumerate(futures):
+        check(items[i::requests], future.result(WAIT))
     assert len(memory) == 2
 
 
