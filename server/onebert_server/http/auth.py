@@ -4,8 +4,8 @@ import hashlib
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from starlette.types import Scope
 
@@ -15,7 +15,10 @@ from onebert_server.fairness.buckets import Bucket
 from onebert_server.http.head import HEAD, Head
 from onebert_server.page import files
 from onebert_server.settings import is_loopback
-from onebert_store.errors import OneBertError, TooManyAttempts, Unauthorized
+from onebert_store.errors import TooManyAttempts, Unauthorized
+
+if TYPE_CHECKING:
+    from onebert_server.http.oidc import Tokens
 
 logger = logging.getLogger("onebert.auth")
 
@@ -29,61 +32,63 @@ PROBES = frozenset(
 OPEN_PATHS = DOCS_PATHS | files.PATHS.keys() | PROBES
 
 
-FindPrincipal = Callable[[str, bytes], Awaitable[Principal | None]]
-"""Returns the principal of a valid bearer token that is no key, else None, by the token and its SHA-256."""
-
-
 class ApiKeys:
     """Authenticates a request by its headers."""
 
-    def __init__(self, ring: KeyRing, find_by_token: FindPrincipal | None = None) -> None:
+    def __init__(self, ring: KeyRing, tokens: "Tokens | None" = None) -> None:
         self._ring = ring
-        self._find_by_token = find_by_token
+        self._tokens = tokens
         self._warned = False
         self._attempts = Attempts()
 
     async def check(self, head: Head, address: str) -> Principal:
-        """Returns the principal of the key, or of the address on a server without keys; raises Unauthorized.
+        """Returns the principal of the key, or of the address on a server without keys.
 
         A server without keys listens on loopback only (Settings checks that) and requires a loopback Host header.
         Otherwise a web page could reach it through a browser by DNS rebinding.
+
+        Raises:
+            Unauthorized: the request has no valid key.
+            TooManyAttempts: the same, or it has an unknown token, which is verified only within the limit.
         """
         if self._ring.is_open:
-            if not _means_loopback(head.first(b"host")):
-                raise Unauthorized("a server without API keys answers only requests addressed to loopback")
-            if b"authorization" in head.fields and not self._warned:
-                self._warned = True
-                logger.warning("a client sends a key to a server without keys, where everybody may do everything")
-            return root(address)
+            return self._check_open(head, address)
         values = head.all(b"authorization")
         scheme, _, key = values[0].partition(" ") if len(values) == 1 else ("", "", "")
         # Only HTTP whitespace: `strip()` would also remove 0x85 and 0xA0, which can be the last byte of a key.
-        key = key.strip(" \t")
+        key = key.strip(" \t") if scheme.lower() == "bearer" else ""
         digest = hashlib.sha256(key.encode("latin-1")).digest()
-        principal = self._ring.find(digest)
-        if principal is None and self._find_by_token is not None:
-            principal = await self._find_by_token(key, digest)
-        if scheme.lower() != "bearer" or principal is None:
-            raise Unauthorized("send one valid key as 'Authorization: Bearer …'")
-        return principal
+        principal = self._ring.find(digest) or (self._tokens and self._tokens.remembered(digest))
+        if principal:
+            return principal
+        self._attempts.count(address, time.monotonic())
+        if key and self._tokens and (principal := await self._tokens.find(key, digest)):
+            self._attempts.give_back(address)
+            return principal
+        raise Unauthorized("send one valid key as 'Authorization: Bearer …'")
+
+    def _check_open(self, head: Head, address: str) -> Principal:
+        if not _means_loopback(head.first(b"host")):
+            self._attempts.count(address, time.monotonic())
+            raise Unauthorized("a server without API keys answers only requests addressed to loopback")
+        if b"authorization" in head.fields and not self._warned:
+            self._warned = True
+            logger.warning("a client sends a key to a server without keys, where everybody may do everything")
+        return root(address)
 
     async def admit(self, scope: Scope) -> None:
         """Sets the principal of a request, which is nobody on an open path; raises Unauthorized or TooManyAttempts."""
         address = address_of(scope)
         scope["state"]["principal"] = nobody(address)
-        if is_open(scope):
-            return
-        try:
+        if not is_open(scope):
             scope["state"]["principal"] = await self.check(scope["state"][HEAD], address)
-        except OneBertError:
-            self._attempts.count(address, time.monotonic())
-            raise
 
 
 class Attempts:
     """Limits requests without a valid key per address: a burst of `AT_ONCE`, then `A_SECOND` per second.
 
-    A valid key always passes: its holder may share an address with an attacker, and nobody can guess a 128-bit key.
+    A valid key, or a token that was verified before, always passes: its holder may share an address with an attacker,
+    and nobody can guess a 128-bit key.
     """
 
     AT_ONCE, A_SECOND = 100, 10
@@ -102,6 +107,11 @@ class Attempts:
         if bucket.fill(now) < 1:
             raise TooManyAttempts("too many requests without a valid key came from this address", 1)
         bucket.level -= 1
+
+    def give_back(self, address: str) -> None:
+        """Takes one attempt back: its token was valid."""
+        if bucket := self._buckets.get(address):
+            bucket.level += 1
 
 
 def is_open(scope: Scope) -> bool:

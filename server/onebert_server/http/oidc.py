@@ -7,6 +7,7 @@ import ssl
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,8 @@ class Tokens:
         self._read_at = self._read_next = float("-inf")
         self._reading = asyncio.Lock()
         self._refreshing: asyncio.Task[None] | None = None
+        # One: a flood of forged tokens takes one thread.
+        self._verifying = ThreadPoolExecutor(1, "onebert-tokens")
         self._registry = JWSRegistry(algorithms=ALGORITHMS, strict_check_header=False)
         self._claims = jwt.JWTClaimsRegistry(
             now=lambda: int(clock()),
@@ -63,36 +66,47 @@ class Tokens:
         # SHA-256 of a verified token -> its principal. Cleared when the keys change.
         self._remembered: OrderedDict[bytes, Principal] = OrderedDict()
 
-    async def find(self, token: str, digest: bytes) -> Principal | None:
+    def remembered(self, digest: bytes) -> Principal | None:
+        """Returns the principal of a token, by its SHA-256, that was verified before and is still valid."""
         if self._clock() >= self._read_next and not self._reading.locked():
             self._refreshing = asyncio.create_task(self._read(self._read_at))
-            # A slow issuer delays only requests before the first fetch, or with an unknown key.
-            if self._keys is None:
-                await self._refreshing
-        if principal := self._remembered.get(digest):
-            return principal if self._clock() < principal.expires else None
+        principal = self._remembered.get(digest)
+        return principal if principal and self._clock() < principal.expires else None
+
+    async def find(self, token: str, digest: bytes) -> Principal | None:
+        """Returns the principal of a valid token, else None; verifies an unknown one off the event loop."""
+        if principal := self.remembered(digest):
+            return principal
+        # A slow issuer delays only requests before the first fetch, or with an unknown key. Shielded: others wait, too.
+        if self._keys is None and self._refreshing is not None:
+            await asyncio.shield(self._refreshing)
         # Reject malformed tokens before the library sees them.
         if token.count(".") != 2 or len(token) > MAX_TOKEN or not token.isascii():
             return None
-        read_at = self._read_at
+        read_at, keys = self._read_at, self._keys
         try:
-            principal = self._checked(token)
+            principal = await self._verified(token, keys)
         except InvalidKeyIdError:
             # The issuer may have a new key. Forged key ids cause no more than one fetch per KEYS_AT_MOST_EVERY.
             if self._clock() >= read_at + KEYS_AT_MOST_EVERY or self._reading.locked():
                 await self._read(read_at)
+            keys = self._keys
             with suppress(InvalidKeyIdError):
-                principal = self._checked(token)
-        if principal is not None:
+                principal = await self._verified(token, keys)
+        # Not by keys that were withdrawn meanwhile.
+        if principal is not None and keys is self._keys:
             self._remember(digest, principal)
         return principal
 
-    def _checked(self, token: str) -> Principal | None:
+    async def _verified(self, token: str, keys: KeySet | None) -> Principal | None:
+        return await asyncio.get_running_loop().run_in_executor(self._verifying, self._checked, token, keys)
+
+    def _checked(self, token: str, keys: KeySet | None) -> Principal | None:
         """Verifies a token that is not cached; returns None if it is invalid."""
-        if self._keys is None:
+        if keys is None:
             raise InvalidKeyIdError("no keys were read yet")
         try:
-            decoded = jwt.decode(token, self._keys, algorithms=ALGORITHMS, registry=self._registry)
+            decoded = jwt.decode(token, keys, algorithms=ALGORITHMS, registry=self._registry)
             self._claims.validate(decoded.claims)
             return principal_of(decoded.claims)
         except InvalidKeyIdError:
@@ -125,7 +139,7 @@ class Tokens:
                 if self._keys is None or keys != self._keys:
                     # Tokens signed by a withdrawn key are no longer valid.
                     self._remembered.clear()
-                self._keys = keys
+                    self._keys = keys
             self._read_at = self._clock()
             self._read_next = self._read_at + every
 

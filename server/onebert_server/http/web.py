@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import uvicorn
 from fastapi import APIRouter, FastAPI
@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 
 from onebert_server.access.keys import KeyRing
 from onebert_server.answering.edge import Edge
-from onebert_server.http.auth import ApiKeys, FindPrincipal
+from onebert_server.http.auth import ApiKeys
 from onebert_server.http.connection.connections import Connections
 from onebert_server.http.connection.protocol import HttpProtocol
 from onebert_server.http.formats import formats_of
@@ -21,6 +21,9 @@ from onebert_server.http.pipeline import METHODS, SEQ_HEADER, Dispatch, Pipeline
 from onebert_server.http.problems import FormOf, install_handlers, problems_alone
 from onebert_server.settings import Settings
 from onebert_store.errors import InvalidSettings
+
+if TYPE_CHECKING:
+    from onebert_server.http.oidc import Tokens
 
 # Seconds for which a browser caches a CORS preflight, and the response headers that a page may read.
 CORS_SECONDS = 600
@@ -43,7 +46,7 @@ def uvicorn_config(app: ASGIApp, shutdown_timeout: float) -> uvicorn.Config:
     )
 
 
-def oidc_tokens(oidc: tuple[str, str, str] | None) -> FindPrincipal | None:
+def oidc_tokens(oidc: tuple[str, str, str] | None) -> "Tokens | None":
     """Creates the OIDC authenticator from issuer, audience and the location of the keys; None without an issuer."""
     if oidc is None:
         return None
@@ -51,7 +54,7 @@ def oidc_tokens(oidc: tuple[str, str, str] | None) -> FindPrincipal | None:
         from onebert_server.http.oidc import Tokens  # noqa: PLC0415 - only this module needs joserfc
     except ImportError:
         raise InvalidSettings("ONEBERT_OIDC_ISSUER needs joserfc: pip install 'onebert[oidc]'") from None
-    return Tokens(*oidc).find
+    return Tokens(*oidc)
 
 
 class WebApp(Pipeline):
@@ -68,7 +71,7 @@ def web_app(
     *,
     keys: KeyRing,
     settings: Settings,
-    find_by_token: FindPrincipal | None = None,
+    tokens: "Tokens | None" = None,
     form_of: FormOf = problems_alone,
     beyond: Callable[[FastAPI], ASGIApp] | None = None,
 ) -> WebApp:
@@ -87,7 +90,7 @@ def web_app(
     control.router.routes.extend(route for router in routers for route in router.routes)
     install_handlers(control)
     inner: ASGIApp = Dispatch(
-        edge, formats_of(routers), beyond(control) if beyond else control, ApiKeys(keys, find_by_token), settings
+        edge, formats_of(routers), beyond(control) if beyond else control, ApiKeys(keys, tokens), settings
     )
     if settings.cors_origins:
         # Outside the key check, because a preflight has no key. Credentials (cookies) stay disallowed.

@@ -23,6 +23,6 @@ def create_app(runtime: Runtime) -> WebApp:
         [answering(), *routers, showing(routers)],
         keys=runtime.keys,
         settings=runtime.settings,
-        find_by_token=oidc_tokens(runtime.settings.oidc),
+        tokens=oidc_tokens(runtime.settings.oidc),
         form_of=form_of,
     )

@@ -69,7 +69,7 @@ def config_of(
         [answering(), *routers],
         keys=keys,
         settings=settings,
-        find_by_token=oidc_tokens(settings.oidc),
+        tokens=oidc_tokens(settings.oidc),
         form_of=form_of,
         beyond=relay,
     )

@@ -4,13 +4,18 @@ import asyncio
 import hashlib
 import hmac
 import json
+import threading
 
 import pytest
 
 from issuer import AUDIENCE, ISSUER, Edwards, Elliptic, Rsa, b64, claims, jwks_server, token
+from onebert_server.access.keys import KeyRing
 from onebert_server.access.principal import Scope
 from onebert_server.http import oidc
+from onebert_server.http.auth import ApiKeys
+from onebert_server.http.head import Head
 from onebert_server.http.oidc import LEEWAY, MAX_SUBJECT, Tokens
+from onebert_store.errors import TooManyAttempts, Unauthorized
 from onebert_store.registry.grants import Quotas
 
 NOW = 1_800_000_000
@@ -202,3 +207,35 @@ def test_keys_come_from_a_file_too(tmp_path):
     path = tmp_path / "jwks.json"
     path.write_text(json.dumps({"keys": [KEY.jwk(), {"kty": "a new kind"}]}))
     assert find(tokens_of(str(path), [NOW]), token(KEY, claims(NOW)))
+
+
+@pytest.mark.promise("address-limits")
+@pytest.mark.parametrize("kid", ["one", "unknown"])
+async def test_unknown_tokens_are_verified_off_the_event_loop_and_only_within_the_limit(source, monkeypatch, kid):
+    verified, decode = [], oidc.jwt.decode
+
+    def counted(*what, **more):
+        verified.append(threading.get_ident())
+        return decode(*what, **more)
+
+    monkeypatch.setattr(oidc.jwt, "decode", counted)
+    keys = ApiKeys(KeyRing({}, closed=True), tokens_of(source, [NOW]))
+
+    async def check(text, scheme="Bearer"):
+        return await keys.check(Head([(b"authorization", f"{scheme} {text}".encode())]), "192.0.2.7")
+
+    for number in range(120):
+        assert await check(token(KEYS["Ed25519"], claims(NOW, sub=str(number))))
+    good = token(KEYS["Ed25519"], claims(NOW, sub="0"))
+    with pytest.raises(Unauthorized):
+        await check(token(OTHER, claims(NOW), kid=kid), "Basic")
+    assert len(verified) == 120, "each valid token once, none against the limit"
+    verified.clear()
+    forged = [check(token(OTHER, claims(NOW), kid=kid)) for _ in range(1000)]
+    errors = await asyncio.gather(*forged, return_exceptions=True)
+    admitted = sum(type(error) is Unauthorized for error in errors)
+    assert {type(error) for error in errors} == {Unauthorized, TooManyAttempts}
+    assert len(verified) == (admitted if kid == "one" else 2 * admitted)
+    assert await check(good), "it is remembered"
+    assert len(verified) == (admitted if kid == "one" else 2 * admitted)
+    assert threading.get_ident() not in verified
