@@ -42,9 +42,7 @@ class AnswerCounts:
         """Counts one finished request."""
         with self.lock:
             for seen in answers:
-                key = seen.task, seen.version
-                self._hold(key)
-                self._versions.move_to_end(key)
+                self._hold((seen.task, seen.version))
             for listener in self.listeners:
                 listener(answers, seconds)
 
@@ -61,6 +59,11 @@ class AnswerCounts:
 
     def _hold(self, key: Key) -> None:
         self._versions.setdefault(key)
+        # In each slot, too: its oldest state is found without a look at all versions.
+        self._versions.move_to_end(key)
+        for slot in self._slots:
+            if key in slot._states:
+                slot._states.move_to_end(key)
         while len(self._versions) > MAX_VERSIONS:
             self._drop(next(iter(self._versions)), EVICTED)
 
@@ -81,7 +84,7 @@ class Slot(Generic[S]):
         self._counts = counts
         self._most = most
         self._left = left
-        self._states: dict[Key, tuple[S, int]] = {}
+        self._states = OrderedDict[Key, tuple[S, int]]()
         self._size = 0
         counts._slots.append(self)
 
@@ -99,13 +102,12 @@ class Slot(Generic[S]):
         return self._states.copy()
 
     def put(self, key: Key, state: S, size: int = 1) -> S:
-        """Sets the state of a version, which is held from now on."""
+        """Sets the state of a version that has just answered."""
         self._counts._hold(key)
         self._size += size - self._states.get(key, (state, 0))[1]
         self._states[key] = state, size
         while self._size > self._most and len(self) > 1:
-            others = (other for other in self._counts._versions if other in self._states and other != key)
-            self.drop(next(others), EVICTED)
+            self.drop(next(iter(self._states)), EVICTED)
         return state
 
     def drop(self, key: Key, reason: str) -> tuple[S, int] | None:

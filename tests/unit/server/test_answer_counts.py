@@ -55,7 +55,9 @@ class Twin:
             self.hold(key)[1] += 1
 
     def put(self, key, size, name):
-        self.hold(key)[2] = name, size
+        row = self.hold(key)
+        self.rows.remove(row)
+        self.rows.append([key, row[1], (name, size)])
         while len(sized := [row for row in self.rows if row[2]]) > 1 and sum(row[2][1] for row in sized) > MOST:
             self.drop(next(row[0] for row in sized if row[0] != key))
 
@@ -103,3 +105,21 @@ def test_any_order_of_answers_states_and_renames_is_that_of_a_plain_list(steps):
             assert dict(answers.items()) == {key: count for key, count, _ in twin.rows if count}
             assert dict(sized.items()) == {key: state[0] for key, _, state in twin.rows if state}
             assert left == twin.left
+
+
+def test_a_state_that_makes_room_costs_no_look_at_all_versions():
+    hashed = []
+
+    class Key(tuple):
+        __slots__ = ()
+        __hash__ = lambda self: hashed.append(self) or tuple.__hash__(self)  # noqa: E731
+
+    counts = AnswerCounts()
+    sized, keys = Slot(counts, MOST), [Key((str(number), 1)) for number in range(1000)]
+    for key in keys:
+        counts._hold(key)
+    for key in keys[-MOST - 1 :]:
+        hashed.clear()
+        sized.put(key, "state")
+    assert len(sized) == MOST
+    assert len(hashed) < 20

@@ -15,6 +15,7 @@ from onebert_server.answering.answers import PART_NUMBERS, WORKERS
 from onebert_server.answering.backend import Wanted
 from onebert_server.answering.plan import reduce
 from onebert_server.observed import Observed
+from onebert_server.remote import wire
 from onebert_server.remote.unix import desk
 from onebert_store.errors import AnswerNotFinite, InvalidInput, OneBertError, TaskNotFound, TooLarge, VersionNotFound
 from onebert_store.registry.keeping import Keeping
@@ -214,6 +215,22 @@ def test_a_front_end_keeps_as_many_versions_as_its_bound_allows(parts, monkeypat
     parts.run(ask)
     parts.engine.close(60)
     assert parts.unpinned()
+
+
+@pytest.mark.parametrize("parts", [True], ids=["front end"], indirect=True)
+def test_samples_that_nobody_can_keep_fail_no_question_of_their_front_end(parts):
+    def fail(*_):
+        raise RuntimeError("a listener failed")
+
+    async def ask(answerer):
+        parts.desk._served = parts.desk._served._replace(keep=fail)
+        asking = asyncio.create_task(answerer.answer(context(), Wanted(["good"]), ["it is late"], same))
+        await asyncio.sleep(0)
+        parts.transport.keep(wire.Samples([], 1))
+        return [*await asking, *await answerer.answer(context(), Wanted(["good"]), ["it is late"], same)]
+
+    for answered in parts.run(ask):
+        assert_like(answered, parts.alone("good", "it is late"))
 
 
 def test_a_version_that_goes_before_its_answer_is_explained_is_not_found(parts):

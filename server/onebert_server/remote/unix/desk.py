@@ -10,6 +10,7 @@ import msgspec
 
 from onebert_server.access.keys import KeyRing
 from onebert_server.answering.backend import Backend
+from onebert_server.logs import log_failure
 from onebert_server.observed import Kept
 from onebert_server.remote import questions, wire
 from onebert_server.remote.unix import frames
@@ -53,6 +54,13 @@ class FrontDesk:
         self._computing: dict[int, asyncio.Task[None]] = {}
 
     def _received(self, frame: Any) -> None:
+        # A fault in what one request leaves, such as its samples, must not close the connection of all others.
+        try:
+            self._take(frame)
+        except Exception as error:
+            log_failure(logger, "a message of a front end", error)
+
+    def _take(self, frame: Any) -> None:
         match frame:
             case frames.Ask(number, question):
                 task = asyncio.get_running_loop().create_task(self._compute(number, question))
