@@ -308,7 +308,7 @@ class OverQuota(OneBertError, status=429, code="over-quota", title="Over the quo
 
 
 class TooManyAttempts(OneBertError, status=429, code="too-many-attempts", title="Too many attempts"):
-    """Requests without a valid key from this address exceed 100 at once, 10 a second; valid keys and known tokens pass."""
+    """Requests without a valid key from this address exceed 100 at once, 10 a second; known keys and tokens pass."""
 
 
 class UnsupportedBase(OneBertError, status=422, code="unsupported-base", title="Unsupported base"):
