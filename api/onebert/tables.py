@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from onebert_store.errors import InvalidData
+from onebert_store.tables.binary.arrow import decoded
 from onebert_store.tables.hub import label_names_of
 from onebert_store.tables.table import Table
 from onebert_store.tables.tables import SPLITS, Source, joined_source
@@ -33,7 +34,7 @@ def source_of(data: Any) -> str | Source:
 
 def table_of(data: Any, origin: str) -> Table:
     """One table; raises InvalidData if the data has no table's form, or columns of different lengths."""
-    columns = _columns(data)
+    columns = decoded(_columns(data))
     if len({len(cells) for cells in columns.values()}) > 1:
         raise InvalidData(f"{origin}: the columns have different numbers of rows")
     if not any(columns.values()):

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from onebert_store.errors import InvalidData
@@ -57,14 +58,17 @@ class Form:
     note: str = ""
 
     def names(self, cell: Any) -> list[Any]:
-        """Splits a cell into names, none if it is empty; raises BadRow if it starts like a list and is not one."""
-        if isinstance(cell, list | tuple | set | frozenset):
-            return list(cell) if isinstance(cell, list | tuple) else sorted(cell, key=str)
+        """Splits a cell into names, none if it is empty; raises BadRow for what names nothing, and for half a list."""
+        items = cell if isinstance(cell, list | tuple | set | frozenset) else (cell,)
+        if nameless := next((item for item in items if isinstance(item, bytes | timedelta)), None):
+            raise BadRow(f"the label is {'a duration' if isinstance(nameless, timedelta) else 'binary, and not UTF-8'}")
+        if items is cell:
+            return list(items) if isinstance(items, list | tuple) else sorted(items, key=str)
         text = plain(cell)
         if self.lists and _begins_list(text):
-            if (items := parse_list(text)) is None:
+            if (parsed := parse_list(text)) is None:
                 raise BadRow("the list of labels cannot be read")
-            return items
+            return parsed
         if self.separator is None:
             return [cell] if text else []
         return _parts(text, self.separator)

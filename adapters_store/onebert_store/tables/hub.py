@@ -25,7 +25,8 @@ def read_hub(name: str, splits: tuple[str, ...]) -> dict[str, Table]:
     for split in splits:
         loaded_split = next((key for key in sorted(loaded) if key.startswith(split)), None)
         if loaded_split is not None:
-            tables[split] = Table(loaded[loaded_split].to_dict(), f"{name} {loaded_split}", label_names=label_names)
+            columns = arrow.decoded(loaded[loaded_split].to_dict())
+            tables[split] = Table(columns, f"{name} {loaded_split}", label_names=label_names)
     return tables
 
 

@@ -9,7 +9,14 @@ from typing import Any, NamedTuple
 import pyarrow
 
 from onebert_store.errors import InvalidData, InvalidSettings
-from onebert_store.tables.binary.arrow import BAD_CELL, arrow_batches, label_names_in, parquet_batches, rows_of
+from onebert_store.tables.binary.arrow import (
+    BAD_CELL,
+    arrow_batches,
+    binary_note,
+    label_names_in,
+    parquet_batches,
+    rows_of,
+)
 from onebert_store.tables.binary.sheet import Sheet
 from onebert_store.tables.file import File
 from onebert_store.tables.table import Unit
@@ -168,7 +175,8 @@ def _batches(open_batches: Callable[[File, ExitStack], Any]) -> _Reader:
             raise InvalidData(f"{file.name}: two columns have one name")
         numbered = enumerate(rows_of(batches), start=1)
         rows = (Record(number, {}, BAD_CELL) if row is None else Record(number, row) for number, row in numbered)
-        return Records(file.name, "row", tuple(schema.names), rows, schema=schema, label_names=label_names_in(schema))
+        names, notes = tuple(schema.names), (binary_note(schema, file.name),)
+        return Records(file.name, "row", names, rows, notes=notes, schema=schema, label_names=label_names_in(schema))
 
     return read
 

@@ -19,7 +19,7 @@ from onebert_server.score.sources import Source
 from onebert_store.errors import InvalidData
 from onebert_store.file.strict_json import printable
 from onebert_store.suggestion import suggestion
-from onebert_store.tables.binary.arrow import Parquet
+from onebert_store.tables.binary.arrow import Parquet, binary_note, is_binary
 from onebert_store.tables.columns import Columns, named, require_texts
 from onebert_store.tables.file import File
 from onebert_store.tables.records import Record, open_records
@@ -34,6 +34,8 @@ WINDOW_BYTES = 2**22
 ROW = "row"
 # The last column: why a row has no answer.
 ERROR = "error"
+# Bytes that are not UTF-8 are refused row by row.
+_TEXTS = pc.CastOptions(pyarrow.large_string(), allow_invalid_utf8=True)
 # In place of the name of a column to keep: all of them.
 EVERY = "*"
 
@@ -148,7 +150,7 @@ class ParquetRows:
 
     def __init__(self, file: Parquet, name: str) -> None:
         self.row = 0
-        self.notes: tuple[str, ...] = ()  # the file's schema leaves nothing to guess
+        self.notes = tuple(filter(None, [binary_note(file.schema, name)]))
         self._file, self._name = file, name
         self._batches: Any = None
         self._held: pyarrow.Table | None = None
@@ -180,7 +182,7 @@ class ParquetRows:
 
     def take(self, limit: int) -> Rows:
         table = self._hold(limit)
-        columns = [_column(table, name).slice(0, limit).cast(pyarrow.large_string()) for name in self._chosen.texts]
+        columns = [_column(table, name).slice(0, limit).cast(options=_TEXTS) for name in self._chosen.texts]
         sizes = sum(map(_bytes, [*columns, *table.slice(0, limit).select(self._chosen.ids).columns]))
         # Includes the row that reaches the limit.
         rows = min(limit, table.num_rows, 1 + int(np.searchsorted(np.cumsum(sizes), WINDOW_BYTES)))
@@ -243,7 +245,8 @@ def _column(table: pyarrow.Table, name: str) -> pyarrow.ChunkedArray:
 def _is_text(kind: pyarrow.DataType) -> bool:
     if types.is_dictionary(kind):
         return _is_text(kind.value_type)
-    return any(is_one(kind) for is_one in (types.is_string, types.is_large_string, types.is_string_view, types.is_null))
+    texts = (types.is_string, types.is_large_string, types.is_string_view, types.is_null)
+    return any(is_text(kind) for is_text in (*texts, is_binary))
 
 
 def _bytes(column: pyarrow.ChunkedArray) -> Array:

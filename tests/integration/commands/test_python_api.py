@@ -49,12 +49,14 @@ FORMS = {
     "columns": {"text": TEXTS, "label": LABELS},
     "rows": [{"text": text, "label": label} for text, label in zip(TEXTS, LABELS, strict=True)],
     "pairs": list(zip(TEXTS, LABELS, strict=True)),
+    "bytes": [(text.encode(), label.encode()) for text, label in zip(TEXTS, LABELS, strict=True)],
     "frame": Frame(text=TEXTS, label=LABELS),
     "arrow": pyarrow.table({"text": TEXTS, "label": LABELS}),
     "pandas": pandas.DataFrame({"text": TEXTS, "label": LABELS}),
     "categories": pandas.DataFrame({"text": TEXTS, "label": pandas.Categorical(LABELS)}),
     "polars": polars.DataFrame({"text": TEXTS, "label": LABELS}),
     "data set": datasets.Dataset.from_dict({"text": TEXTS, "label": LABELS}),
+    "data set of bytes": datasets.Dataset.from_dict({"text": [text.encode() for text in TEXTS], "label": LABELS}),
     "named labels": datasets.Dataset.from_dict(
         {"text": TEXTS, "label": [int(label == "good") for label in LABELS]},
         features=datasets.Features(

@@ -137,15 +137,18 @@ def test_rows_that_are_no_texts_say_why(tmp_path):
 
 
 def test_bytes_in_parquet_that_are_not_utf8_cost_their_row_alone(tmp_path):
-    broken = pyarrow.array([b"good", b"\xff\xfe", None]).view(pyarrow.string())
-    path = parquet(tmp_path / "x.parquet", {"text": broken})
-    rows = taken(path, ChosenColumns(("text",), ()))
-    assert rows.texts == ["good", None, None]
-    assert rows.errors == [None, "the text is not UTF-8", "the text is missing"]
-    assert rows.ids.to_pydict() == {"row": [1, 2, 3]}
+    stored = pyarrow.array([b"good", b"\xff\xfe", None])
+    for broken in (stored.view(pyarrow.string()), stored, stored.dictionary_encode()):
+        path = parquet(tmp_path / "x.parquet", {"text": broken})
+        rows = taken(path, ChosenColumns(("text",), ()))
+        assert rows.texts == ["good", None, None]
+        assert rows.errors == [None, "the text is not UTF-8", "the text is missing"]
+        assert rows.ids.to_pydict() == {"row": [1, 2, 3]}
 
 
-@pytest.mark.parametrize("kind", ["string", "large_string", "string_view", "dictionary", "field"])
+@pytest.mark.parametrize(
+    "kind", ["string", "large_string", "string_view", "binary", "large_binary", "binary_view", "dictionary", "field"]
+)
 def test_texts_of_every_type(tmp_path, kind):
     cells = pyarrow.array(["a", None, "b"])
     name = "said.text" if kind == "field" else "text"

@@ -14,6 +14,7 @@ import pyarrow.parquet
 import pytest
 
 from onebert_store.errors import InvalidData
+from onebert_store.tables.cells import plain
 from onebert_store.tables.tables import read_file
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
@@ -74,6 +75,55 @@ def test_a_task_is_the_same_from_every_file(tmp_path, name, label):
     expected = load_dataset(str(_reference(tmp_path)), DataOptions(label=label))
     found = load_dataset(str(tmp_path / name), DataOptions(label=label))
     assert (found.task_type, found.labels, found.digest) == (expected.task_type, expected.labels, expected.digest)
+
+
+BYTES = {
+    "binary": (pyarrow.binary(), str.encode),
+    "large": (pyarrow.large_binary(), str.encode),
+    "view": (pyarrow.binary_view(), str.encode),
+    "fixed width": (pyarrow.binary(99), lambda text: text.encode().ljust(99, b"\0")),
+    "dictionary": (pyarrow.dictionary(pyarrow.int8(), pyarrow.binary()), str.encode),
+    "list": (pyarrow.list_(pyarrow.binary()), lambda text: [text.encode()]),
+    "field": (pyarrow.struct({"of": pyarrow.binary()}), lambda text: {"of": text.encode()}),
+}
+
+
+@pytest.mark.promise("labels-not-misread")
+@pytest.mark.parametrize("kind", BYTES)
+@pytest.mark.parametrize(
+    ("name", "write"), [("a.parquet", pyarrow.parquet.write_table), ("a.arrow", pyarrow.feather.write_feather)]
+)
+def test_bytes_that_are_utf8_are_texts(tmp_path, kind, name, write):
+    """Databases write strings without Parquet's mark of a text."""
+    as_stored, encode = BYTES[kind]
+    columns = {column: pyarrow.array([encode(row[column]) for row in ROWS], as_stored) for column in ("text", "label")}
+    write(pyarrow.table(columns), str(tmp_path / name))
+    if kind == "list":
+        found = read_file(tmp_path / name)
+        assert found["label"] == [[row["label"]] for row in ROWS]
+    else:
+        named = {"text": "text.of", "label": "label.of"} if kind == "field" else {}
+        found = load_dataset(str(tmp_path / name), DataOptions(**named))
+        assert found.digest == load_dataset(str(_reference(tmp_path))).digest
+    assert f"{name}: cells of bytes are read as texts where they are UTF-8: text, label" in found.notes
+
+
+@pytest.mark.parametrize(
+    ("label", "why"),
+    [
+        (b"\xff", "the label is binary, and not UTF-8"),
+        ([b"\xff"], "the label is binary, and not UTF-8"),
+        (datetime.timedelta(days=1), "the label is a duration"),
+    ],
+)
+def test_bytes_that_are_no_text_and_durations_name_no_label(tmp_path, label, why):
+    pyarrow.parquet.write_table(pyarrow.table({"text": ["a"] * 9, "label": [label] * 9}), tmp_path / "a.parquet")
+    with pytest.raises(InvalidData, match=rf"^a\.parquet rows 1, .* 8 and 9: {why}$"):
+        load_dataset(str(tmp_path / "a.parquet"))
+    texts = pyarrow.table({"text": [b"good", b"\xff"] * 9, "label": ["a", "b"] * 9, "picture": [b"\xff"] * 18})
+    pyarrow.parquet.write_table(texts, tmp_path / "b.parquet")
+    with pytest.raises(InvalidData, match=r"^b\.parquet rows 2, .* 18: the text is binary, and not UTF-8$"):
+        load_dataset(str(tmp_path / "b.parquet"))
 
 
 def _reference(folder):
@@ -197,6 +247,21 @@ def test_cells_of_a_sheet_are_texts_whatever_they_look_like(tmp_path):
     assert found.place(2) == {"row": 5}
     assert found.where([0, 2]) == "a.xlsx rows 2 and 5"
     assert found.notes == ("a.xlsx has 2 sheets, of which the first is read",)
+
+
+@pytest.mark.promise("labels-not-misread")
+def test_escapes_of_a_sheet_are_read_as_spreadsheets_show_them(tmp_path):
+    """Line breaks that were pasted are stored as `_x000D_`, an underscore before such letters as `_x005F_`."""
+    book = openpyxl.Workbook()
+    book.active.append(["text_x000D_", "_x0009_label", "took"])
+    book.active.append(["came_x000D_\n too_x0009_late", "late_x000D_", datetime.timedelta(hours=25, seconds=5)])
+    book.active.append(["_x005F_x000D_ _xD83D__xDE00_ _xD83D_ _x00g0_ _X000D_", "la_x0074_e", None])
+    book.save(tmp_path / "a.xlsx")
+    found = read_file(tmp_path / "a.xlsx")
+    assert list(found) == ["text", "label", "took"]
+    assert found["text"] == ["came\r\n too\tlate", "_x000D_ \N{GRINNING FACE} \ufffd _x00g0_ _X000D_"]
+    assert found["took"] == ["25:00:05", ""]
+    assert {plain(cell) for cell in found["label"]} == {"late"}
 
 
 def test_folders_of_the_hub(tmp_path):

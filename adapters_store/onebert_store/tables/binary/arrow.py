@@ -127,12 +127,47 @@ def arrow_batches(file: File, opened: ExitStack) -> tuple[pyarrow.Schema, Iterat
 def rows_of(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[dict[str, Any] | None]:
     """Yields rows one by one; None for a row with a cell that Python cannot hold, such as a text that is not UTF-8."""
     for batch in batches:
+        binary = binary_columns(batch.schema)
         try:
-            yield from batch.to_pylist()
+            for row in batch.to_pylist():
+                yield row | {name: decoded(row[name]) for name in binary} if binary else row
         except (ValueError, OverflowError):
             # Convert rows one by one, so that only rows with such a cell are lost.
             alone = (batch.slice(place, 1) for place in range(len(batch)))
             yield from rows_of(alone) if len(batch) > 1 else [None]
+
+
+def binary_columns(schema: pyarrow.Schema) -> list[str]:
+    """Returns the columns of bytes, at any depth: databases write texts so."""
+    return [field.name for field in schema if _has_binary(field.type)]
+
+
+def _has_binary(kind: pyarrow.DataType) -> bool:
+    if types.is_dictionary(kind):
+        return _has_binary(kind.value_type)
+    return is_binary(kind) or any(_has_binary(kind.field(place).type) for place in range(kind.num_fields))
+
+
+def is_binary(kind: pyarrow.DataType) -> bool:
+    """True for a type of bytes."""
+    kinds = (types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_binary_view)
+    return any(is_kind(kind) for is_kind in kinds)
+
+
+def decoded(cell: Any) -> Any:
+    """Decodes bytes in a cell that are UTF-8, at any depth, without the zeros that fill a fixed width."""
+    if isinstance(cell, bytes):
+        with suppress(UnicodeDecodeError):
+            return cell.rstrip(b"\0").decode()
+    if isinstance(cell, list):
+        return [decoded(item) for item in cell]
+    return {name: decoded(item) for name, item in cell.items()} if isinstance(cell, dict) else cell
+
+
+def binary_note(schema: pyarrow.Schema, name: str) -> str:
+    """Tells the user which columns are decoded; empty if none is."""
+    columns = ", ".join(printable(column, 40) for column in binary_columns(schema))
+    return columns and f"{name}: cells of bytes are read as texts where they are UTF-8: {columns}"
 
 
 def label_names_in(schema: pyarrow.Schema) -> dict[str, tuple[str, ...]]:

@@ -1,9 +1,10 @@
 """Reads rows of an .xlsx sheet as texts, like its CSV export."""
 
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
-from datetime import date, datetime, time
+from datetime import date, datetime, time, timedelta
 from itertools import islice
 from typing import Any
 from zipfile import BadZipFile, ZipFile
@@ -16,6 +17,8 @@ from onebert_store.tables.file import File
 from onebert_store.tables.text.csv_rows import header_of
 
 _TITLES = 10  # rows of one cell that may be above the header
+# `_x000D_` is a carriage return, `_x005F_` an escaped underscore; an emoji may be two escapes.
+_ESCAPE = re.compile("_x([0-9A-Fa-f]{4})_")
 _ERRORS = {"#N/A", "#NAME?", "#NULL!", "#NUM!", "#REF!", "#VALUE!", "#DIV/0!", "#GETTING_DATA"}
 
 
@@ -101,6 +104,11 @@ class Sheet(Iterator[tuple[int, list[str | None]]]):
 def _as_text(cell: Any) -> str | None:
     if cell is None or cell == "" or (isinstance(cell, str) and cell in _ERRORS):
         return None
+    if isinstance(cell, str):
+        return _unescaped(cell) if "_x" in cell else cell
+    if isinstance(cell, timedelta):
+        minutes, seconds = divmod(cell, timedelta(minutes=1))
+        return f"{minutes // 60}:{minutes % 60:02}:{seconds.seconds:02}"
     if isinstance(cell, float) and cell.is_integer():
         return str(int(cell))
     if isinstance(cell, datetime) and cell.time() == time():
@@ -108,3 +116,8 @@ def _as_text(cell: Any) -> str | None:
     return (
         cell.isoformat(" ") if isinstance(cell, datetime) else cell.isoformat() if isinstance(cell, date) else str(cell)
     )
+
+
+def _unescaped(text: str) -> str:
+    units = _ESCAPE.sub(lambda escape: chr(int(escape[1], 16)), text)
+    return units.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

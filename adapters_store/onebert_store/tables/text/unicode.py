@@ -25,6 +25,8 @@ def is_blank(text: str) -> bool:
 def text_fault(*cells: Any) -> str:
     """Returns why one of the cells is not a text; empty if all are."""
     for cell in cells:
+        if isinstance(cell, bytes):
+            return "the text is binary, and not UTF-8"
         if not isinstance(cell, str) or is_blank(cell):
             return NO_TEXT
         if not is_unicode(cell):
