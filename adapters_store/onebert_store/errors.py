@@ -24,6 +24,7 @@ docs/generate.py makes docs/reference/errors.md of the classes.
     │   ├── ImprovementNotFound       404  improvement-not-found
     │   └── KeyNotFound               404  key-not-found
     ├── AliasConflict                 412  alias-conflict
+    │   └── CheckOutdated             412  alias-conflict
     ├── ChangeUnknown                 412  change-unknown
     ├── VersionInUse                  409  version-in-use
     ├── TaskExists                    409  task-exists
@@ -177,6 +178,10 @@ class KeyNotFound(NotFound, code="key-not-found", title="No such key"):
 
 class AliasConflict(OneBertError, status=412, code="alias-conflict", title="The alias has moved"):
     """The alias is not where the condition says."""
+
+
+class CheckOutdated(AliasConflict):
+    """What the check of a move has read has changed before the move."""
 
 
 class ChangeUnknown(OneBertError, status=412, code="change-unknown", title="No such change"):

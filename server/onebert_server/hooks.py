@@ -28,7 +28,7 @@ class Hooks:
             `AnswerCounts`, so they must not wait.
         sampled: get answers that were chosen by their tasks' shares, and how many others a front end has dropped, on
             the event loop or in a worker thread, so they must not wait. Without one no answer is chosen.
-        before_move: may refuse a move of an alias by raising a typed error; True if they have compared its versions.
+        before_move: may refuse a move of an alias by raising a typed error; what they return is checked as it moves.
         deleting: are entered before a task or a version of it is deleted, and left afterwards, in a thread.
         changed: get each event, on the thread that caused it, so they must not wait.
     """

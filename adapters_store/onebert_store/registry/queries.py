@@ -9,9 +9,9 @@ from sqlalchemy import ColumnElement, Connection, Row, or_, select
 from onebert_store.errors import AliasConflict, StoreCorrupt, VersionNotFound
 from onebert_store.file.manifest import Manifest
 from onebert_store.file.strict_json import printable
-from onebert_store.registry.database import ALIASES, TASKS, VERSIONS
+from onebert_store.registry.database import ALIASES, DOCUMENTS, TASKS, VERSIONS
 from onebert_store.registry.names import check_name, no_such_task
-from onebert_store.registry.records import Alias, TaskRecord, VersionEntry, VersionRecord, alias_of
+from onebert_store.registry.records import Alias, Precondition, TaskRecord, VersionEntry, VersionRecord, alias_of
 
 MAX_VERSION = 2**31 - 1
 
@@ -93,6 +93,15 @@ def aliases_at(connection: Connection, task: str, n: int) -> list[str]:
 def alias_named(connection: Connection, task: str, alias: str) -> Alias | None:
     """Returns an alias; None if there is no such alias."""
     return aliases_of(connection, task, ALIASES.c.alias == alias).get(alias)
+
+
+def holds(connection: Connection, task: str, read: Precondition) -> bool:
+    """Whether a document and aliases of a task are as they were; after `Feed.write` they stay so until the commit."""
+    document = DOCUMENTS.c.task == task, DOCUMENTS.c.name == read.name
+    if connection.scalar(select(DOCUMENTS.c.content).where(*document)) != read.content:
+        return False
+    at = aliases_of(connection, task, ALIASES.c.alias.in_(read.tags))
+    return {name: at[name].target.tag if name in at else None for name in read.tags} == read.tags
 
 
 def alias_conflict(connection: Connection, task: str, alias: str) -> AliasConflict:

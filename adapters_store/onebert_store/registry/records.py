@@ -50,6 +50,19 @@ class Alias:
         return self.before and self.before.version
 
 
+class Precondition(NamedTuple):
+    """What a check of a move has read; the alias moves only if it still holds.
+
+    Attributes:
+        name, content: a document of the task; None: there is none.
+        tags: tags of other aliases of the task by their names; None: there is no such alias.
+    """
+
+    name: str
+    content: str | None
+    tags: Mapping[str, str | None]
+
+
 def alias_of(version: int, previous: int | None, target: str | None, before: str | None) -> Alias:
     """Makes an alias of its columns."""
     old = Target.loads(before) if before else alone(previous) if previous else None

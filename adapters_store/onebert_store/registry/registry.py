@@ -15,7 +15,7 @@ from sqlalchemy import Connection, select, true, tuple_
 from sqlalchemy.exc import IntegrityError
 
 from onebert_store.blobs.staging import StagedFile
-from onebert_store.errors import AliasNotFound, StoreCorrupt, VersionInUse
+from onebert_store.errors import AliasNotFound, CheckOutdated, StoreCorrupt, VersionInUse
 from onebert_store.file.delta import Delta
 from onebert_store.file.format import dumps
 from onebert_store.file.manifest import Manifest
@@ -28,7 +28,17 @@ from onebert_store.registry.grants import UNLIMITED, Quotas
 from onebert_store.registry.keeping import Keeping, check_keeping
 from onebert_store.registry.keys import Keys
 from onebert_store.registry.names import LIVE, check_alias, check_name
-from onebert_store.registry.records import CLI, Action, Actor, Added, Alias, TaskRecord, VersionEntry, VersionRecord
+from onebert_store.registry.records import (
+    CLI,
+    Action,
+    Actor,
+    Added,
+    Alias,
+    Precondition,
+    TaskRecord,
+    VersionEntry,
+    VersionRecord,
+)
 from onebert_store.registry.replicas import Replicas
 from onebert_store.registry.store import Store, StoreAddress, open_store
 from onebert_store.registry.target import Target, alone, check_target
@@ -204,12 +214,14 @@ class Registry:
         expected: int | str | None,
         by: Actor = CLI,
         forced: str | None = None,
+        preconditions: Sequence[Precondition] = (),
     ) -> tuple[Alias, int]:
         """Gives `alias` a new meaning if its tag (a number: one version) is `expected` (None: if it does not exist).
 
         `forced` says in the audit trail why the alias moves past the checks of extensions. Returns the alias, and the
         number of the change, or of the latest change if the alias did not move. Raises InvalidInput if the target
-        breaks a rule or the task would have too many aliases, and AliasConflict if the alias means something else.
+        breaks a rule or the task would have too many aliases, AliasConflict if the alias means something else, and
+        CheckOutdated if a precondition does not hold.
         """
         check_name(task)
         check_alias(alias)
@@ -228,6 +240,8 @@ class Registry:
                 seq = self.feed.write(connection, by, Action.PROMOTE, task, *places, target=text, forced=forced)
                 if at is None:
                     statements.check_aliases(connection, task)
+                if not all(queries.holds(connection, task, read) for read in preconditions):
+                    raise CheckOutdated(f"a rule for the alias {alias} of {task} has changed meanwhile; try again")
                 return moved, seq
         with self._store.database.reading() as connection:
             for number in target.numbers:

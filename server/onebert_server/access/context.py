@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from math import isinf
 
 from onebert_server.access.principal import OWN_WORK, Principal
 from onebert_server.observed import Observed
@@ -44,6 +45,11 @@ class Context:
         if sticky == "principal":
             return self.principal.name.encode()
         return self.header(sticky.removeprefix("header:").lower()) or None
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds until the deadline; None if there is none."""
+        return None if isinf(self.deadline) else self.deadline - time.monotonic()
 
     @property
     def of_own_questions(self) -> "Context":

@@ -144,7 +144,7 @@ class Admission:
             except BaseException:
                 self._directory.unpin([versions])
                 raise
-            async with asyncio.timeout(context.deadline - time.monotonic()):
+            async with asyncio.timeout(context.remaining):
                 logits = await self._logits(submitted)
         except TimeoutError:
             return Missed(ref, number, DeadlineExceeded("the answer was not there when the request's time was over"))

@@ -63,6 +63,16 @@ class Unanswered(NamedTuple):
     error: OneBertError
 
 
+class BlankText(InvalidInput):
+    """A text without a token; `index` is its place among `count` texts."""
+
+    RULE = "must not be blank: the tokenizer finds no token in it"
+
+    def __init__(self, index: int, count: int) -> None:
+        super().__init__(f"text {index + 1} of {count} {self.RULE}")
+        self.index = index
+
+
 class Answerer:
     """Answers for any mix of tasks, in any process: each answer names its version."""
 
@@ -97,7 +107,7 @@ class Answerer:
             first: the number of the first question in its request, if it has one already; see `Observed.number`.
 
         Raises:
-            InvalidInput: a text is blank, and there is no `blank`.
+            BlankText: a text is blank, and there is no `blank`.
             OneBertError: see Backend; QueueFull also if too many texts wait for tokenization.
         """
         first = _first(context, wanted, texts) if first is None else first
@@ -264,12 +274,10 @@ def _first(context: Context, wanted: Wanted, texts: Sequence[Text]) -> int:
 
 
 def _not_blank(inputs: Split, refuse: bool) -> list[int]:
-    """Returns the indexes of texts with a token; with `refuse`, raises InvalidInput if one has none."""
+    """Returns the indexes of texts with a token; with `refuse`, raises BlankText if one has none."""
     filled = [any(any(one.lengths) for one in of_text) for of_text in zip(*inputs.values(), strict=True)]
     if refuse and not all(filled):
-        raise InvalidInput(
-            f"text {filled.index(False) + 1} of {len(filled)} must not be blank: the tokenizer finds no token in it"
-        )
+        raise BlankText(filled.index(False), len(filled))
     return [index for index, any_token in enumerate(filled) if any_token]
 
 

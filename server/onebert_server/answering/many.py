@@ -3,16 +3,18 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any, NamedTuple, TypeVar
 
 from onebert_encoder.answering.asked import PLAIN, Asked
 from onebert_encoder.text.tokens import Text
 from onebert_server.access.context import Context
-from onebert_server.answering.answers import Answered, Answerer
+from onebert_server.answering.answers import Answered, Answerer, BlankText, Unanswered
 from onebert_server.answering.backend import Wanted
-from onebert_server.limits import MAX_ITEMS
+from onebert_server.answering.tokenizing import characters_of
+from onebert_server.limits import MAX_ITEMS, MAX_TEXT
 from onebert_store.errors import OneBertError, OverQuota, OverShare, QueueFull, TooLarge
 
 T = TypeVar("T")
@@ -25,8 +27,10 @@ class Policy(NamedTuple):
     """The rule of `ask_many` for a refused part.
 
     Attributes:
-        goes_on: it asks a part again after the `Retry-After` of a full queue or a used-up quota, as long as the
-            deadline allows, and asks one that is too large in halves. Otherwise a part's error is the error of all.
+        goes_on: parts have no more characters than the longest text, so that each may end in time. It asks a part again
+            after the `Retry-After` of a full queue or a used-up quota, as long as the deadline allows, and asks one
+            that is too large in halves. A blank text, and a text that is too large alone, is an `Unanswered`. Otherwise
+            a part's error is the error of all.
         each: a question that fails is an `Unanswered` of its own; see `Answerer.answer_each`.
         until: no part begins after this time, in seconds of `time.monotonic()`; there are fewer answers then.
     """
@@ -53,7 +57,7 @@ async def ask_many(
     """Answers each text with its reference, which means the same version in all parts.
 
     Quotas check and count one request, with the first part, and the tokens of all parts. `show` and `blank` are as for
-    `Answerer.answer`, and an index is one of `texts`; without `blank` a text without a token is refused.
+    `Answerer.answer`, and an index is one of `texts`, in errors too; without `blank` a text without a token is refused.
 
     Raises:
         OneBertError: see `Answerer.answer`, and `Policy`.
@@ -61,7 +65,7 @@ async def ask_many(
     number = context.observed.number(len(texts))
     shown: list[T] = []
     resolved: dict[str, str] = {}
-    waiting = deque(range(len(texts))[start : start + MAX_ITEMS] for start in range(0, len(texts), MAX_ITEMS))
+    waiting = deque(_parts(texts, MAX_TEXT if policy.goes_on else inf))
     while waiting and not (shown and policy.until is not None and time.monotonic() >= policy.until):
         part = waiting.popleft()
 
@@ -78,9 +82,7 @@ async def ask_many(
             else:
                 shown += await answerer.answer(*questions, blank, number + part.start)
         except OneBertError as error:
-            again = _again(error, part) if policy.goes_on else None
-            if again is None:
-                raise
+            again = _again(error, part, len(texts), policy)
             at = time.monotonic() + again.pause
             if shown and policy.until is not None and at >= policy.until:
                 break
@@ -88,24 +90,40 @@ async def ask_many(
                 raise
             await asyncio.sleep(again.pause)
             waiting.extendleft(reversed(again.parts))
+            if not again.parts:
+                shown.append(show(part.start, Unanswered(refs[part.start], error)))
         else:
             # A part of blank texts alone has asked no version.
             context = replace(context, counted=context.counted or bool(resolved) or policy.each)
     return shown
 
 
+def _parts(texts: Sequence[Text], most: float) -> Iterator[range]:
+    """Yields ranges of at most `MAX_ITEMS` texts and `most` characters, or of one text."""
+    start = characters = 0
+    for index, text in enumerate(texts):
+        size = characters_of(text)
+        if index > start and (index == start + MAX_ITEMS or characters + size > most):
+            yield range(start, index)
+            start, characters = index, 0
+        characters += size
+    if start < len(texts):
+        yield range(start, len(texts))
+
+
 class _Again(NamedTuple):
-    """The parts to ask in place of a refused one, after a pause in seconds."""
+    """The parts to ask in place of a refused one, after a pause in seconds; none if its one text has no answer."""
 
     parts: Sequence[range]
     pause: int = 0
 
 
-def _again(error: OneBertError, part: range) -> _Again | None:
+def _again(error: OneBertError, part: range, count: int, policy: Policy) -> _Again:
+    """Raises the error if it is that of all `count` texts."""
     # A front end's errors have the code of their kind, and no kind.
-    if error.code == TooLarge.code and len(part) > 1:
+    if policy.goes_on and (error.code == TooLarge.code or isinstance(error, BlankText)):
         half = len(part) // 2
-        return _Again((part[:half], part[half:]))
-    if error.code in _BUSY and error.retry_after is not None:
+        return _Again((part[:half], part[half:]) if half else ())
+    if policy.goes_on and error.code in _BUSY and error.retry_after is not None:
         return _Again((part,), error.retry_after)
-    return None
+    raise BlankText(part[error.index], count) if isinstance(error, BlankText) else error

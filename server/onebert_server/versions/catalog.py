@@ -19,7 +19,7 @@ from onebert_store.errors import DeadlineExceeded, InvalidInput, NotFound, OneBe
 from onebert_store.file.delta import Delta
 from onebert_store.file.format import loads
 from onebert_store.file.manifest import Manifest
-from onebert_store.registry.records import Added, Alias, VersionEntry
+from onebert_store.registry.records import Added, Alias, Precondition, VersionEntry
 from onebert_store.registry.registry import Registry, Stored
 from onebert_store.registry.target import Target
 
@@ -183,6 +183,7 @@ class Catalog:
         expected: str | None,
         context: Context,
         forced: str | None = None,
+        preconditions: Sequence[Precondition] = (),
     ) -> tuple[Alias, int]:
         """Moves an alias by compare-and-set, in effect for every request that is admitted after it returns.
 
@@ -192,7 +193,7 @@ class Catalog:
         context.principal.require(Action.PROMOTE, task)
         self._check_shadows(task, target)
         with self._changing(context.deadline):
-            moved, seq = self._registry.move_alias(task, alias, target, expected, context.actor, forced)
+            moved, seq = self._registry.move_alias(task, alias, target, expected, context.actor, forced, preconditions)
             self._follower.reach(seq)
             return moved, seq
 

@@ -2,12 +2,14 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from typing import NamedTuple
 
 from onebert_server.access.context import Context
 from onebert_server.threads import run_in
 from onebert_server.versions.catalog import Catalog
-from onebert_store.registry.records import Alias
+from onebert_store.errors import CheckOutdated
+from onebert_store.registry.records import Alias, Precondition
 from onebert_store.registry.target import Target
 
 
@@ -20,7 +22,14 @@ class Move(NamedTuple):
     expected: str | None
 
 
-BeforeMove = Callable[[Move, Context], Awaitable[bool]]
+class Check(NamedTuple):
+    """The result of a hook: whether it has compared the versions, and what it has read to allow the move."""
+
+    compared: bool
+    read: Precondition
+
+
+BeforeMove = Callable[[Move, Context], Awaitable[Check]]
 
 
 def no_condition() -> None:
@@ -45,6 +54,8 @@ class Moves:
     ) -> tuple[Alias, int]:
         """Loads the versions of a target, asks every hook, and moves the alias; returns it and the change's number.
 
+        If what a hook has read changes before the move, the hooks are asked again.
+
         Args:
             force: the reason to move without asking the hooks.
             unless_compared: may raise if no hook has compared the versions.
@@ -54,9 +65,10 @@ class Moves:
         """
         task, alias, target, expected = move
         async with self._catalog.in_memory(task, [number for number, _ in target.shares], context):
-            if force is None:
-                compared = [await check(move, context) for check in self._before_move]
-                if not any(compared):
+            while True:
+                checks = [await check(move, context) for check in self._before_move] if force is None else []
+                if force is None and not any(check.compared for check in checks):
                     unless_compared()
-            arguments = task, alias, target, expected, context, force
-            return await run_in(self._registrars, self._catalog.move_alias, *arguments)
+                arguments = task, alias, target, expected, context, force, [check.read for check in checks]
+                with suppress(CheckOutdated):
+                    return await run_in(self._registrars, self._catalog.move_alias, *arguments)

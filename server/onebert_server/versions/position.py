@@ -2,10 +2,8 @@
 
 import asyncio
 import threading
-import time
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from math import isinf
 
 from onebert_server.access.context import Context
 from onebert_server.fairness.shares import Permits
@@ -75,8 +73,7 @@ class Position:
             self._waiting.add(waiter)
         self.wanted.set()
         try:
-            seconds = None if isinf(context.deadline) else context.deadline - time.monotonic()
-            await asyncio.wait_for(asyncio.wrap_future(waiter.shown), seconds)
+            await asyncio.wait_for(asyncio.wrap_future(waiter.shown), context.remaining)
         except TimeoutError:
             raise DeadlineExceeded(
                 f"this replica shows change {self.seq}, and not yet change {context.min_seq} that the request asks for"

@@ -236,6 +236,7 @@ def test_feedback_of_each_task_type_is_in_the_form_of_its_answers(runtime):
         ),
         ({"task": "names", "text": "late", "spans": [{"start": 0, "end": 4, "label": "LOC"}]}, "data.1: a label"),
         ({"task": "names", "text": "late", "spans": [{"start": 0, "end": 4}]}, "data.1: a label"),
+        ({"task": "tone", "text": "\ufffd", "label": "label 0"}, "data.1: the text must not be blank"),
         ({"task": "gone", "text": "late", "label": "a"}, "data.1: there is no task gone"),
         ({"task": "names", "text": "a", "text_pair": "b", "spans": []}, "data.1: names@1 is a token task"),
         ({"id": "abc/7", "label": "a"}, "data.1: no answer with this id is kept"),

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from onebert_encoder.text.tokens import Text, halves_of, text_of
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
-from onebert_server.answering.answers import Answered, Answerer, Unanswered
+from onebert_server.answering.answers import Answered, Answerer, BlankText, Unanswered
 from onebert_server.answering.many import Policy, ask_many
 from onebert_server.answering.plan import Reading
 from onebert_server.contract.feedback import Recorded
@@ -121,7 +121,10 @@ class Recorder:
         questions = [(index, number) for index, item in enumerate(items) for number in item.versions]
         refs = [f"{items[index].task}@{number}" for index, number in questions]
         texts = [items[index].text for index, _ in questions]
-        answers = await ask_many(self._answerer, context.of_own_questions, refs, texts, _label, Policy(each=True))
+        try:
+            answers = await ask_many(self._answerer, context.of_own_questions, refs, texts, _label, Policy(each=True))
+        except BlankText as error:
+            raise InvalidInput(f"data.{questions[error.index][0]}: the text {error.RULE}") from None
         labels: list[dict[int, Label]] = [{} for _ in items]
         for (index, number), answer in zip(questions, answers, strict=True):
             if not isinstance(answer, OneBertError):

@@ -10,7 +10,7 @@ from onebert_encoder.answering.results import Prediction
 from onebert_encoder.text.tokens import text_of
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
-from onebert_server.answering.answers import Answered, Answerer
+from onebert_server.answering.answers import Answered, Answerer, Unanswered
 from onebert_server.answering.many import Policy, ask_many
 from onebert_server.answering.plan import Reading
 from onebert_server.contract.review import Order
@@ -118,16 +118,15 @@ class Reviews:
         refs = [facts.ref for _ in samples for facts in versions]
         texts = [text_of(*sample.texts) for sample in samples for _ in versions]
         policy = Policy(goes_on=True, until=(time.monotonic() + context.deadline) / 2)
-        own_context, no_token = context.of_own_questions, lambda: None
-        answers = await ask_many(self._answerer, own_context, refs, texts, _scored, policy, blank=no_token)
+        answers = await ask_many(self._answerer, context.of_own_questions, refs, texts, _scored, policy)
         rows = (answers[at : at + len(versions)] for at in range(0, len(answers), len(versions)))
         scored = ((sample, [answer for answer in row if answer]) for sample, row in zip(samples, rows, strict=False))
         return [(sample, row) for sample, row in scored if len(row) == len(versions)]
 
 
-def _scored(_: int, result: Answered) -> Scored | None:
-    """Returns the answer; None if it is not finite, which must not keep all other texts from being labeled."""
-    if not isinstance(result.reading, Reading):
+def _scored(_: int, result: Answered | Unanswered) -> Scored | None:
+    """Returns the answer; None if there is none, which must not keep all other texts from being labeled."""
+    if isinstance(result, Unanswered) or not isinstance(result.reading, Reading):
         return None
     prediction = result.reading.answer
     if not isinstance(prediction, Prediction):

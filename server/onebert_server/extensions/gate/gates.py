@@ -1,30 +1,39 @@
 """Runs the gates of tasks: the candidate and the live version answer the pinned rows before an alias moves."""
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Executor
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 from pydantic import ValidationError
 
-from onebert_encoder.answering.results import Prediction, ShortAnswer, answer_of
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
-from onebert_server.answering.answers import Answered, Answerer
-from onebert_server.answering.many import GO_ON, ask_many
-from onebert_server.extensions.gate.judge import Rows, measure, missed, right_of, verdict, wrong_rows
+from onebert_server.answering.answers import Answerer
+from onebert_server.extensions.gate import judge
+from onebert_server.extensions.gate.answers import Answers, RowAnswers, Rows, ref_of
 from onebert_server.extensions.gate.report import Report, Side, Wrong
 from onebert_server.extensions.gate.rules import Gate, PinnedRow, pin
 from onebert_server.threads import run_in
 from onebert_server.versions.catalog import Catalog
-from onebert_server.versions.moves import Move
+from onebert_server.versions.moves import Check, Move
 from onebert_server.versions.version import Version
-from onebert_store.errors import AliasConflict, GateFailed, GateNotFound, InvalidInput, StoreCorrupt, VersionUnavailable
+from onebert_store.errors import (
+    AliasConflict,
+    DeadlineExceeded,
+    GateFailed,
+    GateNotFound,
+    StoreCorrupt,
+    VersionUnavailable,
+)
 from onebert_store.file import strict_json
 from onebert_store.file.fields import Strict
 from onebert_store.registry.documents import Documents
 from onebert_store.registry.names import LIVE
-from onebert_store.registry.records import Actor, Alias
+from onebert_store.registry.records import Actor, Alias, Precondition
 from onebert_store.registry.target import Target
 
 Announce = Callable[[str, Mapping[str, Any]], None]
@@ -33,10 +42,11 @@ _NAME, _SET, _DELETE = "gate", "set-gate", "delete-gate"
 
 
 class StoredGate(NamedTuple):
-    """A gate of the registry, and its pinned rows. Stores of earlier releases hold gates without the rows they need."""
+    """A gate of the registry and its pinned rows, which gates of earlier releases lack; and the document with both."""
 
     gate: Gate
     rows: Sequence[PinnedRow]
+    document: str
 
 
 class _Document(Strict):
@@ -61,7 +71,9 @@ class Gates:
         self._catalog = catalog
         self._documents = documents
         self._directory = catalog.directory
-        self._answerer = answerer
+        self._answers = RowAnswers(answerer)
+        # The moves of one alias are judged one after the other: one of many with the same condition is made.
+        self._turns = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
         self._registrars = registrars
         self._announce = announce
 
@@ -86,61 +98,81 @@ class Gates:
         """Returns the names of the tasks that have a gate."""
         return self._documents.tasks(_NAME)
 
-    async def before_move(self, move: Move, context: Context) -> bool:
-        """The hook: raises GateFailed unless versions that do not answer yet may; returns whether there is a gate.
+    async def before_move(self, move: Move, context: Context) -> Check:
+        """The hook: raises GateFailed unless versions that do not answer yet may; the check has read the gate.
 
         A version that answered before the alias's last move, and is older, needs no gate: the alias goes back.
 
         Raises:
             AliasConflict: the alias's tag is not the expected one.
-            OneBertError: a version could not answer; see `Answerer.answer`.
+            OneBertError: a version could not answer; see `RowAnswers.ask`.
         """
-        task, alias, target, expected = move
+        task, alias = move.task, move.alias
         stored = await self.get(task, context)
+        read = Precondition(_NAME, stored and stored.document, {})
         if stored is None or alias not in stored.gate.aliases:
-            return False
-        entry = self._directory.task(task, limit=2, who=context.principal)
-        at, live = entry.aliases.get(alias), entry.aliases.get(LIVE)
-        if (at and at.target.tag) != expected:
-            where = f"at version {at.target.tag}" if at else "not set"
-            raise AliasConflict(f"the alias {alias} of {task} is {where}")
-        now = None if live is None else self._directory.version(task, live.version, context.principal)
-        new = _need_gate(target, at)
-        if new and live is None and stored.gate.compares and len(entry.versions) > 1:
-            raise GateFailed(f"{task} has no live version to compare with: force the move, and say why")
-        if new and stored.gate.needs_rows and not stored.rows:
-            raise GateFailed(f"the gate of {task} has no rows: set it again with rows, or force the move, and say why")
-        candidates = [self._directory.version(task, number, context.principal) for number in new]
-        for report in await self._reports(stored, candidates, now, context):
-            if report.failed:
-                number = report.candidate.version
-                checks = [check.model_dump(exclude={"passed"}) for check in report.checks if not check.passed]
-                self._announce("gate.failed", {"task": task, "alias": alias, "candidate": number, "checks": checks})
-                detail = f"{task}@{number} does not pass its gate: {'; '.join(report.failed)}"
-                raise GateFailed(detail, report.model_dump(mode="json"))
-        return True
+            return Check(False, read)
+        new, live = self._place(move, context)
+        if not new:
+            return Check(True, read)
+        async with self._turn(move, context):
+            # The move before may have won.
+            new, live = self._place(move, context)
+            await self._judge(stored, move, new, live, context)
+        return Check(True, read if alias == LIVE else read._replace(tags={LIVE: live.target.tag if live else None}))
 
-    async def _reports(
-        self, stored: StoredGate, candidates: Sequence[Version], live: Version | None, context: Context
-    ) -> list[Report]:
-        """Judges each candidate; the caller's right to move the alias is enough."""
-        gate, rows = stored
+    @asynccontextmanager
+    async def _turn(self, move: Move, context: Context) -> AsyncIterator[None]:
+        turn = self._turns.setdefault((move.task, move.alias), asyncio.Lock())
+        try:
+            async with asyncio.timeout(context.remaining):
+                await turn.acquire()
+        except TimeoutError:
+            raise DeadlineExceeded(f"other moves of {move.task}@{move.alias} were judged all this time") from None
+        try:
+            yield
+        finally:
+            turn.release()
+
+    def _place(self, move: Move, context: Context) -> tuple[list[int], Alias | None]:
+        """Returns the versions that need the gate, and the alias `live`; raises AliasConflict."""
+        entry = self._directory.task(move.task, limit=0, who=context.principal)
+        at, live = entry.aliases.get(move.alias), entry.aliases.get(LIVE)
+        if (at and at.target.tag) != move.expected:
+            where = f"at version {at.target.tag}" if at else "not set"
+            raise AliasConflict(f"the alias {move.alias} of {move.task} is {where}")
+        return _need_gate(move.target, at), live
+
+    async def _judge(
+        self, stored: StoredGate, move: Move, new: Sequence[int], live: Alias | None, context: Context
+    ) -> None:
+        """Raises GateFailed for the first version that does not pass; the right to move the alias is enough."""
+        gate, task, who = stored.gate, move.task, context.principal
+        several = len(self._directory.task(task, limit=2, who=who).versions) > 1
+        if live is None and gate.compares and several:
+            raise GateFailed(f"{task} has no live version to compare with: force the move, and say why")
+        if gate.needs_rows and not stored.rows:
+            raise GateFailed(f"the gate of {task} has no rows: set it again with rows, or force the move, and say why")
+        candidates = [self._directory.version(task, number, who) for number in new]
+        now = self._directory.version(task, live.version, who) if live else None
         for candidate in candidates:
             gate.check_type(candidate.facts.task_type)
-        compared = [live] if candidates and live and gate.compares else []
-        # Next to each other, the questions about one text share its computation.
-        sides = [*candidates, *compared]
-        questions = [(side, row.input) for row in rows for side in sides]
-        of_rows = len(questions)
-        questions += [(candidate, example.input) for example in gate.must for candidate in candidates]
-        refs, texts = [_ref(side) for side, _ in questions], [text for _, text in questions]
-        answers = await ask_many(self._answerer, context.of_own_questions, refs, texts, _answer, GO_ON)
-        by_side = [answers[at : of_rows : len(sides)] for at in range(len(sides))]
-        of_live = by_side[-1] if compared else None
-        return [
-            _report(stored, candidate, live, (by_side[at], of_live, answers[of_rows + at :: len(candidates)]))
-            for at, candidate in enumerate(candidates)
-        ]
+        compared = [now] if now and gate.compares else []
+        rows = Rows("row", gate.pinned or "", [row.input for row in stored.rows], [*candidates, *compared])
+        must = Rows("must", gate.digest, [example.input for example in gate.must], candidates)
+        of_rows, of_must = await self._answers.ask([rows, must], context)
+        of_live = of_rows[-1] if compared else None
+        for candidate, answers, musts in zip(candidates, of_rows[: len(candidates)], of_must, strict=True):
+            report = _report(stored, candidate, now, (answers, of_live, musts))
+            if report.failed:
+                number = candidate.entry.version
+                checks = [check.model_dump(exclude={"passed"}) for check in report.checks if not check.passed]
+                data = {"task": task, "alias": move.alias, "candidate": number, "checks": checks}
+                self._announce("gate.failed", data)
+                reasons = "; ".join(filter(None, (*report.failed, answers.missing, musts.missing)))
+                raise GateFailed(
+                    f"{ref_of(candidate)} does not pass its gate: {reasons}", report.model_dump(mode="json")
+                )
 
     def _require(self, task: str, context: Context) -> None:
         """A key that may not move aliases does not see the gate."""
@@ -154,7 +186,7 @@ class Gates:
             return None
         try:
             document = _Document.model_validate_json(content)
-            return StoredGate(document.rules, document.rows or ())
+            return StoredGate(document.rules, document.rows or (), content)
         except ValidationError:
             raise StoreCorrupt(f"the database holds a damaged gate of {task}") from None
 
@@ -163,12 +195,13 @@ class Gates:
         [version] = self._directory.task(task, limit=1, who=context.principal).versions.values()
         self._catalog.learn(version)
         if version.known_facts is None:
-            raise VersionUnavailable(f"the manifest of {_ref(version)} cannot be read")
+            raise VersionUnavailable(f"the manifest of {ref_of(version)} cannot be read")
         gate.check_type(version.facts.task_type)
         gate.check_rows(rows, version.facts.task_type)
         gate = pin(gate, rows)
         content = strict_json.encode(_Document(rules=gate, rows=[*rows] or None).model_dump(exclude_defaults=True))
-        return StoredGate(gate, rows), self._catalog.change(self._documents.write, context, task, _NAME, content, _SET)
+        seq = self._catalog.change(self._documents.write, context, task, _NAME, content, _SET)
+        return StoredGate(gate, rows, content), seq
 
     def _delete(self, task: str, context: Context) -> int:
         context.principal.require(Action.PROMOTE, task)
@@ -197,18 +230,17 @@ def _need_gate(target: Target, at: Alias | None) -> list[int]:
     return [version for version, _ in target.shares if version not in now | back]
 
 
-Answers = tuple[Sequence[ShortAnswer], Sequence[ShortAnswer] | None, Sequence[ShortAnswer]]
-"""A candidate's answers to the rows, those of the live version if it is compared, and the candidate's to `must`."""
-
-
-def _report(stored: StoredGate, candidate: Version, live: Version | None, answers: Answers) -> Report:
-    gate, rows = stored
+def _report(
+    stored: StoredGate, candidate: Version, live: Version | None, answers: tuple[Answers, Answers | None, Answers]
+) -> Report:
+    """`answers`: the candidate's to the rows, those of the live version if it is compared, and its own to `must`."""
+    gate, rows = stored.gate, stored.rows
     of_candidate, of_live, of_must = answers
-    numbers, worst, must = None, list[Wrong](), missed(gate, of_must)
+    numbers, worst, must = None, list[Wrong](), judge.missed(gate, of_must.answers)
     if rows:
-        right, slices = [right_of(row.label) for row in rows], [row.slices for row in rows]
-        judged = Rows(right, of_candidate, of_live, slices)
-        numbers, worst = measure(gate, judged), wrong_rows(judged)
+        right, slices = [judge.right_of(row.label) for row in rows], [row.slices for row in rows]
+        judged = judge.Rows(right, of_candidate.answers, of_live and of_live.answers, slices)
+        numbers, worst = judge.measure(gate, judged), judge.wrong_rows(judged)
     return Report(
         task=candidate.entry.task,
         candidate=_side(candidate),
@@ -218,19 +250,8 @@ def _report(stored: StoredGate, candidate: Version, live: Version | None, answer
         numbers=numbers,
         must=must,
         worst=worst,
-        checks=verdict(gate, numbers, len(must)),
+        checks=judge.verdict(gate, numbers, len(must)),
     )
-
-
-def _answer(_: int, answered: Answered) -> ShortAnswer:
-    answer, facts = answered.read().answer, answered.facts
-    if not isinstance(answer, Prediction):
-        raise InvalidInput(f"{facts.ref} is a {facts.task_type} task, which has no gate")
-    return answer_of(facts.task_type, answer)
-
-
-def _ref(version: Version) -> str:
-    return f"{version.entry.task}@{version.entry.version}"
 
 
 def _side(version: Version) -> Side:

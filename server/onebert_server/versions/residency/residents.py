@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from itertools import chain
-from math import isinf
 from typing import NamedTuple
 
 import torch
@@ -140,14 +139,14 @@ class Residents:
             QueueFull: too many requests wait for versions.
             OverShare: the same, and more requests of this principal wait than of others.
         """
-        name, deadline = context.principal.name, context.deadline
+        name = context.principal.name
         while awaited := self.directory.awaited(pinned, name):
             self._check_sum(pinned)
             with self._waiting.held(name):
                 # Shielded: a request that leaves must not cancel a loading that others wait for.
                 loading = asyncio.gather(*(shielded(asyncio.wrap_future(future)) for future in awaited))
                 try:
-                    await asyncio.wait_for(loading, None if isinf(deadline) else deadline - time.monotonic())
+                    await asyncio.wait_for(loading, context.remaining)
                 except TimeoutError:
                     late = "the request's time was over before its versions were loaded"
                     raise errors.DeadlineExceeded(late) from None
