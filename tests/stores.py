@@ -90,6 +90,7 @@ WITHOUT = {
 
 # Likewise for the tables of the samples.
 WITHOUT_OF_SAMPLES = {
+    4: "ALTER TABLE feedback DROP COLUMN reviewer",
     3: "DROP TABLE unknown_samples",
     2: "ALTER TABLE feedback DROP COLUMN counted",
 }

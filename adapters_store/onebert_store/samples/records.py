@@ -105,6 +105,7 @@ class Feedback:
         texts: None unless the task keeps samples.
         texts_at: the time from which the texts' days count.
         explanation: free words of the person.
+        reviewer: whether the principal could review, so that no one with less scope replaces the row.
     """
 
     task: str
@@ -120,6 +121,7 @@ class Feedback:
     texts: tuple[str, ...] | None = field(default=None, repr=False)
     texts_at: datetime | None = None
     explanation: str | None = field(default=None, repr=False)
+    reviewer: bool = False
 
 
 class Outcomes(NamedTuple):

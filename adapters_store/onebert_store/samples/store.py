@@ -4,10 +4,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, exists, func, or_, select, tuple_
+from sqlalchemy import Connection, Row, and_, exists, func, not_, or_, select, tuple_
 
 from onebert_store.errors import SampleNotFound
 from onebert_store.registry.database import upsert
@@ -17,7 +16,7 @@ from onebert_store.registry.schema import ensure_schema
 from onebert_store.samples.cipher import Cipher
 from onebert_store.samples.owners import Owners
 from onebert_store.samples.records import Feedback, Kind, Outcomes, Owner, Sample
-from onebert_store.samples.sweeping import NO_TEXT, Sweeper, delete_texts, trim
+from onebert_store.samples.sweeping import NO_TEXT, Sweeper, delete_texts, trim_feedback
 from onebert_store.samples.tables import FEEDBACK, SAMPLES, TABLES
 
 FILE = "samples.sqlite3"
@@ -141,7 +140,8 @@ class SampleStore:
         """Adds feedback, all or nothing; a row replaces an earlier one with the same task and identifier.
 
         The first outcome of an identifier still counts in `outcomes`. Returns whether each has its texts: they are left
-        out if the keeping has ended, or the sample is deleted. Raises TaskNotFound if a task is deleted.
+        out if the keeping has ended, or the sample is deleted. Raises TaskNotFound if a task is deleted, ReviewerOnly
+        if one would replace a row by a reviewer who is somebody else.
         """
         rows = [_columns(item) | {"task": owner.task, "texts": self._token(item.texts)} for owner, item in feedback]
         with self._database.writing() as connection:
@@ -155,13 +155,11 @@ class SampleStore:
                 words = {"explanation": self._token(item.explanation), "answers": {**item.answers}}
                 row.update(words if keeps else words | NO_TEXT)
             # In one order everywhere, so that two requests about the same rows cannot wait for each other.
-            for row in sorted(rows, key=itemgetter("task", "identifier")):
-                counted = [row["right"], row["answers"]] if row["kind"] == Kind.OUTCOME else None
-                added = upsert(connection, FEEDBACK).values(row | {"counted": counted})
-                first = {"counted": func.coalesce(FEEDBACK.c.counted, added.excluded.counted)}
-                connection.execute(added.on_conflict_do_update(index_elements=["task", "identifier"], set_=row | first))
+            for index in sorted(range(len(rows)), key=lambda index: (rows[index]["task"], rows[index]["identifier"])):
+                if not _replaced(connection, rows[index]):
+                    raise ReviewerOnly(index)
             for task in {owner.task for owner, _ in feedback}:
-                trim(connection, FEEDBACK, FEEDBACK.c.identifier, task, MAX_FEEDBACK)
+                trim_feedback(connection, task, MAX_FEEDBACK)
         return [row["texts"] is not None for row in rows]
 
     def feedback_since(self, times: Mapping[str, datetime]) -> dict[str, int]:
@@ -222,13 +220,34 @@ class SampleStore:
 
     def _feedback(self, row: Row[Any], task: str) -> Feedback:
         answers = {int(key): label for key, label in row.answers.items()}
-        read = row._asdict() | {"task": task, "kind": Kind(row.kind), "answers": answers}
+        read = row._asdict() | {
+            "task": task,
+            "kind": Kind(row.kind),
+            "answers": answers,
+            "reviewer": bool(row.reviewer),
+        }
         del read["counted"]
         if row.texts is not None:
             read["texts"] = tuple(self._cipher.decrypt(row.texts))
         if row.explanation is not None:
             read["explanation"] = self._cipher.decrypt(row.explanation)
         return Feedback(**read)
+
+
+class ReviewerOnly(Exception):
+    """Feedback would replace a reviewer's; the argument is its index."""
+
+
+def _replaced(connection: Connection, row: Mapping[str, Any]) -> bool:
+    """Adds a row of feedback or replaces the one with its identifier; False, without effect, if it may not."""
+    counted = [row["right"], row["answers"]] if row["kind"] == Kind.OUTCOME else None
+    added = upsert(connection, FEEDBACK).values({**row, "counted": counted})
+    first = {"counted": func.coalesce(FEEDBACK.c.counted, added.excluded.counted)}
+    by_reviewer = func.coalesce(FEEDBACK.c.reviewer, FEEDBACK.c.kind == Kind.REVIEW)
+    may = or_(FEEDBACK.c.principal == row["principal"], added.excluded.reviewer, not_(by_reviewer))
+    keys = ["task", "identifier"]
+    changed = added.on_conflict_do_update(index_elements=keys, set_={**row, **first}, where=may)
+    return connection.execute(changed.returning(FEEDBACK.c.identifier)).first() is not None
 
 
 def no_sample() -> SampleNotFound:

@@ -4,11 +4,11 @@ An older registry put back beside newer samples does not know their tasks. The m
 runs `onebert store gc` a day later.
 """
 
+from collections import Counter
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Connection, Table, delete, func, select, union, update
+from sqlalchemy import ColumnElement, Connection, delete, func, select, union, update
 
 from onebert_store.registry.database import upsert
 from onebert_store.registry.dialects.database import Database
@@ -81,11 +81,33 @@ def delete_texts(connection: Connection, samples: ColumnElement[bool], feedback:
     return deleted + connection.execute(texts.values(NO_TEXT)).rowcount
 
 
-def trim(connection: Connection, table: Table, key: Column[Any], task: str, limit: int) -> None:
-    """Deletes a task's oldest rows above a number."""
+def trim_feedback(connection: Connection, task: str, limit: int) -> None:
+    """Deletes a task's rows above a number, each the oldest of the principal that has most: nobody else loses one."""
+    rows, count = FEEDBACK.c.task == task, func.count()
+    number = connection.scalar(select(count).select_from(FEEDBACK).where(rows)) or 0
+    if number <= limit:
+        return
+    # One per cent more, because the counts of all principals take ten times as long.
+    excess = number - limit + limit // 100
+    by_principal = select(FEEDBACK.c.principal, count.label("rows")).where(rows).group_by(FEEDBACK.c.principal)
+    most = by_principal.order_by(count.desc(), func.min(FEEDBACK.c.at)).limit(excess)
+    counts, deleted = {row.principal: row.rows for row in connection.execute(most)}, Counter[str]()
+    for _ in range(excess):
+        largest = max(counts, key=counts.__getitem__)
+        counts[largest] -= 1
+        deleted[largest] += 1
+    for principal, number in deleted.items():
+        own = select(FEEDBACK.c.identifier).where(rows, FEEDBACK.c.principal == principal)
+        oldest = own.order_by(FEEDBACK.c.at, FEEDBACK.c.identifier).limit(number)
+        connection.execute(delete(FEEDBACK).where(rows, FEEDBACK.c.identifier.in_(oldest)))
+
+
+def _trim_samples(connection: Connection, task: str, limit: int) -> None:
+    """Deletes a task's oldest samples above a number."""
     # One direction for both columns, so that the index gives the order and nothing is sorted.
-    oldest = select(key).where(table.c.task == task).order_by(table.c.at.desc(), key.desc()).offset(limit)
-    connection.execute(delete(table).where(table.c.task == task, key.in_(oldest)))
+    own = select(SAMPLES.c.id).where(SAMPLES.c.task == task)
+    oldest = own.order_by(SAMPLES.c.at.desc(), SAMPLES.c.id.desc()).offset(limit)
+    connection.execute(delete(SAMPLES).where(SAMPLES.c.task == task, SAMPLES.c.id.in_(oldest)))
 
 
 def _expire(connection: Connection, id: str, retention: Retention) -> None:
@@ -95,7 +117,7 @@ def _expire(connection: Connection, id: str, retention: Retention) -> None:
     elif retention.days is not None and retention.max_samples is not None:
         since = datetime.now(UTC) - timedelta(days=retention.days)
         delete_texts(connection, samples & (SAMPLES.c.at < since), feedback & (FEEDBACK.c.texts_at < since))
-        trim(connection, SAMPLES, SAMPLES.c.id, id, retention.max_samples)
+        _trim_samples(connection, id, retention.max_samples)
     elif end := retention.unkept_at:
         delete_texts(connection, samples & (SAMPLES.c.at <= end), feedback & (FEEDBACK.c.texts_at <= end))
 

@@ -44,8 +44,11 @@ FEEDBACK = sa.Table(
     sa.Column("explanation", sa.Text),
     # Right label and answers of the first outcome with this identifier: what comes later may depend on the answers.
     sa.Column("counted", sa.JSON(none_as_null=True), info={"since": 2}),
+    # Whether the principal could review; null in older rows.
+    sa.Column("reviewer", sa.Boolean, info={"since": 4}),
     sa.Index("ix_feedback_answer", "task", "answer_id"),
     sa.Index("ix_feedback_at", "task", "at", "identifier"),
+    sa.Index("ix_feedback_principal", "task", "principal", "at", "identifier"),
     info={"since": 1},
 )
 

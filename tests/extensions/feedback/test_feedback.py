@@ -39,6 +39,8 @@ def folder(tmp_path):
         stars=Task(seed=5, labels=["stars"], task_type="regression"),
         names=Task(seed=6, pooling="none", labels=TAGS, task_type="token"),
         pairs=Task(seed=7),
+        qa=Task(seed=8, pooling="none", labels=["start", "end"], task_type="span"),
+        words=Task(seed=9, pooling="none", labels=["O", "B-PER", "E-PER"], task_type="token"),
     )
     return tmp_path
 
@@ -255,6 +257,60 @@ def test_one_item_that_is_refused_refuses_all(runtime, item, said):
     assert feedback_of(service(runtime).store, "tone") == []
 
 
+def spans(*slices):
+    return [dict(zip(("start", "end", "label"), one, strict=False)) for one in slices]
+
+
+@pytest.mark.parametrize(
+    ("task", "text", "slices", "said"),
+    [
+        ("names", "late parcel", [(5, 40, "PER")], "the span from 5 to 40 is not within the text"),
+        ("names", "late parcel", [(11, 12, "PER")], "the span from 11 to 12 is not within the text"),
+        ("names", "late parcel", [(9, 5, "PER")], "the span from 9 to 5 is not within the text, or is empty"),
+        ("names", "late parcel", [(4, 4, "PER")], "is empty"),
+        ("names", "late  parcel", [(4, 6, "PER")], "is empty"),
+        ("names", "late parcel", [(3, 8, "PER"), (0, 4, "PER")], "the span from 3 to 8 overlaps another one"),
+        ("names", "late parcel", [(0, 4, "PER"), (0, 4, "PER")], "overlaps another one"),
+        # Code points, not UTF-16 units or bytes.
+        ("names", "😀 late", [(2, 7, "PER")], "the span from 2 to 7 is not within the text"),
+        ("names", "late parcel", [(0, 4, "O")], "a label of the feedback is not one of the task's, PER"),
+        ("words", "late parcel", [(0, 4, "PER")], "a label of the feedback is not one of the task's, B-PER, E-PER, O"),
+        # The context counts, not the question.
+        ("qa", ("which city is it?", "Lima"), [(0, 9)], "the span from 0 to 9 is not within the text"),
+        ("qa", ("which?", "it is Lima"), [(0, 2), (6, 10)], "has one span, or none"),
+    ],
+)
+def test_spans_that_no_answer_can_have_are_refused(runtime, task, text, slices, said):
+    text = dict(zip(("text", "text_pair"), [text] if isinstance(text, str) else text, strict=False))
+    good = {"task": "tone", "text": "late", "label": "label 0"}
+    answer = give(runtime, good, {"task": task, **text, "spans": spans(*slices)})
+    assert answer.status_code == 422
+    assert answer.json()["detail"].startswith("data.1: ")
+    assert said in answer.json()["detail"]
+    assert feedback_of(service(runtime).store, "tone") == []
+
+
+def test_spans_to_the_ends_of_a_text_are_taken(runtime):
+    given = [
+        {"task": "names", "text": "😀 late", "spans": spans((2, 6, "PER"), (0, 1, "PER"))},
+        {"task": "words", "text": "late parcel", "spans": spans((0, 4, "B-PER"), (4, 11, "O"))},
+        {"task": "qa", "text": "a", "text_pair": "it is Lima", "spans": spans((6, 10))},
+        {"task": "qa", "text": "b", "text_pair": "it is Lima", "spans": []},
+    ]
+    recorded(runtime, *given)
+    rows = [row.right for task in ("names", "words", "qa") for row in feedback_of(service(runtime).store, task)]
+    assert rows[:2] == [[[0, 1, "PER"], [2, 6, "PER"]], [[0, 4, "B-PER"], [4, 11, "O"]]]
+    assert sorted(rows[2:]) == [[], [[6, 10]]]
+
+
+def test_spans_of_a_kept_answer_are_checked_against_its_text(runtime):
+    keep(runtime, task="names")
+    id = classify(runtime, "abc", ["late parcel"], task="names")
+    answer = give(runtime, {"id": f"{id}/0", "spans": spans((5, 12, "PER"))})
+    assert (answer.status_code, answer.json()["detail"][:8]) == (422, "data.0: ")
+    recorded(runtime, {"id": f"{id}/0", "spans": spans((5, 11, "PER"))})
+
+
 def test_without_a_key_feedback_on_a_text_takes_an_identifier(folder):
     item = {"task": "tone", "text": "late", "label": "label 0"}
     with opened(folder) as runtime:
@@ -445,6 +501,32 @@ def test_a_database_that_fails_loses_samples_and_no_answer(runtime, monkeypatch,
     assert "answers are not kept: the store's database does not work" in caplog.text
     monkeypatch.undo()
     classify(runtime, "again")
+
+
+def test_feedback_of_a_reviewer_is_replaced_by_no_key_with_less_scope(tmp_path):
+    with tenants_runtime(tmp_path, samples_key=KEY) as runtime:
+        asker = Asker(runtime)
+
+        def give(key, *identifiers):
+            # Also as a `review`, which anybody may call an item.
+            item = {"task": "acme-tone", "text": f"late {key}", "label": "label 0", "kind": "review"}
+            data = {"data": [item | {"identifier": identifier} for identifier in identifiers]}
+            return asyncio.run(asker.ask(key, "POST", "/v1/feedback", json=data))
+
+        def texts():
+            return {row.identifier: row.texts for row in feedback_of(service(runtime).store, "acme-tone")}
+
+        assert asyncio.run(
+            asker.ask("key-of-acme", "PUT", "/v1/tasks/acme-tone/samples", json={"share": 1.0})
+        ).is_success
+        assert give("key-to-review", "a", "b").status_code == 200
+        refused = give("key-to-feedback", "c", "b")
+        assert (refused.status_code, refused.json()["type"]) == (403, "urn:onebert:error:forbidden")
+        assert refused.json()["detail"] == ("data.1: replacing a reviewer's feedback takes a key with the scope review")
+        assert texts() == dict.fromkeys("ab", ("late key-to-review",))
+        assert give("key-to-feedback", "c").status_code == 200
+        assert give("key-of-acme", "a", "c").status_code == 200
+        assert texts() == {"b": ("late key-to-review",)} | dict.fromkeys("ac", ("late key-of-acme",))
 
 
 def test_an_id_of_another_tenant_answers_like_an_unknown_one(tmp_path):

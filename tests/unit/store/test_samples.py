@@ -2,7 +2,7 @@
 
 import random
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -16,7 +16,7 @@ from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import open_store
 from onebert_store.samples import store as sample_store
 from onebert_store.samples.records import Feedback, Kind, Outcomes, Owner, Sample
-from onebert_store.samples.store import FILE, open_samples
+from onebert_store.samples.store import FILE, ReviewerOnly, open_samples
 from onebert_store.samples.tables import UNKNOWN
 from servers import wait_until
 from stores import all_at_once, feedback_of
@@ -190,6 +190,43 @@ def test_feedback_has_a_bound_of_rows(samples, monkeypatch):
     for n in range(4):
         record(samples, [feedback(f"{n}-{each}", at=NOW + timedelta(n)) for each in range(2)])
     assert [one.identifier for one in feedback_of(samples, "tone")] == ["3-0", "3-1", "2-0", "2-1", "1-1"]
+
+
+def test_above_the_bound_the_principal_with_most_rows_loses_its_oldest(samples, monkeypatch):
+    monkeypatch.setattr("onebert_store.samples.store.MAX_FEEDBACK", 6)
+    people = {"key:people": 3, "key:other": 2}
+    for name, number in people.items():
+        record(samples, [feedback(f"{name}-{n}", principal=name, at=NOW + timedelta(n)) for n in range(number)])
+    record(samples, [feedback("kept", task="two")])
+    for n in range(20):
+        record(samples, [feedback(f"flood-{n}-{each}", principal="key:flood", at=NOW + DAY) for each in range(4)])
+    names = [one.principal for one in feedback_of(samples, "tone")]
+    assert {name: names.count(name) for name in set(names)} == {"key:people": 2, "key:other": 2, "key:flood": 2}
+    assert [one.identifier for one in feedback_of(samples, "tone") if one.principal == "key:people"] == [
+        "key:people-2",
+        "key:people-1",
+    ]
+    assert len(feedback_of(samples, "two")) == 1
+
+
+def test_a_reviewers_feedback_is_replaced_by_itself_and_by_reviewers_alone(samples):
+    """Of every order of two rows by principals of both scopes, in one request and in two."""
+    for together in (False, True):
+        for first in (("key:a", True), ("key:a", False)):
+            for second in (("key:a", True), ("key:a", False), ("key:b", True), ("key:b", False)):
+                identifier = f"{together}-{first}-{second}"
+                rows = [
+                    feedback(identifier, principal=name, reviewer=reviewer, at=NOW + timedelta(n))
+                    for n, (name, reviewer) in enumerate((first, second))
+                ]
+                refused = first[1] and second == ("key:b", False)
+                if not together:
+                    record(samples, rows[:1])
+                with pytest.raises(ReviewerOnly, match="1" if not together else "2") if refused else nullcontext():
+                    record(samples, [feedback(f"beside {identifier}"), *rows[1 - together :]])
+                there = {one.identifier: one for one in feedback_of(samples, "tone")}
+                assert there.get(identifier) == (rows[1] if not refused else None if together else rows[0])
+                assert (f"beside {identifier}" in there) == (not refused)
 
 
 def test_a_deleted_sample_leaves_no_text_in_feedback(samples):

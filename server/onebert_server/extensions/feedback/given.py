@@ -1,13 +1,14 @@
 """One item of feedback as a client gives it, and its right label in the form that answers are compared in."""
 
-from collections.abc import Sequence
-from typing import Annotated, Literal
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
 from onebert_encoder.answering.results import Answer, Prediction, answer_of, slices_of
+from onebert_encoder.answering.stretches import is_bio
 from onebert_encoder.text.tokens import Text as Input
-from onebert_encoder.text.tokens import text_of
+from onebert_encoder.text.tokens import halves_of, text_of
 from onebert_server.contract.review import RightSpan
 from onebert_server.texts import Text
 from onebert_server.versions.facts import Facts
@@ -63,20 +64,22 @@ class Given(Strict):
         """The text, or the pair; None with an id."""
         return self.text and text_of(self.text, self.text_pair)
 
-    def right(self, versions: Sequence[Facts]) -> Label:
-        """Returns the right label; raises InvalidInput if no version of the task can answer it."""
+    def right(self, versions: Sequence[Facts], text: Input) -> Label:
+        """Returns the right label of a text; raises InvalidInput if no version of the task can answer it."""
         kind = versions[0].task_type
         field = _FIELDS[kind]
         right = getattr(self, field)
         if right is None:
             raise InvalidInput(f"the feedback on a {kind} task has {field}")
-        known = {_entity(label, kind) for facts in versions for label in facts.labels}
+        known = {label for facts in versions for label in _names(facts)}
         named = {"label": [self.label], "labels": self.labels, "spans": [span.label for span in self.spans or ()]}
         for label in named.get(field) or ():
             if (label not in known) if kind != "span" else label is not None:
                 raise InvalidInput(f"a label of the feedback is not one of the task's, {', '.join(sorted(known)[:8])}")
         if self.spans is not None:
-            return sorted(_span(span.start, span.end, span.label) for span in self.spans)
+            if kind == "span" and len(self.spans) > 1:
+                raise InvalidInput("the feedback on a span task has one span, or none")
+            return _slices(self.spans, halves_of(text)[-1])
         return sorted(set(right)) if isinstance(right, list) else right
 
 
@@ -97,10 +100,23 @@ _FIELDS = {
 }
 
 
-def _entity(label: str, kind: str) -> str:
-    """The label of an entity, of the tag of its first or another word."""
-    return label[2:] if kind == "token" and label[:2] in ("B-", "I-") else label
+def _names(facts: Facts) -> Iterable[str]:
+    """The labels that answers have: of entities, if the labels are BIO."""
+    if facts.task_type == "token" and is_bio(facts.labels):
+        return {label[2:] for label in facts.labels if label != "O"}
+    return facts.labels
 
 
-def _span(start: int, end: int, label: str | None) -> list[int | str]:
-    return [start, end] if label is None else [start, end, label]
+def _slices(spans: Sequence[RightSpan], text: str) -> list[list[Any]]:
+    """Returns spans in order; raises InvalidInput if one is not within the text, or has no word, or two overlap."""
+    slices: list[list[Any]] = sorted(
+        [span.start, span.end, *([] if span.label is None else [span.label])] for span in spans
+    )
+    before = 0
+    for start, end, *_ in slices:
+        if end > len(text) or not text[start:end].strip():
+            raise InvalidInput(f"the span from {start} to {end} is not within the text, or is empty")
+        if start < before:
+            raise InvalidInput(f"the span from {start} to {end} overlaps another one")
+        before = end
+    return slices

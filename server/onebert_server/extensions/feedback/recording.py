@@ -19,10 +19,10 @@ from onebert_server.extensions.feedback.given import Given, label_of
 from onebert_server.extensions.feedback.keeping import SampleKeeper
 from onebert_server.threads import run_in
 from onebert_server.versions.catalog import Catalog
-from onebert_store.errors import InvalidInput, NotFound, OneBertError, VersionUnavailable
+from onebert_store.errors import Forbidden, InvalidInput, NotFound, OneBertError, VersionUnavailable
 from onebert_store.registry.names import LIVE, check_name
 from onebert_store.samples.records import Feedback, Kind, Label, Owner, Sample
-from onebert_store.samples.store import SampleStore, no_sample
+from onebert_store.samples.store import ReviewerOnly, SampleStore, no_sample
 
 
 class _Item(NamedTuple):
@@ -64,7 +64,7 @@ class Recorder:
         """Records all items, or nothing; `live`'s largest share must answer each, its other versions are asked, too.
 
         Raises:
-            Forbidden, TaskNotFound: see `Principal.require`.
+            Forbidden, TaskNotFound: see `Principal.require`; or a reviewer's feedback would be replaced.
             SampleNotFound: no answer with this id is kept, or not of a task that the principal sees.
             SamplesKeyNeeded: the text of a kept answer cannot be read.
             InvalidInput: a label is not one of the task's, or has another form than its answers; or a text lacks an
@@ -110,7 +110,7 @@ class Recorder:
         if not facts or text is None:
             raise VersionUnavailable(f"the manifest of {task}@{numbers[0]} cannot be read")
         identifier = sent.identifier or sent.id or self._identifier(text)
-        return _Item(sent, task, owner(task), identifier, text, sample, sent.right(facts), numbers)
+        return _Item(sent, task, owner(task), identifier, text, sample, sent.right(facts, text), numbers)
 
     def _identifier(self, text: Text) -> str:
         if not self._store.has_key:
@@ -136,13 +136,19 @@ class Recorder:
 
     def _stored(self, items: Sequence[_Item], answers: Sequence[dict[int, Label]], context: Context) -> list[Recorded]:
         rows = [(item.owner, self._row(item, labels, context)) for item, labels in zip(items, answers, strict=True)]
-        with_texts = self._store.record(rows)
+        try:
+            with_texts = self._store.record(rows)
+        except ReviewerOnly as error:
+            raise Forbidden(
+                f"data.{error}: replacing a reviewer's feedback takes a key with the scope review"
+            ) from None
         return [Recorded(item.task, item.identifier, has) for item, has in zip(items, with_texts, strict=True)]
 
     def _row(self, item: _Item, answers: dict[int, Label], context: Context) -> Feedback:
         sent, sample, now = item.sent, item.sample, datetime.now(UTC)
-        texts, by = halves_of(item.text), (now, context.principal.name)
-        row = Feedback(item.task, item.identifier, Kind(sent.kind), item.right, answers, *by)
+        texts, principal = halves_of(item.text), context.principal
+        row = Feedback(item.task, item.identifier, Kind(sent.kind), item.right, answers, now, principal.name)
+        row = replace(row, reviewer=principal.may(Action.REVIEW, item.task))
         if sample is not None:
             row = replace(row, answer_id=sample.id, version=sample.version, share=sample.share)
         # The texts of a sample are redacted already, which does not harm twice.
