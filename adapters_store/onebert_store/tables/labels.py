@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 from onebert_store.errors import InvalidData
@@ -22,6 +22,7 @@ from onebert_store.tables.columns import (
 )
 from onebert_store.tables.table import Table
 from onebert_store.tables.tables import Source
+from onebert_store.tables.tags import bio_names
 
 TASK_TYPES: Mapping[str, TaskType] = {**{name: name for name in get_args(TaskType)}, "extractive_qa": "span"}
 ON, OFF = ("1", "true", "yes", "x"), ("0", "false", "no", "")  # cells if each label has a column of its own
@@ -44,11 +45,13 @@ class LabelNames:
     Attributes:
         listed: names of the labels by index, if the source lists them.
         by_index: True if cells are indices of `listed`; None if it is unclear.
+        bio: tags of other schemes -> those of BIO.
     """
 
     listed: tuple[str, ...] | None
     by_index: bool | None
     form: Form
+    bio: Mapping[str, str] = field(default_factory=dict)
 
     def in_cell(self, cell: Any, task_type: TaskType) -> list[str]:
         """Returns the labels that a cell names; raises BadRow, or InvalidData if cells could be names or indices."""
@@ -62,7 +65,12 @@ class LabelNames:
             if len(cells) > 1:
                 raise BadRow(SEVERAL)
             cells = cells or [""]
-        return [self._name(item) for item in cells]
+        return [self._bio(self._name(item)) for item in cells]
+
+    @property
+    def labels(self) -> tuple[str, ...] | None:
+        """The labels that the source lists, each once."""
+        return None if self.listed is None else tuple(dict.fromkeys(map(self._bio, self.listed)))
 
     def known(self, cell: Any, task_type: TaskType, labels: Collection[str]) -> list[str]:
         """Returns the labels like `in_cell`; raises BadRow for a label that is not in `labels`."""
@@ -70,6 +78,9 @@ class LabelNames:
         if unknown := [name for name in names if name not in labels]:
             raise BadRow(f"the label {unknown[0][:40]!r} is not one of the {len(labels)} known ({listed(labels)})")
         return names
+
+    def _bio(self, name: str) -> str:
+        return self.bio.get(name, name)
 
     def _name(self, cell: Any) -> str:
         spelled = plain(cell)
@@ -153,7 +164,23 @@ def find_names(
     # Typed columns (`ClassLabel`) hold indices.
     typed = any(label in read.label_names for label in label_columns.values())
     by_index = typed or _are_indices(cells.values(), read.label_names.get("", ()), form, task_type)
-    return {split: LabelNames(names_listed[split], by_index, form) for split in read.tables}
+    bio = _bio_names(cells.values(), names_listed.values(), form, labels) if task_type == "token" else {}
+    if bio:
+        form = replace(form, note=f"tags get BIO's names: {listed(f'{tag} is {name}' for tag, name in bio.items())}")
+    return {split: LabelNames(names_listed[split], by_index, form, bio) for split in read.tables}
+
+
+def _bio_names(
+    columns: Iterable[Sequence[Any]],
+    names_listed: Iterable[Sequence[str] | None],
+    form: Form,
+    labels: Collection[str],
+) -> dict[str, str]:
+    """The tags to read as BIO's; those that a trained task has stay."""
+    tags = {name for names in names_listed for name in names or ()}
+    for column in () if tags else columns:
+        tags |= _distinct(column, (), form) - {""}
+    return {tag: bio for tag, bio in bio_names(tags).items() if tag not in labels}
 
 
 def _known(listed: Sequence[str] | None) -> set[str]:

@@ -16,9 +16,9 @@ MAX_ANSWERS = 20
 
 
 def is_bio(labels: Sequence[str]) -> bool:
-    """Whether labels mark entities: O, B-x and I-x."""
-    kinds = [label[:2] for label in labels if label != "O"]
-    return "O" in labels and "B-" in kinds and all(kind in ("B-", "I-") for kind in kinds)
+    """Whether labels mark entities: O, B-x and I-x; I-x alone where no two entities touch (IOB1)."""
+    marks = [label[:2] for label in labels if label != "O"]
+    return "O" in labels and len(marks) > 0 and all(mark in ("B-", "I-") for mark in marks)
 
 
 def word_tokens(alignment: Alignment) -> list[list[int]]:

@@ -156,7 +156,8 @@ def test_entities_are_seqevals(tags: list[str], seed: int) -> None:
 def test_which_labels_mark_entities() -> None:
     assert is_bio(["O", "B-x", "I-x"])
     assert is_bio(["B-x", "O"])
-    for labels in (["O", "NOUN"], ["B-x", "I-x"], ["O", "I-x"], ["O", "B-x", "E-x"], ["O", "other"], ["NOUN", "VERB"]):
+    assert is_bio(["I-x", "I-y", "O"]), "IOB1, where no two entities touch"
+    for labels in (["O", "NOUN"], ["B-x", "I-x"], ["O"], ["O", "B-x", "E-x"], ["O", "other"], ["NOUN", "VERB"]):
         assert not is_bio(labels)
 
 

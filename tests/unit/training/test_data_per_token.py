@@ -81,6 +81,64 @@ def test_words_and_tags(tmp_path, ending, header, rows, facts):
     assert data.digest.startswith("sha256:")
 
 
+SCHEMES = {
+    "BIOES": ("BIES", "{place}-{kind}", "O"),
+    "BILOU": ("BILU", "{place}-{kind}", "O"),
+    "BMEWO": ("BMEW", "{place}-{kind}", "O"),
+    "suffixes": ("BIIB", "{kind}-{place}", "O"),
+    "underscores": ("BIIB", "{place}_{kind}", "O"),
+    "small": ("BIIB", "{place}-{kind}", "o"),
+    "a name": ("BIES", "{kind}_{place}", "OUT"),
+    "another": ("BIIB", "{place}-{kind}", "none"),
+}
+
+
+def tags_in(scheme, tags):
+    (first, inside, last, alone), form, outside = SCHEMES[scheme]
+    written = []
+    for tag, after in zip(tags, [*tags[1:], "O"], strict=True):
+        begins, goes_on = tag[0] == "B", after[0] == "I"
+        place = (first if goes_on else alone) if begins else (inside if goes_on else last)
+        written.append(outside if tag == "O" else form.format(place=place, kind=tag[2:]))
+    return written
+
+
+@pytest.mark.promise("labels-not-misread")
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("indices", [False, True])
+def test_tags_of_every_scheme_are_read_as_bio(tmp_path, scheme, indices):
+    rows = [*SENTENCES, (["Bank", "of", "New", "England"], ["B-ORG", "I-ORG", "I-ORG", "I-ORG"])] * 3
+    other = [(words, tags_in(scheme, tags)) for words, tags in rows]
+    names = sorted({tag for _, tags in other for tag in tags})
+    by_number = [(words, [names.index(tag) for tag in tags]) for words, tags in other]
+    for folder, content in (("bio", rows), ("other", by_number if indices else other)):
+        (tmp_path / folder).mkdir()
+        if indices and folder == "other":
+            (tmp_path / folder / "labels.json").write_text(json.dumps({"labels": names}))
+        for split in ("train", "test"):
+            write(tmp_path / folder / f"{split}.jsonl", ("tokens", "ner_tags"), content)
+    as_bio, data = load(tmp_path / "bio"), load(tmp_path / "other")
+
+    def tags_of(dataset):
+        return [[dataset.labels[tag] for tag in tags] for tags in dataset.splits["train"].gold]
+
+    assert (set(data.labels), tags_of(data)) == (set(TAGS), tags_of(as_bio))
+    assert any("tags get BIO's names: " in note for note in data.notes)
+    assert not any("BIO" in note for note in as_bio.notes)
+    measured = load_split(str(tmp_path / "other"), ReadOptions(), "token", as_bio.labels, "test").split
+    assert measured.gold == load_split(str(tmp_path / "bio"), ReadOptions(), "token", as_bio.labels, "test").split.gold
+    earlier = load_split(str(tmp_path / "other"), ReadOptions(), "token", names, "test").split
+    assert [[names[tag] for tag in tags] for tags in earlier.gold] == [tags for _, tags in other], "an earlier delta's"
+
+
+@pytest.mark.parametrize(
+    "tags", [("NOUN", "VERB", "O"), ("B-x", "I-x", "NOUN", "O"), ("S-x", "E-x"), ("I", "O", "B"), ("o", "O", "NOUN")]
+)
+def test_tags_that_mark_no_entities_stay(tmp_path, tags):
+    write(tmp_path / "a.jsonl", ("tokens", "pos_tags"), [([f"word{i}", *tags], [tags[0], *tags]) for i in range(20)])
+    assert load(tmp_path / "a.jsonl").labels == tuple(sorted(tags))
+
+
 def test_fewer_rows_of_words_and_rows_held_out(tmp_path):
     rows = [(f"word {i} here", "A B A") for i in range(40)]
     write(tmp_path / "all.csv", ("words", "tags"), rows)
@@ -240,5 +298,5 @@ def test_one_tag_that_is_not_bio_is_noted(tmp_path):
     header = ("words", "tags")
     write(tmp_path / "good.jsonl", header, SENTENCES * 4)
     assert not any("not entities" in note for note in load(tmp_path / "good.jsonl").notes)
-    write(tmp_path / "one.jsonl", header, [*(SENTENCES * 4), (["Rome"], ["S-LOC"]), (["Bern"], ["S-LOC"])])
+    write(tmp_path / "one.jsonl", header, [*(SENTENCES * 4), (["Rome"], ["LOC"]), (["Bern"], ["LOC"])])
     assert any("words are measured, not entities" in note for note in load(tmp_path / "one.jsonl").notes)

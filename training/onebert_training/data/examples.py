@@ -98,8 +98,8 @@ class Cells:
             return (REGRESSION_LABEL,)
         if task_type == "span":
             return tuple(SPAN_LABELS)
-        if self.names.listed is not None:
-            return self.names.listed
+        if self.names.labels is not None:
+            return self.names.labels
         names = set[str]()
         for cell in self.labels:
             with suppress(BadRow):  # `split` reports it together with other bad rows
