@@ -18,8 +18,7 @@ from onebert_server.http.body import Body
 from onebert_server.http.replies import PIECE_BYTES
 from onebert_server.logs import Seldom
 from onebert_server.remote import wire
-from onebert_server.remote.transport import PATIENCE
-from onebert_store.errors import EngineFailed, ShuttingDown, Unhealthy
+from onebert_store.errors import EngineFailed, ShuttingDown
 
 T = TypeVar("T")
 
@@ -34,6 +33,8 @@ MAX_HELD_BYTES = 2**29
 # Seconds between two polls for keys. Together with the replica's own poll of the registry, a revoked key is refused
 # everywhere within five seconds.
 KEYS_EVERY = 1.0
+# Seconds within which a replica answers a poll; also a PUT, which may be an upload that waits beyond its own time.
+PATIENCE = 60.0
 
 _reply = wire.decoder(wire.Logits | wire.Refused)
 _keys = wire.decoder(wire.Keys)
@@ -88,8 +89,8 @@ class RayTransport:
         except RayServeException:  # the application is being deleted, or no replica of it could be started
             raise ShuttingDown("no replica answers") from None
 
-    async def relay(self, request: wire.Request, body: Body, patience: float) -> AsyncGenerator[wire.Relayed]:
-        """Relays bodies as a whole; a replica that answers for longer than the patience counts as silent."""
+    async def relay(self, request: wire.Request, body: Body) -> AsyncGenerator[wire.Relayed]:
+        """Relays bodies as a whole; a replica that does not answer in time counts as silent."""
         asked_at, name = time.monotonic(), request.principal.name
         # An open path needs no body, and nobody's may not keep others out.
         content = await body.read(self._held) if request.principal.scopes else b""
@@ -100,8 +101,11 @@ class RayTransport:
             replies: tuple[bytes, bytes] = await _called(self._request, now, content)
             return replies
 
+        method = request.scope["method"]
+        most = max(request.remaining - (time.monotonic() - asked_at), PATIENCE if method == "PUT" else 0.0)
         with self._held.held(name, len(content)):
-            head, answer = await self._responded(ask, request.scope["method"], patience)
+            async with asyncio.timeout(most):
+                head, answer = await self._responded(ask, method)
         with self._held.held(name, len(answer)):
             for reply in _replies(head):
                 yield reply
@@ -109,14 +113,9 @@ class RayTransport:
                 end = start + PIECE_BYTES
                 yield wire.Part(answer[start:end], more=end < len(answer))
 
-    async def _responded(
-        self, ask: Callable[[], Awaitable[tuple[bytes, bytes]]], method: str, patience: float
-    ) -> tuple[bytes, bytes]:
+    async def _responded(self, ask: Callable[[], Awaitable[tuple[bytes, bytes]]], method: str) -> tuple[bytes, bytes]:
         try:
-            async with asyncio.timeout(patience):
-                return await _repeated(ask, ATTEMPTS if method in REPEATABLE else 1)
-        except TimeoutError:
-            raise Unhealthy("no replica answers") from None
+            return await _repeated(ask, ATTEMPTS if method in REPEATABLE else 1)
         except (RayError, RayServeException):
             raise ShuttingDown("no replica answers") from None
 

@@ -3,6 +3,7 @@
 The pipeline around it gives ids, counts, checks keys, deadlines and body limits, and turns errors into problems.
 """
 
+import logging
 import math
 import time
 from collections.abc import Sequence
@@ -16,17 +17,21 @@ from onebert_server.answering.edge import Edge
 from onebert_server.fairness.shares import Permits
 from onebert_server.http.auth import OPEN_PATHS, PROBES, is_open
 from onebert_server.http.body import BODY, Body
+from onebert_server.logs import Seldom
 from onebert_server.remote import wire
-from onebert_server.remote.transport import PATIENCE, Transport
+from onebert_server.remote.transport import Transport
 from onebert_server.settings import Settings
-from onebert_store.errors import ShuttingDown
+from onebert_store.errors import DeadlineExceeded, ShuttingDown, Unhealthy
+
+_seldom = Seldom(logging.getLogger("onebert.relaying"))
 
 # Concurrent relayed requests. Health and documentation need no key and have separate limits of the same size, so that
 # slow uploads, health probes and slow anonymous readers cannot block one another. One principal or address gets at most
 # half of a limit: `Permits` leaves as much free as it gives to one.
 MAX_RELAYED = 256
+_SILENT = "the process with the engine does not answer"
 # Seconds in which a health request must be answered.
-HEALTH_PATIENCE = 2.0
+HEALTH_SECONDS = 2.0
 SCOPE = (
     *("type", "asgi", "http_version", "server", "client", "scheme"),
     *("method", "root_path", "path", "raw_path", "query_string"),
@@ -59,18 +64,22 @@ class Relay:
         path, principal = scope["path"], scope["state"]["context"].principal.name
         if self._edge.draining and path == "/readyz":
             raise ShuttingDown("the server is stopping")
-        room, patience = self._keyed, PATIENCE
+        room, remaining = self._keyed, scope["state"]["context"].deadline - time.monotonic()
         if path in PROBES:
-            room, patience = self._health, HEALTH_PATIENCE
+            room, remaining = self._health, HEALTH_SECONDS
         elif path in OPEN_PATHS:
             room = self._documentation
         body = _body(scope, self._max_upload_bytes)
-        replies = self._transport.relay(_request(scope), body, patience)
+        replies = self._transport.relay(_request(scope, remaining), body)
         with room.held(principal):
-            async with aclosing(replies):
-                async for reply in replies:
-                    if message := _message(scope, reply):
-                        await send(message)
+            try:
+                async with aclosing(replies):
+                    async for reply in replies:
+                        if message := _message(scope, reply):
+                            await send(message)
+            except TimeoutError:
+                _seldom.warning(_SILENT)
+                raise (Unhealthy if path in PROBES else DeadlineExceeded)(_SILENT) from None
 
 
 def _room() -> Permits:
@@ -86,14 +95,14 @@ def _body(scope: Scope, max_upload_bytes: int) -> Body:
     return body
 
 
-def _request(scope: Scope) -> wire.Request:
+def _request(scope: Scope, remaining: float) -> wire.Request:
     context = scope["state"]["context"]
     return wire.Request(
         {name: scope[name] for name in SCOPE},
         scope["headers"],
         context.principal,
         context.request_id,
-        remaining=context.deadline - time.monotonic(),
+        remaining=remaining,
         min_seq=context.min_seq,
     )
 

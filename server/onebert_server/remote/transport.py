@@ -7,9 +7,8 @@ from onebert_server.access.keys import KeyRing
 from onebert_server.http.body import Body
 from onebert_server.remote import wire
 
-# Seconds for which a front end waits for a silent process with the engine. That process reports every ten seconds that
-# it works, so an upload may wait longer for its turn.
-PATIENCE = 60.0
+# Seconds without a word after which the process with the engine counts as standing still.
+SILENT = 2.0
 
 
 class Transport(Protocol):
@@ -32,12 +31,13 @@ class Transport(Protocol):
     async def ask(self, question: wire.Compute) -> wire.Logits | wire.Refused:
         """Has a question answered; a cancellation ends it there, too. Raises ShuttingDown or EngineFailed."""
 
-    def relay(self, request: wire.Request, body: Body, patience: float) -> AsyncGenerator[wire.Relayed]:
+    def relay(self, request: wire.Request, body: Body) -> AsyncGenerator[wire.Relayed]:
         """Has the control plane answer a request: yields the route, the response's head and its parts.
 
         Raises:
             ShuttingDown: the process is gone.
-            Unhealthy: it has said nothing for `patience` seconds.
+            TimeoutError: the request's time is over, and the process has said nothing for `SILENT` seconds. While that
+                process works, an upload may wait for its turn beyond its time.
             ConnectionError: either, in the middle of the response.
             ClientDisconnect, HTTPException: of the body.
         """

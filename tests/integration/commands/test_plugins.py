@@ -131,7 +131,7 @@ from onebert_server.run.front_end import FrontEnd
 from onebert_server.run.serve import bind
 from onebert_server.telemetry.metrics import Metrics
 from onebert_server.telemetry.telemetry import open_telemetry
-from onebert_store.errors import OneBertError, ShuttingDown, Unhealthy
+from onebert_store.errors import OneBertError, ShuttingDown
 
 class KeysWanted(msgspec.Struct, tag=True, array_like=True):
     """From a front end: send the keys."""
@@ -168,13 +168,10 @@ class Tcp:
         [reply] = await self._call(question)
         return reply
 
-    async def relay(self, request, body, patience):
+    async def relay(self, request, body):
         part = wire.Part(await body.read(), more=False)
-        try:
-            async with asyncio.timeout(patience):
-                replies = await self._call(request, part)
-        except TimeoutError:
-            raise Unhealthy("the engine does not answer") from None
+        async with asyncio.timeout(request.remaining):
+            replies = await self._call(request, part)
         for reply in replies:
             yield reply
 

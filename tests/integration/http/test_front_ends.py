@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 import os
 import signal
 import socket
@@ -203,23 +204,83 @@ def test_requests_without_a_key_are_refused_without_the_engines_process(tmp_path
             assert web.get("/healthz").status_code == 503
 
 
+def stopped(pid):
+    """Whether a process stands still."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
 @pytest.mark.promise("health")
-@pytest.mark.nightly("layouts")
-def test_an_engine_that_hangs_keeps_nobody_waiting(tmp_path):
-    """Its whole process stands still: requests end at their own time, and whoever asks for health is told."""
-    with Server(tmp_path, front_ends=1) as server, httpx.Client(base_url=server.url) as web:
-        assert web.get("/healthz").status_code == 200
+@pytest.mark.promise("front-end-stands")
+@pytest.mark.slow("stops and goes on with a server")
+def test_an_engine_that_stands_still_keeps_nobody_waiting(tmp_path):
+    """Its front end ends every request at its own time, and tells whoever asks for health."""
+    task, texts = Task(seed=1), {"inputs": TEXT}
+    routes = [
+        ("POST", "/v1/tasks/task/classify", {"json": texts}),
+        ("POST", "/v1/tasks/task/classify", {"json": texts | {"explain": True}}),
+        ("POST", "/v1/fanout", {"json": {"text": TEXT, "tasks": ["*"]}}),
+        ("POST", "/v1/moderations", {"json": {"model": "task", "input": TEXT}}),
+        ("POST", "/t/task/predict", {"json": {"inputs": TEXT}}),
+        ("GET", "/v1/tasks", {}),
+        ("GET", "/v1/models", {}),
+        ("GET", "/metrics", {}),
+        ("GET", "/", {}),
+        ("PUT", "/v1/tasks/task/aliases/live", {"json": {"version": 1}, "headers": {"If-Match": '"1"'}}),
+        ("PUT", "/v1/tasks/other/versions", {"content": task.file}),
+        ("DELETE", "/v1/tasks/task/versions/1", {}),
+        ("POST", "/v1/feedback", {"json": {"data": []}}),
+    ]
+    with Server(tmp_path, front_ends=1) as server, httpx.Client(base_url=server.url, timeout=180) as web:
+        server.push({"task": task})
         server.process.send_signal(signal.SIGSTOP)
         try:
-            ask = {"json": {"inputs": TEXT}, "headers": {"X-Request-Timeout": "0.2"}}
-            answer = web.post("/v1/tasks/task/classify", **ask, timeout=180)
-            assert (answer.status_code, answer.json()["code"]) == (504, "deadline-exceeded")
-            for path in ("/healthz", "/readyz", "/v1/tasks"):
-                assert web.get(path, timeout=180).status_code == 503, path
+            for method, path, sent in routes:
+                sent["headers"] = sent.get("headers", {}) | {"X-Request-Timeout": "0.2"}
+                answer = web.request(method, path, **sent)
+                assert (answer.status_code, answer.json().get("code", "deadline-exceeded")) == (
+                    504,
+                    "deadline-exceeded",
+                ), path
+            for path in ("/healthz", "/readyz"):
+                answer = web.get(path)
+                assert (answer.status_code, answer.json()["code"]) == (503, "unhealthy"), path
+            assert stopped(server.process.pid)
         finally:
             server.process.send_signal(signal.SIGCONT)
         wait_until(lambda: web.get("/readyz").status_code == 200)
         assert web.get("/v1/tasks").status_code == 200
+
+
+@pytest.mark.promise("front-end-stands")
+@pytest.mark.slow("waits until a front end is killed")
+def test_a_front_end_that_stands_still_is_replaced_and_the_others_answer(tmp_path):
+    with Server(tmp_path, front_ends=2) as server, ExitStack() as opened, ThreadPoolExecutor(MANY) as pool:
+        server.push({"task": Task(seed=1)})
+        content = json.dumps({"inputs": TEXT}).encode()
+        fields = f"Host: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+        request = f"POST /v1/tasks/task/classify HTTP/1.1\r\n{fields}".encode() + content
+        gone = min(server.children())
+
+        def ask(connection):
+            """The status line's code, if the connection is not closed, and whether the front end stands meanwhile."""
+            try:
+                connection.sendall(request)
+                code = connection.recv(2**16)[9:12]
+            except ConnectionError:
+                return b"", False
+            return code, bool(code) and stopped(gone)
+
+        held = [opened.enter_context(server.connect()) for _ in range(MANY)]
+        assert [*pool.map(ask, held)] == MANY * [(b"200", False)]
+        os.kill(gone, signal.SIGSTOP)
+        asking = [pool.submit(ask, connection) for connection in held]
+        with server.connect() as new:
+            assert ask(new) == (b"200", True)
+        answers = {one.result() for one in asking}
+        assert (b"200", True) in answers
+        assert answers <= {(b"200", True), (b"", False)}
+        wait_until(lambda: len(server.children() - {gone}) == 2)
+    assert "a front end says nothing for 10 seconds, and is killed" in server.log.read_text()
 
 
 @pytest.mark.promise("no-secrets")

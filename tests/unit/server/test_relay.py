@@ -1,6 +1,7 @@
 """Relayed requests: an app that takes its time is waited for, and so many requests and bytes are under way at once."""
 
 import asyncio
+import math
 import os
 import socket
 import time
@@ -9,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -34,17 +36,22 @@ from onebert_server.remote.unix.relaying import relayed_to
 from onebert_server.run import front_end
 from onebert_server.settings import Settings
 from onebert_server.telemetry.metrics import Metrics
-from onebert_store.errors import OneBertError, QueueFull, Unhealthy
+from onebert_store.errors import DeadlineExceeded, OneBertError, QueueFull, ShuttingDown, Unhealthy
 
-PATIENCE = 1.0
 REQUEST = wire.Request(
     {"type": "http", "method": "PUT", "path": "/v1/tasks/slow"}, [], root("somebody"), "an-id", 60.0, 0
 )
+SHORT = msgspec.structs.replace(REQUEST, remaining=0.01)
+
+
+def never() -> float:
+    """When a process that stands still was heard last."""
+    return -math.inf
 
 
 async def slow_app(scope: Scope, receive: Receive, send: Send) -> None:
-    """Takes longer than a front end's patience, and leaves its event loop free."""
-    ends = time.monotonic() + 2 * PATIENCE
+    """Takes longer than its request's time."""
+    ends = time.monotonic() + 2 * SHORT.remaining
     while time.monotonic() < ends:
         await asyncio.sleep(0)
     await send({"type": "http.response.start", "status": 201, "headers": []})
@@ -89,20 +96,23 @@ async def whole(replies: AsyncGenerator[wire.Relayed]) -> tuple[wire.Response, b
     return cast(wire.Response, response), b"".join(cast(wire.Part, one).body for one in parts)
 
 
-def relayed(app: ASGIApp, path: str, *messages: Message, times: int = 1) -> list[tuple[wire.Response, bytes]]:
-    """What an app behind a socket answers."""
+def relayed(
+    app: ASGIApp, path: str, *messages: Message, times: int = 1, request: wire.Request = REQUEST
+) -> list[tuple[wire.Response, bytes]]:
+    """What an app behind a socket answers, whose process is heard all the time."""
     answers = Relayed(app, problems_alone, Settings.model_construct(max_body_bytes=2**20))
 
     async def ask() -> list[tuple[wire.Response, bytes]]:
-        async with await asyncio.start_unix_server(relayed_to(answers, PATIENCE), path):
-            return [await whole(relaying.relay(path, REQUEST, Given(*messages), PATIENCE)) for _ in range(times)]
+        async with await asyncio.start_unix_server(relayed_to(answers), path):
+            asked = (relaying.relay(path, request, Given(*messages), time.monotonic) for _ in range(times))
+            return [await whole(one) for one in asked]
 
     return asyncio.run(ask())
 
 
-def test_an_app_that_takes_its_time_is_waited_for_beyond_the_patience_with_its_process(tmp_path: Path) -> None:
+def test_an_app_is_waited_for_beyond_the_requests_time_while_its_process_works(tmp_path: Path) -> None:
     """As where an upload waits for its turn; one that hangs is in tests/integration/http/test_front_ends.py."""
-    [(response, body)] = relayed(slow_app, str(tmp_path / "relay"))
+    [(response, body)] = relayed(slow_app, str(tmp_path / "relay"), request=SHORT)
     assert (response.status, body) == (201, b"stored")
 
 
@@ -119,22 +129,6 @@ async def test_a_transport_may_pass_body_and_answer_whole() -> None:
     answers = Relayed(app, problems_alone, Settings.model_construct(max_body_bytes=2**20))
     matched, response, answer = await answers.whole(REQUEST, b"question")
     assert (matched.route, response.status, answer) == ("unmatched", 200, b"question, answered")
-
-
-def test_a_process_that_answers_at_once_sends_no_word_that_it_is_alive(tmp_path: Path) -> None:
-    path, received = str(tmp_path / "relay"), list[Any]()
-
-    async def ask() -> None:
-        answers = Relayed(hasty_app, problems_alone, Settings.model_construct(max_body_bytes=2**20))
-        async with await asyncio.start_unix_server(relayed_to(answers, 60.0), path):
-            reader, writer = await asyncio.open_unix_connection(path)
-            writer.write(framed(REQUEST))
-            while reply := await read_frame(reader, wire.decoder(frames.Wanted | frames.Alive | wire.Relayed)):
-                received.append(type(reply))
-            await closed(writer)
-
-    asyncio.run(ask())
-    assert received == [wire.Matched, frames.Wanted, wire.Response, wire.Part]
 
 
 def test_an_app_that_fails_is_an_internal_error_and_after_its_head_a_cut(tmp_path: Path) -> None:
@@ -207,8 +201,8 @@ async def test_a_process_that_hangs_with_a_client_that_waits_is_given_up(tmp_pat
         ended.set()
 
     async with await asyncio.start_unix_server(serve, path):
-        with pytest.raises(Unhealthy):
-            await whole(relaying.relay(path, REQUEST, Given(part(b"", False)), 0.1))
+        with pytest.raises(TimeoutError):
+            await whole(relaying.relay(path, SHORT, Given(part(b"", False)), never))
         await ended.wait()
 
 
@@ -220,8 +214,8 @@ async def test_the_route_is_known_before_the_body_is_refused(tmp_path: Path) -> 
         await receive()
 
     answers = Relayed(app, problems_alone, Settings.model_construct(max_body_bytes=2**20))
-    async with await asyncio.start_unix_server(relayed_to(answers, PATIENCE), path):
-        replies = relaying.relay(path, REQUEST, Given(UNREADABLE), PATIENCE)
+    async with await asyncio.start_unix_server(relayed_to(answers), path):
+        replies = relaying.relay(path, REQUEST, Given(UNREADABLE), time.monotonic)
         seen.append(await anext(replies))
         seen.append(await anext(replies))
         await replies.aclose()
@@ -241,20 +235,26 @@ def test_an_app_that_watches_its_client_sees_that_it_has_left(tmp_path: Path) ->
         relayed(app, str(tmp_path / "relay"), part(b"", False), {"type": "http.disconnect"})
 
 
-@pytest.mark.parametrize(("hangs", "code"), [(True, "unhealthy"), (False, "shutting-down")])
-async def test_a_process_that_hangs_is_told_from_one_that_is_gone(tmp_path: Path, hangs: bool, code: str) -> None:
-    path, patience, ended = str(tmp_path / "engine"), 0.01 if hangs else 60.0, asyncio.Event()
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_a_process_that_hangs_is_told_from_one_that_is_gone(tmp_path: Path, hangs: bool, begun: bool) -> None:
+    """An answer that has begun can only be cut."""
+    path, ended = str(tmp_path / "engine"), asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(-1 if hangs else 1)
+        await read_frame(reader, wire.decoder(wire.Request))
+        if begun:
+            writer.write(framed(wire.Response(200, [], None)))
+        if hangs:
+            await reader.read(-1)
         await closed(writer)
         ended.set()
 
     async with await asyncio.start_unix_server(serve, path):
-        with pytest.raises(OneBertError) as refused:
-            await whole(relaying.relay(path, REQUEST, Given(), patience))
+        with pytest.raises(ConnectionError if begun else TimeoutError if hangs else ShuttingDown):
+            async for _ in relaying.relay(path, SHORT if hangs else REQUEST, Given(), never):
+                pass
         await ended.wait()
-    assert (refused.value.status, refused.value.code) == (503, code)
 
 
 def relay_to(answer: Callable[[wire.Request], Awaitable[None]]) -> Relay:
@@ -263,7 +263,7 @@ def relay_to(answer: Callable[[wire.Request], Awaitable[None]]) -> Relay:
     class Transport:
         full = False
 
-        async def relay(self, request: wire.Request, body: Body, patience: float) -> AsyncGenerator[wire.Relayed]:
+        async def relay(self, request: wire.Request, body: Body) -> AsyncGenerator[wire.Relayed]:
             await answer(request)
             yield wire.Response(200, [], None)
             yield wire.Part(b"{}", False)
@@ -308,6 +308,17 @@ async def test_who_relays_much_leaves_room_for_others_and_all_of_it_for_health(p
     opened.set()
     assert await asyncio.gather(*waiting) == [200] * share
     assert await asked(app, "127.0.0.1", path) == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "error"), [("/v1/tasks/slow", DeadlineExceeded), ("/docs", DeadlineExceeded), ("/healthz", Unhealthy)]
+)
+async def test_silence_is_late_for_a_request_and_unhealthy_for_a_probe(path: str, error: type[OneBertError]) -> None:
+    async def answer(request: wire.Request) -> None:
+        raise TimeoutError
+
+    with pytest.raises(error):
+        await asked(relay_to(answer), "127.0.0.1", path)
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,10 @@ class FrontDesk:
     """Answers one connection; the counts outlive it.
 
     Calls `accepting` when its front end accepts connections, and `lost` when it is gone, each with itself.
+
+    Attributes:
+        process: its front end's; None until that has connected.
+        unanswered: beats since the front end's last word.
     """
 
     def __init__(
@@ -49,11 +53,20 @@ class FrontDesk:
         self.channel = Channel(frames.FromFrontEnd, self._received, self._gone)
         self._served = served
         self._accepting, self._lost = accepting, lost
+        self.process: int | None = None
+        self.unanswered = 0
         self._in_progress = 0
         self._known = _Known()
         self._computing: dict[int, asyncio.Task[None]] = {}
 
+    def beat(self) -> None:
+        """Asks a connected front end for a word."""
+        if self.process is not None:
+            self.unanswered += 1
+            self.channel.send(frames.Alive())
+
     def _received(self, frame: Any) -> None:
+        self.unanswered = 0
         # A fault in what one request leaves, such as its samples, must not close the connection of all others.
         try:
             self._take(frame)
@@ -78,7 +91,8 @@ class FrontDesk:
                 self._served.keep(kept, dropped)
             case frames.InProgress(count):
                 self._set_in_progress(count)
-            case frames.Connected():
+            case frames.Connected(process):
+                self.process = process
                 self.channel.send(wire.keys(self._served.keys))
             case frames.Accepting():
                 self._accepting(self)

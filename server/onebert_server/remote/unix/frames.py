@@ -25,6 +25,8 @@ class Start(msgspec.Struct, frozen=True):
 class Connected(msgspec.Struct, tag=True, frozen=True, array_like=True):
     """From a front end: connected; it listens after it has received `wire.Keys`."""
 
+    process: int
+
 
 class Accepting(msgspec.Struct, tag=True, frozen=True, array_like=True):
     """From a front end: accepts connections now."""
@@ -67,7 +69,7 @@ class Wanted(msgspec.Struct, tag=True, frozen=True, array_like=True):
 
 
 class Alive(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """To a front end: its relayed request is being answered."""
+    """To a front end, which repeats it: both processes do not stand still."""
 
 
 class InProgress(msgspec.Struct, tag=True, frozen=True, array_like=True):
@@ -88,5 +90,5 @@ class Line(msgspec.Struct, tag=True, frozen=True, array_like=True):
     line: bytes
 
 
-FromEngine = Drain | Stop | wire.Keys | Reply
-FromFrontEnd = Connected | Accepting | Ask | Cancel | InProgress | RequestEnded | Line | wire.Samples
+FromEngine = Drain | Stop | wire.Keys | Reply | Alive
+FromFrontEnd = Connected | Accepting | Alive | Ask | Cancel | InProgress | RequestEnded | Line | wire.Samples

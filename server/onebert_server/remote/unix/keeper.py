@@ -40,6 +40,11 @@ VARIABLES = re.compile(
 )
 # Seconds in which all front ends must listen.
 START_TIMEOUT = 60.0
+# Seconds between two beats, by which a front end and the engine's process each notice that the other one stands still.
+BEAT = 0.5
+# Bounds in seconds on the silence of a front end that is killed, which is half of a request's time: its clients see a
+# closed connection, and may ask others in time.
+LEAST_SILENCE, MOST_SILENCE = 2.0, 10.0
 # Seconds to wait before a dead front end is restarted.
 RESTART_DELAY = 1.0
 # After MAX_ENDS deaths of one front end within ENDS_WITHIN seconds the server exits, since a restart would not help.
@@ -64,6 +69,8 @@ class FrontEnds:
         self._opened = ExitStack()
         self._servers: list[asyncio.AbstractServer] = []
         self._keepers: list[asyncio.Task[None]] = []
+        self._watching: asyncio.Task[None] | None = None
+        self._processes: dict[int, asyncio.subprocess.Process] = {}
         self._desks: set[FrontDesk] = set()
         self._listening = asyncio.Semaphore(0)
         self._started = self._draining = self._stopping = False
@@ -81,6 +88,7 @@ class FrontEnds:
         numbers = [listener.fileno() for listener in listeners]
         start = await self._open(numbers)
         self._keepers = [loop.create_task(self._keep(start, numbers)) for _ in range(count)]
+        self._watching = loop.create_task(self._watch())
         listening = loop.create_task(self._all_listen(count))
         try:
             done, _ = await asyncio.wait(
@@ -113,6 +121,8 @@ class FrontEnds:
         for keeper in self._keepers:
             keeper.cancel()
         await asyncio.gather(*self._keepers, return_exceptions=True)
+        if self._watching is not None:
+            self._watching.cancel()
         for server in self._servers:
             server.close()
         self._opened.close()
@@ -146,7 +156,7 @@ class FrontEnds:
         loop = asyncio.get_running_loop()
         ends: deque[float] = deque(maxlen=MAX_ENDS)
         while not self._stopping:
-            reason = await _run(start, listeners)
+            reason = await self._run(start, listeners)
             if self._stopping:
                 return
             logger.error("a front end %s", reason)
@@ -156,6 +166,41 @@ class FrontEnds:
             if self.failure or not self._started:
                 return
             await asyncio.sleep(RESTART_DELAY)
+
+    async def _run(self, start: IO[bytes], listeners: list[int]) -> str:
+        try:
+            # A new session, so that Ctrl-C at the terminal signals the engine process only.
+            process = await asyncio.create_subprocess_exec(
+                *COMMAND,
+                stdin=start,
+                stdout=asyncio.subprocess.DEVNULL,
+                pass_fds=listeners,
+                env={name: value for name, value in os.environ.items() if VARIABLES.fullmatch(name)},
+                start_new_session=True,
+            )
+        except OSError as error:
+            return f"could not be started: {error.strerror}"
+        self._processes[process.pid] = process
+        try:
+            await process.wait()
+        finally:
+            del self._processes[process.pid]
+            if process.returncode is None:
+                process.kill()
+        return f"ended with status {process.returncode}"
+
+    async def _watch(self) -> None:
+        """Kills front ends that stand still. Silence is counted in beats, since this process may have stood, too."""
+        silence = min(max(self._settings.request_timeout / 2, LEAST_SILENCE), MOST_SILENCE)
+        while True:
+            await asyncio.sleep(BEAT)
+            for desk in list(self._desks):
+                process = self._processes.get(desk.process or 0)
+                if desk.unanswered * BEAT >= silence and process is not None:
+                    logger.error("a front end says nothing for %.0f seconds, and is killed", silence)
+                    process.kill()
+                else:
+                    desk.beat()
 
     async def _all_listen(self, count: int) -> None:
         for _ in range(count):
@@ -186,24 +231,3 @@ def remove_left_over(temporary: Path) -> None:
         with suppress(OSError), socket.socket(socket.AF_UNIX) as asking:
             if time.time() - left.stat().st_mtime > START_TIMEOUT and asking.connect_ex(str(left)) == ECONNREFUSED:
                 shutil.rmtree(left.parent)
-
-
-async def _run(start: IO[bytes], listeners: list[int]) -> str:
-    try:
-        # A new session, so that Ctrl-C at the terminal signals the engine process only.
-        process = await asyncio.create_subprocess_exec(
-            *COMMAND,
-            stdin=start,
-            stdout=asyncio.subprocess.DEVNULL,
-            pass_fds=listeners,
-            env={name: value for name, value in os.environ.items() if VARIABLES.fullmatch(name)},
-            start_new_session=True,
-        )
-    except OSError as error:
-        return f"could not be started: {error.strerror}"
-    try:
-        await process.wait()
-    finally:
-        if process.returncode is None:
-            process.kill()
-    return f"ended with status {process.returncode}"

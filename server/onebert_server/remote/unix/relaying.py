@@ -6,6 +6,7 @@ without a front end. A response's part waits until the front end has passed on t
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -17,26 +18,27 @@ from onebert_server.http.body import Body
 from onebert_server.http.connection.refusals import REFUSAL
 from onebert_server.remote import wire
 from onebert_server.remote.relayed import Relayed
-from onebert_server.remote.transport import PATIENCE
+from onebert_server.remote.transport import SILENT
 from onebert_server.remote.unix import frames
 from onebert_server.remote.unix.channel import framed, read_frame
-from onebert_store.errors import ShuttingDown, Unhealthy
+from onebert_store.errors import ShuttingDown
 
 logger = logging.getLogger("onebert.relaying")
 
-# Keep-alives of the engine process: at least every so many seconds, and so many within a front end's patience.
-ALIVE_EVERY, ALIVE_TIMES = 10.0, 4
-# Bytes read at a time when an unread body is discarded.
-_UNREAD_BYTES = 2**16
+# Bytes read at a time, and seconds at most, when an unread body is discarded.
+_UNREAD_BYTES, _UNREAD_SECONDS = 2**16, 60.0
 _SILENT = "the process with the engine does not answer"
 _LEFT: Message = {"type": "http.disconnect"}
 
-_reply = wire.decoder(frames.Wanted | frames.Alive | wire.Relayed)
+_reply = wire.decoder(frames.Wanted | wire.Relayed)
 _request = wire.decoder(wire.Request | wire.Part)
 
 
-async def relay(path: str, request: wire.Request, body: Body, patience: float) -> AsyncGenerator[wire.Relayed]:
-    """See Transport. Keep-alives reset the patience: only a process that hangs loses it, and no slow app."""
+async def relay(
+    path: str, request: wire.Request, body: Body, heard: Callable[[], float]
+) -> AsyncGenerator[wire.Relayed]:
+    """See Transport; `heard` returns when the process was heard last, in seconds of `time.monotonic()`."""
+    deadline = time.monotonic() + request.remaining
     try:
         reader, writer = await asyncio.open_unix_connection(path)
     except OSError as error:
@@ -46,7 +48,16 @@ async def relay(path: str, request: wire.Request, body: Body, patience: float) -
     try:
         writer.write(framed(request))
         while more:
-            match await _next(reader, client, patience, begun):
+            try:
+                reply = await _next(reader, lambda: max(deadline, heard() + SILENT))
+            except TimeoutError:
+                # After the response has begun, the server can only cut the connection.
+                raise ConnectionError(_SILENT) if begun else TimeoutError from None
+            match reply:
+                case None if client.left:
+                    raise ClientDisconnect
+                case None:
+                    raise ConnectionError(_SILENT) if begun else ShuttingDown(_SILENT)
                 case frames.Wanted():
                     client.pull()
                 case wire.Part() as part:
@@ -60,24 +71,17 @@ async def relay(path: str, request: wire.Request, body: Body, patience: float) -
         writer.close()
 
 
-async def _next(reader: asyncio.StreamReader, client: "_Client", patience: float, begun: bool) -> Any:
-    """Reads the next message; raises the errors of `relay`."""
+async def _next(reader: asyncio.StreamReader, until: Callable[[], float]) -> Any:
+    """Reads the next message; None if the peer is gone. Raises TimeoutError at a time that may move meanwhile."""
     reading = asyncio.create_task(read_frame(reader, _reply))
     try:
         while not reading.done():
-            done, _ = await asyncio.wait([reading, *client.pulling], timeout=patience, return_when="FIRST_COMPLETED")
-            # Waiting for a client's body costs no patience.
-            if not (done or client.sends):
-                logger.error("the process with the engine says nothing for %.0f seconds", patience)
-                raise ConnectionError(_SILENT) if begun else Unhealthy(_SILENT)
-        if (frame := reading.result()) is not None:
-            return frame
+            if (left := until() - time.monotonic()) <= 0:
+                raise TimeoutError
+            await asyncio.wait([reading], timeout=left)
+        return reading.result()
     finally:
         reading.cancel()
-    if client.left:
-        raise ClientDisconnect
-    # After the response has begun, the server can only cut the connection.
-    raise ConnectionError(_SILENT) if begun else ShuttingDown(_SILENT)
 
 
 class _Client:
@@ -85,22 +89,12 @@ class _Client:
 
     def __init__(self, body: Body, writer: asyncio.StreamWriter) -> None:
         self.left = False
-        self._complete = False
         self._body = body
         self._writer = writer
         self._pulled: asyncio.Task[None] | None = None
 
     def pull(self) -> None:
         self._pulled = asyncio.create_task(self._pull())
-
-    @property
-    def pulling(self) -> list[asyncio.Task[None]]:
-        return [] if self._pulled is None or self._pulled.done() else [self._pulled]
-
-    @property
-    def sends(self) -> bool:
-        """Whether the app waits for a part of the body; behind its end it may wait until the client leaves."""
-        return bool(self.pulling) and not self._complete
 
     def stop(self) -> None:
         if self._pulled is not None:
@@ -114,27 +108,20 @@ class _Client:
         if self.left:
             self._writer.write_eof()
             return
-        self._complete = not message.get("more_body", False)
-        self._writer.write(framed(wire.Part(message.get("body", b""), not self._complete, message.get(REFUSAL))))
+        part = wire.Part(message.get("body", b""), message.get("more_body", False), message.get(REFUSAL))
+        self._writer.write(framed(part))
 
 
-def relayed_to(
-    relayed: Relayed, patience: float = PATIENCE
-) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
-    """Serves relayed requests in the engine process, one per connection.
-
-    The app may take longer than `patience` seconds, but must not block the event loop that long.
-    """
+def relayed_to(relayed: Relayed) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+    """Serves relayed requests in the engine process, one per connection."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         front_end = _FrontEnd(reader, writer)
-        alive = asyncio.create_task(front_end.say_alive(min(ALIVE_EVERY, patience / ALIVE_TIMES)))
         try:
             if request := await read_frame(reader, _request):
                 await relayed.answer(request, front_end.receive, front_end.respond)
         finally:
-            alive.cancel()
-            await front_end.close(patience)
+            await front_end.close()
 
     return serve
 
@@ -166,29 +153,23 @@ class _FrontEnd:
             with suppress(ConnectionError):
                 await self._writer.drain()
 
-    async def say_alive(self, every: float) -> None:
-        await asyncio.sleep(every)
-        while not self._writer.is_closing():
-            self._writer.write(framed(frames.Alive()))
-            await asyncio.sleep(every)
-
-    async def close(self, patience: float) -> None:
+    async def close(self) -> None:
         try:
             if not self._writer.is_closing():
                 self._writer.write_eof()
             # The app may have cancelled its own read without awaiting it.
             async with self._reading:
-                await _drop_unread(self._reader, patience)
+                await _drop_unread(self._reader)
         finally:
             self._writer.close()
 
 
-async def _drop_unread(reader: asyncio.StreamReader, patience: float) -> None:
+async def _drop_unread(reader: asyncio.StreamReader) -> None:
     """Reads and discards until the front end has closed its side.
 
     The kernel resets a connection that is closed with unread bytes, and the front end would lose the reply.
     """
     with suppress(ConnectionError, TimeoutError):
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout(_UNREAD_SECONDS):
             while await reader.read(_UNREAD_BYTES):
                 pass

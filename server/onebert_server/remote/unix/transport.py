@@ -2,6 +2,8 @@
 
 import asyncio
 import itertools
+import os
+import time
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
@@ -36,6 +38,7 @@ class UnixTransport:
         self._numbers = itertools.count()
         self._waiting: dict[int, asyncio.Future[wire.Logits | wire.Refused]] = {}
         self._known: dict[str, Facts] = {}
+        self._heard = time.monotonic()
 
     @property
     def full(self) -> bool:
@@ -51,7 +54,10 @@ class UnixTransport:
         came = asyncio.Event()
 
         def received(frame: Any) -> None:
+            self._heard = time.monotonic()
             match frame:
+                case frames.Alive():
+                    self.send(frame)
                 case wire.Keys():
                     wire.exchange(keys, frame)
                     came.set()
@@ -63,7 +69,7 @@ class UnixTransport:
         _, self._channel = await asyncio.get_running_loop().create_unix_connection(
             lambda: Channel(frames.FromEngine, received, self.lost), self._engine_path
         )
-        self.send(frames.Connected())
+        self.send(frames.Connected(os.getpid()))
         await came.wait()
 
     def keep(self, samples: wire.Samples) -> None:
@@ -82,8 +88,8 @@ class UnixTransport:
         finally:
             del self._waiting[number]
 
-    def relay(self, request: wire.Request, body: Body, patience: float) -> AsyncGenerator[wire.Relayed]:
-        return relay(self._relay_path, request, body, patience)
+    def relay(self, request: wire.Request, body: Body) -> AsyncGenerator[wire.Relayed]:
+        return relay(self._relay_path, request, body, lambda: self._heard)
 
     def _answered(self, frame: frames.Reply) -> None:
         """Delivers a reply, with all its facts, to its waiting question, if that has not been cancelled."""
