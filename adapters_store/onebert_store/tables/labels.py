@@ -23,6 +23,7 @@ from onebert_store.tables.columns import (
 from onebert_store.tables.table import Table
 from onebert_store.tables.tables import Source
 from onebert_store.tables.tags import bio_names
+from onebert_store.tables.text.json_rows import parse_json
 
 TASK_TYPES: Mapping[str, TaskType] = {**{name: name for name in get_args(TaskType)}, "extractive_qa": "span"}
 ON, OFF = ("1", "true", "yes", "x"), ("0", "false", "no", "")  # cells if each label has a column of its own
@@ -58,7 +59,7 @@ class LabelNames:
         if isinstance(cell, _BadCell):
             raise BadRow(str(cell))
         # Only a text file may have an empty cell for a row with none of the labels: it has no other way to write that.
-        if task_type == "multi_label" and not isinstance(cell, str) and is_unlabeled(cell):
+        if task_type == "multi_label" and not isinstance(cell, str) and is_unlabeled(cell, task_type):
             raise BadRow(NO_LABEL)
         cells = self.form.names(cell)
         if task_type == "single_label":
@@ -69,8 +70,8 @@ class LabelNames:
 
     @property
     def labels(self) -> tuple[str, ...] | None:
-        """The labels that the source lists, each once."""
-        return None if self.listed is None else tuple(dict.fromkeys(map(self._bio, self.listed)))
+        """The labels that the source lists; tags of other schemes may be one tag of BIO."""
+        return tuple(dict.fromkeys(map(self._bio, self.listed))) if self.listed and self.bio else self.listed
 
     def known(self, cell: Any, task_type: TaskType, labels: Collection[str]) -> list[str]:
         """Returns the labels like `in_cell`; raises BadRow for a label that is not in `labels`."""
@@ -110,8 +111,16 @@ def has_labels(table: Table, columns: Columns) -> bool:
     return label is not None and not all(cell in (None, "", -1, "-1") for cell in table[label])
 
 
-def is_unlabeled(cell: Any) -> bool:
-    """True if a label cell is empty."""
+def is_unlabeled(cell: Any, task_type: TaskType) -> bool:
+    """True if a label cell is empty, or an empty list; of a multi_label task that is a row with none of the labels."""
+    if task_type != "multi_label":
+        if isinstance(cell, str) and cell.strip()[:1] in ("[", "{"):
+            with suppress(ValueError):
+                cell = parse_json(cell)
+        if isinstance(cell, list):
+            return not any(map(plain, cell))
+        if isinstance(cell, dict):  # as SQuAD has answers
+            return bool(cell.get("text") == [])
     return not plain(cell)
 
 

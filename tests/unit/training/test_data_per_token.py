@@ -235,7 +235,7 @@ def test_questions_and_answers(tmp_path, ending, header, answers, facts):
         ("q", CONTEXT, {"text": "308", "answer_start": 26}, "the answers have no lists text and answer_start of one"),
         ("q", CONTEXT, {"text": [], "answer_start": []}, "there is no answer, and every question needs one"),
         ("q", CONTEXT, "308", "the answers are not of the form"),
-        ("q", CONTEXT, None, "the answers are not of the form"),
+        ("q", CONTEXT, None, "there is no answer, and every question needs one"),
         ("q", " ", {"text": [" "], "answer_start": [0]}, "the text is empty or not a text"),
         ("", CONTEXT, {"text": ["308"], "answer_start": [26]}, "the text is empty or not a text"),
         ("q", None, {"text": ["308"], "answer_start": [26]}, "the text is empty or not a text"),
@@ -247,6 +247,46 @@ def test_bad_answers_are_named(tmp_path, question, context, answers, message):
     with pytest.raises(InvalidData, match=f"train.jsonl line 2: {message}") as caught:
         load(tmp_path)
     assert "\n" not in caught.value.detail
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize("empty", [{"text": [], "answer_start": []}, [], None])
+def test_questions_without_an_answer_are_left_out(tmp_path, empty, ending):
+    """As in SQuAD 2."""
+    good = [(f"question {i}", f"It was {i}.", {"text": [str(i)], "answer_start": [7]}) for i in range(20)]
+    listed = [
+        (*texts, [dict(zip(cell, values, strict=True)) for values in zip(*cell.values(), strict=True)])
+        for *texts, cell in good
+    ]
+    rows = [
+        *(listed if empty == [] else good),
+        ("Who?", "It was 5.", "" if empty is None and ending == "csv" else empty),
+    ]
+    write(tmp_path / f"a.{ending}", ("question", "context", "answers"), rows)
+    with pytest.raises(InvalidData, match=r"(line|row) 2[12]: there is no answer, .* \(--drop-unlabeled leaves"):
+        load(tmp_path / f"a.{ending}")
+    data = load(tmp_path / f"a.{ending}", drop_unlabeled=True)
+    assert sum(map(len, data.splits.values())) == 20
+    assert "1 of 21 train rows have no label and are skipped" in data.notes
+
+
+def test_squads_own_file_has_its_questions_as_rows(tmp_path):
+    rows = [(f"question {i}", f"It was {i // 2}.", [{"text": str(i // 2), "answer_start": 7}]) for i in range(40)]
+    write(tmp_path / "a.jsonl", ("question", "context", "answers"), rows)
+    paragraphs = [
+        {
+            "context": rows[i][1],
+            "qas": [
+                {"id": str(n), "question": question, "answers": answers, "is_impossible": False}
+                for n, (question, _, answers) in enumerate(rows[i : i + 2], i)
+            ],
+        }
+        for i in range(0, 40, 2)
+    ]
+    articles = [{"title": "first", "paragraphs": paragraphs[:7]}, {"title": "second", "paragraphs": paragraphs[7:]}]
+    (tmp_path / "b.json").write_text(json.dumps({"version": "v2.0", "data": articles}))
+    flat, nested = load(tmp_path / "a.jsonl"), load(tmp_path / "b.json")
+    assert (nested.task_type, nested.digest) == ("span", flat.digest)
 
 
 def test_a_span_task_has_a_question_and_a_context(tmp_path):

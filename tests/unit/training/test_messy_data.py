@@ -63,6 +63,24 @@ def test_rows_without_a_label_are_all_named_or_left_out(tmp_path):
     assert len(split) == 36
 
 
+@pytest.mark.parametrize(
+    ("task_type", "labels"),
+    [
+        ("single_label", ["a", [], "b", [""], ["a"]]),
+        ("single_label", ["['a']", "[]", "['b']", "", "['a']"]),
+        ("regression", [1.5, None, 2, "", 3]),
+        ("token", [["A", "B"], [], ["B", "A"], [""], ["B", "B"]]),
+    ],
+)
+def test_rows_that_are_refused_for_no_label_are_those_left_out(tmp_path, task_type, labels):
+    rows = [{"text": f"text {i}", "label": labels[i % 5]} for i in range(50)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(InvalidData, match=r"a\.jsonl lines 2, "):
+        load(tmp_path / "a.jsonl", task_type=task_type)
+    data = load(tmp_path / "a.jsonl", task_type=task_type, drop_unlabeled=True)
+    assert "20 of 50 train rows have no label and are skipped" in data.notes
+
+
 def test_gaps_of_a_parquet_column_of_numbers_have_no_label(tmp_path):
     columns = {"text": [f"t{i}" for i in range(40)], "label": [None if i == 7 else float(i % 2) for i in range(40)]}
     pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")

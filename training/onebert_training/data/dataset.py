@@ -2,9 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -261,9 +261,14 @@ def usable_rows(source: Source, options: ReadOptions, task_type: TaskType | None
     if "test" in tables and len(tables) > 1 and not has_labels(tables["test"], columns):
         del tables["test"]
         notes.append("the test split has no labels and is skipped")
-    for drop, column, keep in ((options.drop_unlabeled, "label", _labeled), (options.drop_empty, "text", _with_text)):
-        for split, table in tables.items() if drop else ():
-            rows = keep(table, columns)
+    rows_with: dict[str, Callable[[Table], list[int]]] = {}
+    if options.drop_unlabeled:
+        rows_with["label"] = partial(_labeled, columns, task_type or infer_task_type(read, columns))
+    if options.drop_empty:
+        rows_with["text"] = partial(_with_text, columns)
+    for column, keep in rows_with.items():
+        for split, table in tables.items():
+            rows = keep(table)
             if not rows:
                 raise InvalidData(f"{split} split: no row has a {column}")
             if len(rows) < table.rows:
@@ -274,12 +279,13 @@ def usable_rows(source: Source, options: ReadOptions, task_type: TaskType | None
     return replace(read, tables=tables), columns, notes
 
 
-def _labeled(table: Table, columns: Columns) -> list[int]:
-    label = find_label(table, columns)
-    return [row for row, cell in enumerate(table[label]) if not is_unlabeled(cell)] if label else [*range(table.rows)]
+def _labeled(columns: Columns, task_type: TaskType, table: Table) -> list[int]:
+    if (label := find_label(table, columns)) is None:
+        return [*range(table.rows)]
+    return [row for row, cell in enumerate(table[label]) if not is_unlabeled(cell, task_type)]
 
 
-def _with_text(table: Table, columns: Columns) -> list[int]:
+def _with_text(columns: Columns, table: Table) -> list[int]:
     cells = [table[name] for name in find_texts(table, columns) or ()]
     blank = [[is_blank(" ".join(words_of(cell) or ())) for cell in column] for column in cells]
     return [row for row in range(table.rows) if not any(column[row] for column in blank)]

@@ -171,6 +171,8 @@ class Cells:
         text = self._text(row)
         if isinstance(text, str):
             raise InvalidData("a span task has a question and a context; say which with --text and --text-pair")
+        if is_unlabeled(self.labels[row], "span"):
+            raise BadRow("there is no answer, and every question needs one (--drop-unlabeled leaves such rows out)")
         try:
             answers = answers_of(self.labels[row])
         except ValueError as error:
@@ -191,7 +193,7 @@ class Cells:
         return [index[name] for name in self.names.known(self.labels[row], task_type, index)]
 
     def _number(self, cell: Any) -> float:
-        if is_unlabeled(cell):
+        if is_unlabeled(cell, "regression"):
             raise BadRow(NO_LABEL)
         value = self._value(cell)
         if not abs(value) <= MAX_NUMBER:
@@ -211,7 +213,7 @@ class Cells:
 
 
 def answers_of(cell: Any) -> tuple[GoldAnswer, ...]:
-    """The distinct answers of a cell; raises ValueError for a cell of another form or without an answer.
+    """The distinct answers of a cell; raises ValueError for a cell of another form.
 
     Args:
         cell: `{"text": [...], "answer_start": [...]}` or a list of `{"text": ..., "answer_start": ...}`, or either as
@@ -229,8 +231,6 @@ def answers_of(cell: Any) -> tuple[GoldAnswer, ...]:
         answers = [(answer.get("answer_start"), answer.get("text")) for answer in cell]
     else:
         raise ValueError('the answers are not of the form {"text": [...], "answer_start": [...]}')
-    if not answers:
-        raise ValueError("there is no answer, and every question needs one")
     if any(type(start) is not int or start < 0 or not isinstance(text, str) or not text for start, text in answers):
         raise ValueError("an answer has no text or no answer_start")
     return tuple(dict.fromkeys(answers))

@@ -162,7 +162,7 @@ def _rows_of(value: Mapping[str, Any], name: str) -> tuple[str, list[Any]]:
     # Data beside a table without rows is not a row.
     empty = data == [] and not tables and len(lists) < len(value)
     if empty or "data" in tables:
-        return "data", lists["data"]
+        return "data", _questions(lists["data"])
     # A column may hold objects, too; then the other columns have equally many cells.
     if len(tables) == 1 and (len(lists) < len(value) or sum(map(bool, lists.values())) == 1):
         return tables[0], lists[tables[0]]
@@ -172,6 +172,19 @@ def _rows_of(value: Mapping[str, Any], name: str) -> tuple[str, list[Any]]:
     if value and len(keys) == len(value) and all(set(row_keys) == set(keys[0]) for row_keys in keys):
         return "", [{column: cells[key] for column, cells in value.items()} for key in keys[0]]
     return "", [value]
+
+
+def _questions(articles: list[Any]) -> list[Any]:
+    """Returns the questions of SQuAD's own file, whose rows are articles; other rows as they are."""
+    try:
+        return [
+            {"title": article.get("title"), "context": paragraph["context"], **question}
+            for article in articles
+            for paragraph in article["paragraphs"]
+            for question in paragraph["qas"]
+        ]
+    except (AttributeError, KeyError, TypeError):
+        return articles
 
 
 def _of_cells(columns: list[str], rows: list[list[Any]], name: str) -> list[Any]:

@@ -89,7 +89,7 @@ def _right(
     """The labels of each row, sorted, or its number."""
     labels_of_rows, bad = list[tuple[str, ...] | float | None](), dict[str, list[int]]()
     for row, cell in enumerate(table[label]):
-        if task_type != "multi_label" and is_unlabeled(cell):
+        if task_type != "multi_label" and is_unlabeled(cell, task_type):
             labels_of_rows.append(None)
             continue
         try:
