@@ -7,6 +7,7 @@ import json
 import secrets
 import threading
 import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 SECRET = secrets.token_bytes(32)
@@ -18,11 +19,15 @@ class Receiver:
 
     Attributes:
         status: its answer; with 3xx the answer leads to the path `/elsewhere`.
+        status_of: its answer to a body, if that is another one.
+        drips: while set, it begins an answer whose header lines never end.
         paths: of all requests.
     """
 
     def __init__(self, status=204):
         self.status, self.taken, self.refused, self.paths = status, [], [], []
+        self.status_of = lambda body: self.status
+        self.drips, self.ended = threading.Event(), threading.Event()
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -33,7 +38,13 @@ class Receiver:
                 genuine = self.headers["webhook-signature"] == f"v1,{base64.b64encode(wanted).decode()}"
                 assert abs(int(at) - time.time()) < 300
                 receiver.paths.append(self.path)
-                status = receiver.status if genuine else 400
+                status = receiver.status_of(json.loads(body)) if genuine else 400
+                if receiver.drips.is_set():
+                    self.send_response(status)
+                    with suppress(OSError):  # until the sender has left
+                        while not receiver.ended.wait(0.02):
+                            self.wfile.write(b"X-Drip: 1\r\n")
+                    return
                 (receiver.taken if status < 300 else receiver.refused).append((number, json.loads(body)))
                 self.send_response(status)
                 self.send_header("Location", "/elsewhere")
@@ -63,5 +74,6 @@ class Receiver:
         return self
 
     def __exit__(self, *_):
+        self.ended.set()
         self.server.shutdown()
         self.server.server_close()

@@ -4,7 +4,6 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,6 +12,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from onebert_server.installed import modules
 from onebert_server.limits import BODY_BYTES, MAX_REQUEST_TIMEOUT
+from onebert_server.loopback import is_loopback
 from onebert_store.errors import InvalidSettings
 from onebert_store.file.format import MAX_FILE_BYTES
 from onebert_store.suggestion import suggestion
@@ -218,14 +218,6 @@ def _misspelled() -> Iterator[str]:
     for name in sorted(os.environ):
         if name.upper().startswith(PREFIX) and name.upper() not in known and not OF_KUBERNETES.fullmatch(name):
             yield name
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server that listens on the host."""
-    try:
-        return host == "localhost" or ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def _named_digest(key: str) -> tuple[bytes, str]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import typer
 
+from onebert_server.loopback import direct_mounts
 from onebert_store.command.options import URL
 
 # Seconds that a key press may wait, and the most names shown.
@@ -36,7 +37,8 @@ def _ask(context: typer.Context, path: str, **query: Any) -> dict[str, Any]:
     key = context.params.get("api_key") or os.environ.get("ONEBERT_API_KEY")
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
-        answer = httpx.get(f"{url}{path}", params=query, headers=headers, timeout=TIMEOUT)
+        with httpx.Client(headers=headers, timeout=TIMEOUT, mounts=direct_mounts(url)) as client:
+            answer = client.get(f"{url}{path}", params=query)
         body = answer.json() if answer.is_success else {}
     # An error message would garble the half-typed command line.
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeError, ValueError):

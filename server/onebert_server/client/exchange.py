@@ -18,6 +18,7 @@ import msgspec
 
 from onebert_server.contract.problems import Problem
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
+from onebert_server.loopback import direct_mounts
 from onebert_store.errors import ChangeUnknown, GateFailed, InvalidInput, OneBertError, ServerUnreachable
 
 URL = "http://127.0.0.1:8000"
@@ -119,7 +120,8 @@ def opened(kind: type[H], url: str, api_key: str | None) -> H:
     if not url.startswith(("http://", "https://")):
         raise InvalidInput("the server's URL starts with http:// or https://")
     try:
-        return kind(base_url=url, headers={"Authorization": f"Bearer {api_key}"} if api_key else {})
+        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        return kind(base_url=url, headers=headers, mounts=direct_mounts(url))
     except (httpx.InvalidURL, UnicodeEncodeError):
         raise InvalidInput("the URL or the API key is not valid") from None
 

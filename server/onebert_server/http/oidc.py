@@ -19,6 +19,7 @@ from joserfc.jwk import KeySet
 from joserfc.jws import JWSRegistry
 
 from onebert_server.access.principal import Principal
+from onebert_server.loopback import direct_mounts
 from onebert_store.errors import InvalidInput
 from onebert_store.registry.grants import UNLIMITED, Grant, Quotas, Scope, check_grant
 
@@ -186,7 +187,7 @@ async def _fetch(jwks: str) -> bytes:
     content = b""
     async with (
         asyncio.timeout(FETCH_TIMEOUT),
-        httpx.AsyncClient(verify=trusted) as web,
+        httpx.AsyncClient(verify=trusted, mounts=direct_mounts(jwks)) as web,
         web.stream("GET", jwks) as answer,
     ):
         answer.raise_for_status()

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+import requests
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -19,6 +20,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from onebert_server.loopback import direct_mounts
 from onebert_server.observed import Carried, Ended
 
 NAME = "onebert"
@@ -94,7 +96,7 @@ class Tracing:
         logging.getLogger("opentelemetry.trace").setLevel(logging.ERROR)
         named = "OTEL_SERVICE_NAME" in os.environ or SERVICE_NAME in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
         resource = Resource.create({} if named else {SERVICE_NAME: NAME})
-        self._processor = BatchSpanProcessor(OTLPSpanExporter())
+        self._processor = BatchSpanProcessor(_exporter())
         self._requests = TracerProvider(resource=resource, shutdown_on_exit=False)
         # A batch has a span only if one of its requests is sampled, so its provider samples always.
         batches = TracerProvider(ALWAYS_ON, resource, shutdown_on_exit=False)
@@ -138,3 +140,14 @@ class Tracing:
         closing = threading.Thread(target=self._processor.shutdown, daemon=True)
         closing.start()
         closing.join(CLOSE_TIMEOUT)
+
+
+def _exporter() -> OTLPSpanExporter:
+    """Makes the exporter; a collector on loopback, as the default one, gets its spans without a proxy."""
+    names = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"
+    endpoint = next(filter(None, map(os.environ.get, names)), "http://localhost:4318")
+    if not direct_mounts(endpoint):
+        return OTLPSpanExporter()
+    session = requests.Session()
+    session.trust_env = False
+    return OTLPSpanExporter(session=session)

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from needs import needs
+from onebert_server.extensions.webhooks import receiver as webhook_receiver
 from onebert_server.extensions.webhooks import sender
 from onebert_server.extensions.webhooks.message import Message, signed
 from onebert_server.settings import load_settings
@@ -83,6 +84,87 @@ def test_a_receiver_that_was_down_gets_everything_once_it_is_back(tmp_path, rece
     said = [one.getMessage() for one in caplog.records if one.name == "onebert.webhooks"]
     assert said == ["the receiver takes no webhooks, which wait: status 503", "the receiver takes webhooks again"]
     assert KEY not in caplog.text
+
+
+def test_deletions_and_renames_come_between_the_moves_in_order(tmp_path, receiver):
+    with opened(tmp_path, **receiver.settings) as runtime:
+        for seed in (1, 2, 3):
+            upload(runtime, "tone", Task(seed=seed))
+        path, at = "/v1/tasks/tone/aliases/next", {"If-Match": '"2"'}
+        assert ask(runtime, "PUT", path, json={"version": 2}, headers={"If-None-Match": "*"}).is_success
+        assert ask(runtime, "DELETE", path, headers=at).is_success
+        assert ask(runtime, "DELETE", "/v1/tasks/tone/versions/2").is_success
+        assert ask(runtime, "POST", "/v1/tasks/tone/rename", json={"name": "mood"}).is_success
+        upload(runtime, "tone", Task(seed=4))
+        assert ask(runtime, "DELETE", "/v1/tasks/mood").is_success
+        # Changes of other things are none of the receiver's.
+        assert ask(runtime, "POST", "/v1/keys", json={"name": "ci", "scopes": ["admin"], "tasks": ["*"]}).is_success
+        wait_until(lambda: len(receiver.taken) == 7)
+    numbers = [body["data"].pop("change") for _, body in receiver.taken]
+    assert numbers == sorted(set(numbers))
+    assert all(body["data"].pop("principal") for _, body in receiver.taken)
+    uploaded = {"before": None, "forced": None, "target": None}
+    assert [(body["type"], body["data"]) for _, body in receiver.taken] == [
+        ("alias.moved", {"task": "tone", "alias": "live", "version": 1, **uploaded}),
+        ("alias.moved", {"task": "tone", "alias": "next", "version": 2, **uploaded}),
+        ("alias.deleted", {"task": "tone", "alias": "next", "before": 2}),
+        ("version.deleted", {"task": "tone", "version": 2}),
+        ("task.renamed", {"task": "tone", "name": "mood"}),
+        ("alias.moved", {"task": "tone", "alias": "live", "version": 4, **uploaded}),
+        ("task.deleted", {"task": "mood"}),
+    ]
+
+
+def test_a_message_that_is_refused_is_given_up_and_holds_up_no_other(tmp_path, receiver, caplog):
+    receiver.status_of = lambda body: 400 if body["data"]["task"] == "tone" else 200
+    with opened(tmp_path, **receiver.settings) as runtime:
+        for task in ("calm", "tone", "mood"):
+            upload(runtime, task, Task(seed=1))
+        runtime.hooks.announce("alarm.on", {"task": "tone", "version": 1})
+        runtime.hooks.announce("alarm.on", {"task": "mood", "version": 1})
+        wait_until(lambda: len(receiver.taken) == 3)
+        assert receiver.moves == [("calm", "live", 1, 1), ("mood", "live", 1, 3)]
+        assert counted(runtime, "dead") == 2
+        assert len(receiver.refused) == 2 * sender.MAX_REFUSALS
+    dead = [one.getMessage() for one in caplog.records if "gave up" in one.getMessage()]
+    assert [receiver.refused[at][0] in line for at, line in zip((0, -1), dead, strict=True)] == [True, True]
+    assert "alias.moved change-2-" in dead[0]
+    # A start knows what was given up.
+    with opened(tmp_path, **receiver.settings) as runtime:
+        upload(runtime, "last", Task(seed=1))
+        wait_until(lambda: receiver.moves[-1] == ("last", "live", 1, 4))
+        assert len(receiver.refused) == 2 * sender.MAX_REFUSALS
+
+
+@pytest.mark.parametrize("status", [302, 408, 425, 429, 500, 503])
+def test_a_message_waits_for_a_receiver_that_refuses_the_moment(tmp_path, receiver, status):
+    receiver.status = status
+    with opened(tmp_path, **receiver.settings) as runtime:
+        upload(runtime, "tone", Task(seed=1))
+        wait_until(lambda: len(receiver.refused) > sender.MAX_REFUSALS + 2)
+        assert counted(runtime, "dead") == 0
+        receiver.status = 200
+        wait_until(lambda: receiver.moves == [("tone", "live", 1, 1)])
+
+
+def test_a_receiver_that_drips_holds_an_attempt_for_no_longer_than_its_time(tmp_path, receiver, monkeypatch):
+    monkeypatch.setattr(webhook_receiver, "TIMEOUT", 0.3)
+    receiver.drips.set()
+    with opened(tmp_path, **receiver.settings) as runtime:
+        upload(runtime, "tone", Task(seed=1))
+        wait_until(lambda: counted(runtime, "failed") > 1)
+        receiver.drips.clear()
+        wait_until(lambda: receiver.moves == [("tone", "live", 1, 1)])
+
+
+def test_no_proxy_gets_the_messages_for_loopback(tmp_path, receiver, monkeypatch):
+    with Receiver() as proxy:
+        for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+            monkeypatch.setenv(name, proxy.url.removesuffix("/hooks"))
+        with opened(tmp_path, **receiver.settings) as runtime:
+            upload(runtime, "tone", Task(seed=1))
+            wait_until(lambda: receiver.taken or proxy.paths)
+        assert (len(receiver.taken), proxy.paths) == (1, [])
 
 
 def test_a_redirect_is_a_failure_and_not_followed(tmp_path, receiver):

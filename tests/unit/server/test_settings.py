@@ -8,7 +8,8 @@ import torch
 
 from onebert_server.access.keys import KeyRing
 from onebert_server.hosts import device_for
-from onebert_server.settings import is_loopback, load_settings
+from onebert_server.loopback import is_loopback
+from onebert_server.settings import load_settings
 from onebert_store.errors import InvalidSettings
 
 

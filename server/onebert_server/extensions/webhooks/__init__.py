@@ -1,1 +1,1 @@
-"""Notifies the operator's receiver of alias moves, failed gates and alarms."""
+"""Notifies the operator's receiver of changes of aliases and tasks, failed gates and alarms."""

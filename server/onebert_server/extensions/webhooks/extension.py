@@ -1,4 +1,4 @@
-"""Sends moves of aliases, and events of this process, to the receiver of the settings."""
+"""Sends changes of aliases, versions and tasks, and events of this process, to the receiver of the settings."""
 
 from contextlib import ExitStack
 
@@ -16,7 +16,7 @@ def _open(runtime: Runtime, opened: ExitStack) -> Sender | None:
     registry, presence = runtime.registry, runtime.presence
     # The one owner of a registry resumes at once after a crash; a replica waits for the lease of a dead one.
     cursor = Cursor(registry.database, "webhooks", presence.id if presence else "owner")
-    results = runtime.metrics.counter("webhook", "Webhooks sent or dropped, and failed attempts.", "result")
+    results = runtime.metrics.counter("webhook", "Webhooks sent, given up or dropped, and failed attempts.", "result")
     sender = Sender(
         settings.webhook_url,
         secret_of(settings.webhook_key),

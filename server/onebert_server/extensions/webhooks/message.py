@@ -36,16 +36,33 @@ def signed(message: Message, secret: bytes, now: int) -> dict[str, str]:
     return headers | {"content-type": "application/json"}
 
 
-def move_of(change: Change) -> Message | None:
-    """The webhook of a change that gave an alias a meaning, a task's first upload included; None for other changes.
+def message_of(change: Change) -> Message | None:
+    """The webhook of a change of aliases, versions or tasks; None for other changes, an upload that moves no alias too.
 
     Its id has the time, too: an older registry that was restored uses the numbers of lost changes again.
     """
-    if change.alias is None or change.action not in (Action.PROMOTE, Action.UPLOAD):
+    kind = _TYPES.get(change.action)
+    if kind is None or (change.action == Action.UPLOAD and change.alias is None):
         return None
-    names = ("task", "alias", "before", "version", "principal", "forced")
-    data = {"change": change.seq} | {name: getattr(change, name) for name in names}
-    # Fields without a value are null in webhooks.
-    target = change.target and {"sticky": None, "shadow": None, **as_dict(facts_of(change.target))}
-    number = f"change-{change.seq}-{change.at.timestamp():.0f}"
-    return Message(number, "alias.moved", change.at, data | {"target": target})
+    data = {"change": change.seq} | {name: getattr(change, name) for name in ("task", *_FIELDS[kind], "principal")}
+    if kind == "alias.moved":
+        # Fields without a value are null in webhooks.
+        data["target"] = change.target and {"sticky": None, "shadow": None, **as_dict(facts_of(change.target))}
+    return Message(f"change-{change.seq}-{change.at.timestamp():.0f}", kind, change.at, data)
+
+
+_TYPES: Mapping[str, str] = {
+    Action.UPLOAD: "alias.moved",
+    Action.PROMOTE: "alias.moved",
+    Action.DELETE_ALIAS: "alias.deleted",
+    Action.DELETE_VERSION: "version.deleted",
+    Action.DELETE_TASK: "task.deleted",
+    Action.RENAME_TASK: "task.renamed",
+}
+_FIELDS = {
+    "alias.moved": ("alias", "before", "version", "forced"),
+    "alias.deleted": ("alias", "before"),
+    "version.deleted": ("version",),
+    "task.deleted": (),
+    "task.renamed": ("name",),
+}

@@ -1,29 +1,26 @@
-"""Sends webhooks on a thread of its own: moves of aliases from the registry's feed, and events of this process."""
+"""Sends webhooks on a thread of its own: changes from the registry's feed, and events of this process."""
 
 import logging
 import secrets
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
-from onebert_server.extensions.webhooks.message import Message, move_of, signed
+from onebert_server.extensions.webhooks.message import Message, message_of
+from onebert_server.extensions.webhooks.receiver import Receiver
 from onebert_server.hooks import Event
 from onebert_store.errors import OneBertError
 from onebert_store.registry.feed import Feed
 from onebert_store.registry.replicas import Cursor
 
-if TYPE_CHECKING:
-    import httpx
-
 logger = logging.getLogger("onebert.webhooks")
 
 # Seconds between two polls for something to send, and of the pauses after failures.
 POLL_EVERY, FIRST_PAUSE, LONGEST_PAUSE = 0.5, 1.0, 300.0
-# Seconds that a receiver may take to connect, to read and to answer, each.
-TIMEOUT = 10.0
+# Attempts after which a message is given up that the receiver refuses: half a minute. Statuses that refuse the moment,
+# not the message.
+MAX_REFUSALS, NOT_NOW = 6, (408, 425, 429)
 # Changes per read; events that wait in memory.
 READ_TOGETHER, MOST_WAITING = 100, 1000
 # Seconds that the end waits for a receiver.
@@ -35,16 +32,18 @@ SENT = ("gate.failed", "alarm.on", "alarm.off")
 
 
 class Sender:
-    """Sends until the receiver takes a message: moves at least once and in their order, other events while it runs.
+    """Sends until the receiver takes a message or keeps refusing it: changes in order, other events while it runs.
 
     Args:
-        count: called with `sent`, `failed` or `dropped`.
+        count: called with `sent`, `failed`, `dead` or `dropped`.
     """
 
     def __init__(self, url: str, secret: bytes, feed: Feed, cursor: Cursor, count: Callable[[str], None]) -> None:
         self._url, self._secret, self._feed, self._cursor, self._count = url, secret, feed, cursor, count
         self._waiting = deque[Message]()
         self._pause = 0.0
+        # Refusals of the first message.
+        self._refusals = 0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="onebert-webhooks", daemon=True)
 
@@ -68,13 +67,11 @@ class Sender:
             self._waiting.append(Message(f"event-{secrets.token_hex(16)}", event.type, datetime.now(UTC), event.data))
 
     def _run(self) -> None:
-        import httpx  # noqa: PLC0415 - slow to import, and few servers send webhooks
-
-        with httpx.Client(timeout=TIMEOUT, follow_redirects=False) as client:
+        with Receiver(self._url, self._secret) as receiver:
             while not self._ended.wait(self._pause or POLL_EVERY):
                 try:
-                    ready = not self._cursor.behind or self._send_moves(client)
-                    while ready and self._waiting and self._sent(client, self._waiting[0]):
+                    ready = not self._cursor.behind or self._send_changes(receiver)
+                    while ready and self._waiting and self._settled(receiver, self._waiting[0]):
                         self._waiting.popleft()
                 except OneBertError:
                     pass  # the follower logs that the registry cannot be read
@@ -82,14 +79,14 @@ class Sender:
                 except Exception as error:
                     logger.error("webhooks go on after an unexpected error: %s", type(error).__name__)
 
-    def _send_moves(self, client: "httpx.Client") -> bool:
-        """Sends what this replica may; False if the receiver took no message."""
+    def _send_changes(self, receiver: Receiver) -> bool:
+        """Sends what this replica may; False if a message has to wait."""
         with self._cursor.claimed() as claimed:
             at = claimed
             while at is not None and (changes := self._feed.audit(at, READ_TOGETHER)):
                 for change in changes:
-                    message = move_of(change)
-                    if message is not None and not self._sent(client, message):
+                    message = message_of(change)
+                    if message is not None and not self._settled(receiver, message):
                         return False
                     # Changes that are not sent are noted with the next one that is, or the last one.
                     if message is not None or change is changes[-1]:
@@ -98,26 +95,32 @@ class Sender:
                         at = change.seq
         return True
 
-    def _sent(self, client: "httpx.Client", message: Message) -> bool:
-        """Makes one attempt; no attempt after the end, nor after 410 until the next start."""
-        import httpx  # noqa: PLC0415 - as above
+    def _settled(self, receiver: Receiver, message: Message) -> bool:
+        """Makes one attempt; True if the receiver has the message, or never takes it.
 
+        No attempt after the end, nor after 410 until the next start.
+        """
         if self._ended.is_set():
             return False
-        fields = signed(message, self._secret, int(time.time()))
-        try:
-            # The answer's body is not read.
-            with client.stream("POST", self._url, content=message.body, headers=fields) as response:
-                outcome, taken = f"status {response.status_code}", response.is_success
-        except httpx.HTTPError as error:
-            outcome, taken = type(error).__name__, False
+        answer = receiver.post(message)
+        status, outcome = (answer, f"status {answer}") if isinstance(answer, int) else (0, answer)
+        taken = 200 <= status < 300
         self._count("sent" if taken else "failed")
-        if outcome == f"status {GONE}":
+        if status == GONE:
             logger.error("webhooks are not sent until the next start: the receiver is gone (status %d)", GONE)
             self._ended.set()
+            return False
+        self._refusals += 400 <= status < 500 and status not in NOT_NOW
+        dead = not taken and self._refusals >= MAX_REFUSALS
+        if dead:
+            self._count("dead")
+            logger.error("gave up a webhook that the receiver refuses: %s %s, %s", message.type, message.id, outcome)
         elif taken and self._pause:
             logger.warning("the receiver takes webhooks again")
         elif not taken and not self._pause:
             logger.error("the receiver takes no webhooks, which wait: %s", outcome)
-        self._pause = 0.0 if taken else min(max(self._pause * 2, FIRST_PAUSE), LONGEST_PAUSE)
-        return taken
+        if taken or dead:
+            self._pause, self._refusals = 0.0, 0
+        else:
+            self._pause = min(max(self._pause * 2, FIRST_PAUSE), LONGEST_PAUSE)
+        return taken or dead
