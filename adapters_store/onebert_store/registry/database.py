@@ -54,7 +54,7 @@ VERSIONS = Table(
 )
 
 # The foreign key protects `version`; `delete_version` protects the others of `target`. Versions before may be deleted.
-# The columns with a target are null where it is one version alone.
+# The columns with a target are null where it is one version alone, the payer where no rate bounds its shadows.
 ALIASES = Table(
     "aliases",
     TABLES,
@@ -64,6 +64,7 @@ ALIASES = Table(
     sa.Column("previous", sa.Integer),
     sa.Column("target", sa.Text, info={"since": 7}),
     sa.Column("previous_target", sa.Text, info={"since": 7}),
+    sa.Column("payer", sa.Text, info={"since": 12}),
     sa.ForeignKeyConstraint(["task", "version"], ["versions.task", "versions.version"]),
     info={"since": 1},
 )

@@ -41,7 +41,7 @@ def task_records(connection: Connection, where: ColumnElement[bool]) -> list[Tas
     ):
         versions[task].append(n)
     for row in connection.execute(select(ALIASES).where(ALIASES.c.task.in_(chosen)).order_by(ALIASES.c.alias)):
-        aliases[row.task][row.alias] = alias_of(row.version, row.previous, row.target, row.previous_target)
+        aliases[row.task][row.alias] = alias_of(*row[2:])
     return [TaskRecord(name, tuple(versions[name]), aliases[name]) for name in names]
 
 
@@ -79,9 +79,8 @@ def require_task(connection: Connection, name: str) -> None:
 
 def aliases_of(connection: Connection, task: str, *where: ColumnElement[bool]) -> dict[str, Alias]:
     """Reads the aliases of a task that `where` selects, by name."""
-    columns = ALIASES.c.alias, ALIASES.c.version, ALIASES.c.previous, ALIASES.c.target, ALIASES.c.previous_target
-    rows = connection.execute(select(*columns).where(ALIASES.c.task == task, *where).order_by(ALIASES.c.alias))
-    return {alias: alias_of(*row) for alias, *row in rows}
+    rows = connection.execute(select(ALIASES).where(ALIASES.c.task == task, *where).order_by(ALIASES.c.alias))
+    return {alias: alias_of(*columns) for _, alias, *columns in rows}
 
 
 def aliases_at(connection: Connection, task: str, n: int) -> list[str]:

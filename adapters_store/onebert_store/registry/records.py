@@ -1,13 +1,15 @@
 """The values that the registry returns: versions, aliases, tasks and changes."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from onebert_store.file.manifest import Manifest
+from onebert_store.registry.grants import UNLIMITED, Quotas
 from onebert_store.registry.keeping import Keeping
 from onebert_store.registry.target import Target, alone
 
@@ -34,12 +36,29 @@ class VersionRecord(VersionEntry):
     manifest: Manifest
 
 
+class Payer(NamedTuple):
+    """The principal that gave an alias its shadows, with its quotas of that moment, which bound their work."""
+
+    name: str
+    quotas: Quotas
+
+    def dumps(self) -> str:
+        return json.dumps([self.name, self.quotas.requests, self.quotas.tokens])
+
+    @classmethod
+    def loads(cls, text: str) -> Self:
+        """Reads what `dumps` wrote."""
+        name, requests, tokens = json.loads(text)
+        return cls(name, Quotas(requests=requests, tokens=tokens))
+
+
 @dataclass(frozen=True, slots=True)
 class Alias:
     """The meaning of an alias now and before; versions of the earlier one may be deleted by now."""
 
     target: Target
     before: Target | None = None
+    payer: Payer | None = None
 
     @property
     def version(self) -> int:
@@ -63,10 +82,10 @@ class Precondition(NamedTuple):
     tags: Mapping[str, str | None]
 
 
-def alias_of(version: int, previous: int | None, target: str | None, before: str | None) -> Alias:
+def alias_of(version: int, previous: int | None, target: str | None, before: str | None, payer: str | None) -> Alias:
     """Makes an alias of its columns."""
     old = Target.loads(before) if before else alone(previous) if previous else None
-    return Alias(Target.loads(target) if target else alone(version), old)
+    return Alias(Target.loads(target) if target else alone(version), old, Payer.loads(payer) if payer else None)
 
 
 @dataclass(frozen=True)
@@ -100,6 +119,11 @@ class Actor:
     principal: str
     request: str = ""
     until: float = inf
+    quotas: Quotas = UNLIMITED
+
+    def payer(self, target: Target) -> Payer | None:
+        """Who pays the shadows of a target that this actor sets; None if nothing bounds them."""
+        return Payer(self.principal, self.quotas) if target.shadows and self.quotas.of_rates else None
 
 
 # Actor of the commands that work on a store directly.

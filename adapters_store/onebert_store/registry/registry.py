@@ -24,7 +24,6 @@ from onebert_store.registry.database import TASKS, VERSIONS
 from onebert_store.registry.dialects.database import Lock
 from onebert_store.registry.documents import Documents
 from onebert_store.registry.feed import Feed, last_change
-from onebert_store.registry.grants import UNLIMITED, Quotas
 from onebert_store.registry.keeping import Keeping, check_keeping
 from onebert_store.registry.keys import Keys
 from onebert_store.registry.names import LIVE, check_alias, check_name
@@ -108,7 +107,7 @@ class Registry:
         return self._store.blobs.writer()
 
     def add(
-        self, task: str, delta: Delta, body: StagedFile | None = None, by: Actor = CLI, quotas: Quotas = UNLIMITED
+        self, task: str, delta: Delta, body: StagedFile | None = None, by: Actor = CLI
     ) -> tuple[VersionRecord, bool]:
         """Stores `delta` as the next version of `task`, durable on return; a task's first version becomes `live`.
 
@@ -123,12 +122,12 @@ class Registry:
         Raises:
             InvalidDelta: the delta cannot be written.
             TooLarge: the file would be over the limit.
-            OverQuota: the principal would exceed its `quotas`; nothing is added.
+            OverQuota: the principal would exceed its quotas; nothing is added.
         """
         with body or nullcontext():
             check_name(task)
             with self.storing(delta, body) as stored:
-                added = self.add_stored(task, delta, stored, by, quotas)
+                added = self.add_stored(task, delta, stored, by)
                 return added.record, added.created
 
     @contextmanager
@@ -143,8 +142,8 @@ class Registry:
                 blobs.put(data)
             yield Stored(len(data), lock)
 
-    def add_stored(self, task: str, delta: Delta, stored: Stored, by: Actor = CLI, quotas: Quotas = UNLIMITED) -> Added:
-        """Writes the row, once, in `storing`'s block; raises OverQuota if the principal would exceed `quotas`."""
+    def add_stored(self, task: str, delta: Delta, stored: Stored, by: Actor = CLI) -> Added:
+        """Writes the row, once, in `storing`'s block; raises OverQuota if the principal would exceed its quotas."""
         check_name(task)
         with stored.lock.writing() as connection:
             record, created, first = statements.add_version(connection, task, delta, stored.size)
@@ -153,14 +152,14 @@ class Registry:
             statements.count_upload(connection, task, by.principal, stored.size)
             alias = LIVE if first else None
             seq = self.feed.write(connection, by, Action.UPLOAD, task, record.version, alias)
-            statements.check_quotas(connection, by.principal, quotas)
+            statements.check_quotas(connection, by)
             return Added(record, created, seq)
 
-    def require_room(self, task: str, size: int, by: Actor, quotas: Quotas) -> None:
+    def require_room(self, task: str, size: int, by: Actor) -> None:
         """Raises OverQuota before the upload is written, so that rejected files do not fill the disk."""
-        if quotas.of_storage:
+        if by.quotas.of_storage:
             with self._store.database.reading() as connection:
-                statements.check_quotas(connection, by.principal, quotas, task, size)
+                statements.check_quotas(connection, by, task, size)
 
     def tasks(self) -> list[TaskRecord]:
         with self._store.database.reading() as connection:
@@ -231,7 +230,9 @@ class Registry:
             exist = statements.lock_versions(connection, task, target.numbers)
             at = queries.alias_named(connection, task, alias)
             as_expected = (at and at.target.tag) == (expected and str(expected))
-            moved = statements.move_alias(connection, task, alias, target, at) if exist and as_expected else None
+            moved = None
+            if exist and as_expected:
+                moved = statements.move_alias(connection, task, alias, target, at, by.payer(target))
             if moved is not None:
                 if moved == at:
                     return moved, last_change(connection)

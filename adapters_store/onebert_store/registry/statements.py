@@ -28,11 +28,10 @@ from onebert_store.registry.database import (
     VERSIONS,
     upsert,
 )
-from onebert_store.registry.grants import Quotas
 from onebert_store.registry.keeping import Keeping
 from onebert_store.registry.names import LIVE
 from onebert_store.registry.queries import MAX_VERSION, require_task
-from onebert_store.registry.records import Action, Alias, VersionRecord
+from onebert_store.registry.records import Action, Actor, Alias, Payer, VersionRecord
 from onebert_store.registry.target import Target
 
 # Above the number of every change.
@@ -72,15 +71,14 @@ def count_upload(connection: sa.Connection, task: str, principal: str, size: int
     connection.execute(first.on_conflict_do_update(index_elements=["task", "principal"], set_=added))
 
 
-def check_quotas(
-    connection: sa.Connection, principal: str, quotas: Quotas, task: str | None = None, size: int = 0
-) -> None:
-    """Raises OverQuota if the versions that a principal uploaded and that still exist exceed its `quotas`.
+def check_quotas(connection: sa.Connection, by: Actor, task: str | None = None, size: int = 0) -> None:
+    """Raises OverQuota if the versions that a principal uploaded and that still exist exceed its quotas.
 
     With `task` it counts one more version, of `size` bytes, that is not stored yet. An upload calls it after
     `Feed.write`: from there on uploads run one at a time, in whichever process, and each sees everything that earlier
     ones committed.
     """
+    principal, quotas = by.principal, by.quotas
     if not quotas.of_storage:
         return
     counted = sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(HOLDINGS.c.bytes), 0))
@@ -99,18 +97,20 @@ def lock_versions(connection: sa.Connection, task: str, numbers: Collection[int]
     return len(connection.execute(rows.with_for_update(read=True, key_share=True)).all()) == len(numbers)
 
 
-def move_alias(connection: sa.Connection, task: str, alias: str, target: Target, at: Alias | None) -> Alias | None:
+def move_alias(
+    connection: sa.Connection, task: str, alias: str, target: Target, at: Alias | None, payer: Payer | None
+) -> Alias | None:
     """Moves an alias if it is still `at` (None: missing), else returns None; call it after `lock_versions`."""
-    version, text = target.version, target.dumps()
+    row = {"version": target.version, "target": target.dumps(), "payer": payer and payer.dumps()}
     if at is None:
-        row = {"task": task, "alias": alias, "version": version, "target": text}
-        created = upsert(connection, ALIASES).values(row).on_conflict_do_nothing()
-        return Alias(target) if connection.execute(created.returning(ALIASES.c.version)).first() else None
+        created = upsert(connection, ALIASES).values(task=task, alias=alias, **row).on_conflict_do_nothing()
+        new = Alias(target, payer=payer)
+        return new if connection.execute(created.returning(ALIASES.c.version)).first() else None
     if target == at.target:
         return at
     before = {"previous": at.version, "previous_target": at.target.dumps()}
-    moved = sa.update(ALIASES).where(*_at(task, alias, at.target)).values(version=version, target=text, **before)
-    return Alias(target, at.target) if connection.execute(moved).rowcount else None
+    moved = sa.update(ALIASES).where(*_at(task, alias, at.target)).values(**row, **before)
+    return Alias(target, at.target, payer) if connection.execute(moved).rowcount else None
 
 
 def check_aliases(connection: sa.Connection, task: str) -> None:

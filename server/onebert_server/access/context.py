@@ -59,7 +59,7 @@ class Context:
 
     @property
     def actor(self) -> Actor:
-        return Actor(self.principal.name, self.request_id, self.deadline)
+        return Actor(self.principal.name, self.request_id, self.deadline, self.principal.quotas)
 
 
 def own_work(name: str) -> Context:

@@ -185,7 +185,8 @@ class Admission:
             if not shadows:
                 continue
             inputs = question.input, question.inputs, question.asked
-            computed = ComputedQuestion(version, shadows, question.planned, *inputs, request, slice(start, end))
+            answer = request, slice(start, end), question.held.payer
+            computed = ComputedQuestion(version, shadows, question.planned, *inputs, *answer)
             for listener in self._computed:
                 listener(computed)
             if not self._computed:

@@ -20,6 +20,7 @@ from onebert_encoder.text.windows import window_cuts
 from onebert_server.versions.facts import Facts
 from onebert_server.versions.version import Version
 from onebert_store.errors import WholeTextNeeded
+from onebert_store.registry.records import Payer
 
 if TYPE_CHECKING:
     from onebert_server.answering.tokenizing import Split
@@ -57,7 +58,8 @@ class Question(NamedTuple):
 class ComputedQuestion(NamedTuple):
     """A question whose request has ended; `version` answers it from this part of the request's logits.
 
-    `shadows` are the further versions of its alias, pinned: whoever takes the question gives their pins back.
+    `shadows` are the further versions of its alias, pinned: whoever takes the question gives their pins back. `payer`
+    pays what they compute.
     """
 
     version: Version
@@ -68,6 +70,7 @@ class ComputedQuestion(NamedTuple):
     asked: Asked
     request: Future[list[Logits]]
     part: slice
+    payer: Payer | None
 
 
 class Reading(NamedTuple):

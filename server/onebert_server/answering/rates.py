@@ -6,6 +6,7 @@ from collections.abc import Callable
 from onebert_server.access.principal import Principal
 from onebert_server.fairness.buckets import Bucket
 from onebert_store.errors import OverQuota
+from onebert_store.registry.records import Payer
 
 # Seconds of its rate that an idle principal may spend at once.
 BURST_SECONDS = 1.0
@@ -23,7 +24,7 @@ class Rates:
         self._buckets: dict[tuple[str, float | None, float | None], list[Bucket | None]] = {}
         self._many = MANY
 
-    def check(self, principal: Principal) -> None:
+    def check(self, principal: Principal | Payer) -> None:
         """Raises OverQuota, with the seconds until something is left, if a principal has spent its quota.
 
         A request of any size is admitted while something is left, and the excess becomes a debt.
@@ -37,14 +38,15 @@ class Rates:
                 wait = int(-bucket.level / bucket.rate + _ROUNDING) + 1
                 raise OverQuota(f"this caller may have {bucket.rate:g} {what} a second, and has had more", wait)
 
-    def count(self, principal: Principal, requests: int, tokens: int) -> None:
+    def count(self, principal: Principal | Payer, requests: int, tokens: int) -> None:
+        """Counts what is computed for a principal, into debt if it is more than is left."""
         if not principal.quotas.of_rates:
             return
         for bucket, spent in zip(self._of(principal, self._clock()), (requests, tokens), strict=True):
             if bucket is not None:
                 bucket.level -= spent
 
-    def _of(self, principal: Principal, now: float) -> list[Bucket | None]:
+    def _of(self, principal: Principal | Payer, now: float) -> list[Bucket | None]:
         rates = principal.quotas.requests, principal.quotas.tokens
         key = principal.name, *rates
         if key not in self._buckets:

@@ -147,7 +147,7 @@ class Catalog:
 
     def require_room(self, task: str, size: int, context: Context) -> None:
         """Raises OverQuota if one more version of a task, of `size` bytes, would exceed the principal's quotas."""
-        self._registry.require_room(task, size, context.actor, context.principal.quotas)
+        self._registry.require_room(task, size, context.actor)
 
     @asynccontextmanager
     async def in_memory(self, task: str, numbers: Sequence[int], context: Context) -> AsyncIterator[None]:
@@ -313,7 +313,7 @@ class Catalog:
         with self._follower.offering(offer):
             # No deadline: the body may have taken any time to arrive.
             with self._changing(inf):
-                added = self._registry.add_stored(offer.task, delta, stored, context.actor, context.principal.quotas)
+                added = self._registry.add_stored(offer.task, delta, stored, context.actor)
                 self._follower.reach(added.seq)
             if not added.created:
                 # Registered already: it is unavailable or damaged here, or another replica has taken the same content

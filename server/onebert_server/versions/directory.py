@@ -182,7 +182,9 @@ class Directory(States):
 
     def _resolve(self, ref: TaskRef, principal: Principal, key_of: KeyOf) -> Held:
         task = self._find(ref.task, principal)
-        versions = task.resolve(ref.alias or LIVE, key_of) if ref.version is None else (task.version(ref.version),)
+        versions = (
+            task.resolve(ref.alias or LIVE, key_of) if ref.version is None else Held((task.version(ref.version),))
+        )
         if versions[0].state is State.UNAVAILABLE:
             raise self._refusal(versions[0])
         return self._in_memory(versions)

@@ -48,7 +48,7 @@ class States:
         self._unavailable: set[Version] = set()
         self._damaged: set[Version] = set()
 
-    def unpin(self, pinned: Sequence[Held]) -> None:
+    def unpin(self, pinned: Sequence[Sequence[Version]]) -> None:
         """Gives pins back; any thread may call it."""
         with self._lock:
             for versions in pinned:
@@ -211,7 +211,8 @@ class States:
             if shadow.state in COLD and self._clock() >= shadow.spare_again:
                 shadow.spare_again = self._clock() + SPARE_EVERY
                 self._fetch(shadow, answers=False)
-        return answering, *(version for version in shadows if version.state is State.RESIDENT)
+        resident = (version for version in shadows if version.state is State.RESIDENT)
+        return Held((answering, *resident), versions.payer)
 
     def _begin_loading(self, version: Version) -> None:
         version.state, version.loading, version.tried_again = State.LOADING, Future(), False

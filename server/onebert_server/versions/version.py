@@ -1,6 +1,7 @@
 """A version in memory with its state and its facts; a task with its versions and aliases."""
 
 import sys
+from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -10,7 +11,7 @@ from onebert_server.versions.choice import KeyOf, chosen, random_percentile
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import AliasNotFound, VersionNotFound
 from onebert_store.file.strict_json import printable
-from onebert_store.registry.records import Alias, VersionEntry, VersionRecord
+from onebert_store.registry.records import Alias, Payer, VersionEntry, VersionRecord
 
 if TYPE_CHECKING:
     # A front end knows versions by `Held` alone, and computes nothing.
@@ -98,8 +99,15 @@ class Version:
             self.known_facts = replace(self.known_facts, task=task)
 
 
-# The versions that compute a question: the one that answers, then its shadows.
-Held = tuple[Version, ...]
+class Held(tuple[Version, ...]):
+    """The versions that compute a question: the one that answers, then its shadows, whose work `payer` pays."""
+
+    payer: Payer | None
+
+    def __new__(cls, versions: Iterable[Version], payer: Payer | None = None) -> Self:
+        held = super().__new__(cls, versions)
+        held.payer = payer
+        return held
 
 
 @dataclass(slots=True)
@@ -125,13 +133,10 @@ class TaskEntry:
 
     def resolve(self, alias: str, key_of: KeyOf) -> Held:
         """Returns the version that answers a request to an alias, and its shadows; raises AliasNotFound."""
-        target = self.alias(alias).target
-        answering = self.versions[chosen(target, self.name, key_of)]
-        if not target.shadows:
-            return (answering,)
-        return answering, *(
-            self.versions[shadow.version] for shadow in target.shadows if random_percentile() <= shadow.percent
-        )
+        at = self.alias(alias)
+        answering = self.versions[chosen(at.target, self.name, key_of)]
+        shadows = (self.versions[one.version] for one in at.target.shadows if random_percentile() <= one.percent)
+        return Held((answering, *shadows), at.payer)
 
     def copy(self, after: int = 0, limit: int | None = None) -> Self:
         """Returns a copy that the directory does not change: aliases by name, and a page of the versions by number."""

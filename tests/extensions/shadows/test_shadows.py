@@ -1,11 +1,15 @@
 """Shadows of a replica: what they compute, and how versions and shadows agree."""
 
 import asyncio
+import hashlib
 from collections import Counter
 
 import pytest
 
+from onebert_server.access.keys import Holder
+from onebert_server.access.principal import EVERY_SCOPE, Principal, root
 from onebert_server.versions.version import State
+from onebert_store.registry.grants import Quotas
 from runtimes import LIVE, TASKS, TEXTS, ask, classify, client, get, move, opened, opened_with_tasks, upload
 from servers import Task, wait_until
 
@@ -110,3 +114,33 @@ def test_a_shadow_whose_answer_cannot_be_read_leaves_no_pin(runtime, monkeypatch
         classify(runtime, text)
     wait_until(lambda: get(runtime, f"{LIVE}/shadows").json()["shadows"][0]["left_out"] == len(TEXTS))
     wait_until(lambda: all(version.pins == 0 for version in runtime.directory.versions()))
+
+
+KEYS = {"owner": Principal("key:owner", EVERY_SCOPE, ("*",), quotas=Quotas(tokens=0.001)), "other": root("key:other")}
+
+
+def test_a_shadow_counts_against_the_quotas_of_whoever_set_it_also_when_that_key_is_gone(tmp_path):
+    def keys(runtime, *names):
+        runtime.keys.replace({hashlib.sha256(name.encode()).digest(): Holder(KEYS[name]) for name in names})
+
+    def ask_as(runtime, name, method, path, body=None, **headers):
+        return ask(runtime, method, path, json=body, headers={"Authorization": f"Bearer {name}"} | headers)
+
+    def classified(runtime, name):
+        return ask_as(runtime, name, "POST", "/v1/tasks/tone/classify", {"inputs": TEXTS}).status_code
+
+    def agreement(runtime):
+        [one] = ask_as(runtime, "other", "GET", f"{LIVE}/shadows").json()["shadows"]
+        return one["answers"], one["left_out"]
+
+    with opened_with_tasks(tmp_path) as runtime:
+        keys(runtime, *KEYS)
+        body = {"version": 1, "shadow": [{"version": 2}]}
+        assert ask_as(runtime, "owner", "PUT", LIVE, body, **{"If-Match": '"1"'}).status_code == 200
+        assert [classified(runtime, "other") for _ in range(2)] == [200, 200]
+        wait_until(lambda: agreement(runtime) == (1, 2 * len(TEXTS) - 1))
+        assert classified(runtime, "owner") == 429
+    with opened(tmp_path) as runtime:
+        keys(runtime, "other")
+        assert classified(runtime, "other") == 200
+        wait_until(lambda: agreement(runtime) == (1, len(TEXTS) - 1))

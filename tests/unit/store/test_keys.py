@@ -132,13 +132,13 @@ def test_the_audit_trail_is_paged_and_filtered(registry):
 @pytest.mark.promise("quotas")
 def test_a_quota_of_tasks_is_kept_in_the_transaction(registry):
     """Eight threads upload to tasks of their own at once; three of them may."""
-    by, quotas = Actor("key:small"), Quotas(tasks=3)
-    added = all_at_once(8, lambda n: registry.add(f"task-{n}", make_delta(n + 1), by=by, quotas=quotas), OverQuota)
+    by = Actor("key:small", quotas=Quotas(tasks=3))
+    added = all_at_once(8, lambda n: registry.add(f"task-{n}", make_delta(n + 1), by=by), OverQuota)
     assert sum(map(bool, added)) == 3
     assert len(registry.tasks()) == 3
     mine = registry.tasks()[0].name
-    registry.add(mine, make_delta(50), by=by, quotas=quotas)
-    registry.add("others", make_delta(51), by=Actor("key:other"), quotas=quotas)
+    registry.add(mine, make_delta(50), by=by)
+    registry.add("others", make_delta(51), by=Actor("key:other", quotas=by.quotas))
 
 
 NAMES = st.sampled_from(["a", "b"])
@@ -167,22 +167,22 @@ def test_what_a_principal_holds_is_what_the_trail_says_that_it_uploaded_and_is_t
         for who in ("ann", "bob"):
             held = {at: sizes[at] for one in trail if one.principal == who and (at := (one.task, one.version)) in sizes}
             tasks, stored = len({task for task, _ in held}), sum(held.values())
-            registry.require_room("new", 1, Actor(who), Quotas(tasks=tasks + 1, bytes=stored + 1))
+            registry.require_room("new", 1, Actor(who, quotas=Quotas(tasks=tasks + 1, bytes=stored + 1)))
             for quotas in (Quotas(bytes=stored or 1), Quotas(tasks=tasks or 1)):
                 with pytest.raises(OverQuota) if held else nullcontext():
-                    registry.require_room("new", 1, Actor(who), quotas)
+                    registry.require_room("new", 1, Actor(who, quotas=quotas))
             for task, _ in held:
-                registry.require_room(task, 0, Actor(who), Quotas(tasks=tasks, bytes=stored))
+                registry.require_room(task, 0, Actor(who, quotas=Quotas(tasks=tasks, bytes=stored)))
 
 
 def test_a_quota_of_bytes_counts_what_is_stored_now(registry):
     by = Actor("key:small")
     record, _ = registry.add("a", make_delta(1), by=by)
-    quotas = Quotas(bytes=record.size * 2)
-    registry.add("a", make_delta(2), by=by, quotas=quotas)
+    by = Actor(by.principal, quotas=Quotas(bytes=record.size * 2))
+    registry.add("a", make_delta(2), by=by)
     with pytest.raises(OverQuota, match="bytes"):
-        registry.add("b", make_delta(3), by=by, quotas=quotas)
-    registry.add("a", make_delta(2), by=by, quotas=quotas)  # it is there already
+        registry.add("b", make_delta(3), by=by)
+    registry.add("a", make_delta(2), by=by)  # it is there already
     registry.move_alias("a", "live", 2, 1)
     registry.delete_version("a", 1)
-    registry.add("b", make_delta(3), by=by, quotas=quotas)
+    registry.add("b", make_delta(3), by=by)

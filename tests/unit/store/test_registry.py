@@ -177,18 +177,18 @@ def test_a_task_is_deleted_by_as_many_statements_however_many_versions_it_has(pl
 
 
 def test_what_was_uploaded_counts_for_who_did_it_under_every_name(registry):
-    ann, quotas = Actor("key:ann"), Quotas(bytes=2 * len(dumps(make_delta(1))))
-    registry.add("tone", make_delta(1), by=ann, quotas=quotas)
+    ann = Actor("key:ann", quotas=Quotas(bytes=2 * len(dumps(make_delta(1)))))
+    registry.add("tone", make_delta(1), by=ann)
     registry.rename_task("tone", "mood")
-    registry.add("mood", make_delta(2), by=ann, quotas=quotas)
+    registry.add("mood", make_delta(2), by=ann)
     registry.rename_task("mood", "air")
     with pytest.raises(OverQuota):
-        registry.add("air", make_delta(3), by=ann, quotas=quotas)
+        registry.add("air", make_delta(3), by=ann)
     registry.move_alias("air", "live", 2, 1)
     registry.delete_version("air", 1)
-    registry.add("air", make_delta(3), by=ann, quotas=quotas)
+    registry.add("air", make_delta(3), by=ann)
     with pytest.raises(OverQuota):
-        registry.add("else", make_delta(4), by=ann, quotas=quotas)
+        registry.add("else", make_delta(4), by=ann)
 
 
 def test_of_many_who_rename_one_task_one_does(place):

@@ -1,7 +1,8 @@
 """Shadows: versions that compute the questions of another one after it has answered, and are compared with it.
 
-A shadow's work is queued beside the engine's queue, and taken while nothing else waits. Questions without room there,
-or without an answer, are left out and counted.
+A shadow's work is queued beside the engine's queue, and taken while nothing else waits. Each question counts as one
+request against the quotas of whoever set the shadow. Questions without room, or without an answer, are left out and
+counted.
 """
 
 import logging
@@ -16,6 +17,7 @@ import numpy as np
 from onebert_encoder.answering.scores import Logits
 from onebert_server.access.context import own_work
 from onebert_server.answering.plan import Computed, ComputedQuestion, Question, expand, reduce
+from onebert_server.answering.rates import Rates
 from onebert_server.answering.seen import seen
 from onebert_server.engine.engine import Engine
 from onebert_server.engine.passes import Item
@@ -64,8 +66,9 @@ class Agreement:
 class Shadows:
     """Has shadows compute, and counts; any thread may read the counts."""
 
-    def __init__(self, engine: Engine, directory: Directory, counts: AnswerCounts) -> None:
+    def __init__(self, engine: Engine, rates: Rates, directory: Directory, counts: AnswerCounts) -> None:
         self._engine = engine
+        self._rates = rates
         self._directory = directory
         # With each version that answers, its counts with each shadow.
         self._agreements: Slot[dict[Pair, Agreement]] = Slot(counts, MAX_PAIRS)
@@ -110,9 +113,13 @@ class Shadows:
         planned = expand(pieces, version, host.base.tokenizer, live.asked)
         tokenizer = host.base.tokenizer.reading(facts.pooling)
         items = [Item(tokenizer.cut(pieces, each.kept), each.slot.number) for each in planned]
+        if live.payer is not None:
+            self._rates.check(live.payer)
         request = self._engine.submit_shadow(host, items, own_work("shadow"))
         if request is None:
             return None
+        if live.payer is not None:
+            self._rates.count(live.payer, 1, sum(request.lengths))
         return live._replace(version=version, planned=planned, request=request, part=slice(0, None))
 
     def _computed(self, live: ComputedQuestion, shadow: ComputedQuestion, _: Future[list[Logits]]) -> None:
