@@ -82,8 +82,6 @@ def _load(name: str | None, settings: Settings) -> Base:
     # On a CPU the fast kernels are batch-invariant as they are. On a GPU invariance costs time, so it is optional.
     if settings.batch_invariant == "auto" and invariant and base.device.type == "cpu":
         base = base.with_batch_invariance()
-    # The comparison has read all of them again.
-    base.forget_mapped()
     return base
 
 

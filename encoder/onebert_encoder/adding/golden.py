@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save
+from safetensors.torch import load, save
 from torch import Tensor
 
 from onebert_encoder.base.base import Base
@@ -44,9 +44,9 @@ class Golden:
         return save(tensors)
 
     @classmethod
-    def load(cls, path: Path) -> "Golden":
-        """Reads a `golden.safetensors` whose digest has been compared."""
-        tensors = load_file(path)
+    def loads(cls, content: bytes) -> "Golden":
+        """Reads the content of a `golden.safetensors` whose digest has been compared."""
+        tensors = load(content)
         indices = range(len(tensors) // 3)
         tokens = [Tokens(tensors[f"ids.{i}"].tolist(), tensors[f"types.{i}"].tolist()) for i in indices]
         return cls(tokens, [tensors[f"vectors.{i}"] for i in indices])

@@ -15,8 +15,9 @@ from torch.nn import functional as F
 from onebert_encoder.base.anatomy import Anatomy
 from onebert_encoder.base.config import TANH, EncoderConfig, family_with, library_config, read_config
 from onebert_encoder.base.digest import base_digest
-from onebert_encoder.base.folder import own_tokenizer, read_own
-from onebert_encoder.base.source import DEFAULT_BASE, MOST_BYTES, find_base, forget_pages, read_json, read_parameters
+from onebert_encoder.base.folder import WEIGHTS, own_tokenizer, read_own
+from onebert_encoder.base.params import Params
+from onebert_encoder.base.source import DEFAULT_BASE, MOST_BYTES, find_base, read_json, read_parameters
 from onebert_encoder.base.subspaces import Subspaces
 from onebert_encoder.blocks.running import LayerWeights
 from onebert_encoder.blocks.scores import scores_of
@@ -64,7 +65,7 @@ class Base:
     """One encoder in memory, shared by every task.
 
     Attributes:
-        params: float32 parameters by Hugging Face name without prefix; for float32 `fold` reads packed weights.
+        params: float32 parameters by Hugging Face name without prefix; see Params.
         precision: dtype of the matrix products.
         dtype: dtype of everything else: `precision`, or bfloat16 with int8 products.
         batch_invariant: a text gets the same bits alone and in every batch; for answering, not for training.
@@ -74,7 +75,7 @@ class Base:
     spec: BaseSpec
     config: EncoderConfig
     anatomy: Anatomy
-    params: Mapping[str, Tensor]
+    params: Params
     tokenizer: Tokenizer
     precision: torch.dtype
     device: torch.device
@@ -83,7 +84,7 @@ class Base:
 
     def __post_init__(self) -> None:
         self.dtype = torch.bfloat16 if self.precision == torch.int8 else self.precision
-        self.params = {name: tensor.to(self.device) for name, tensor in self.params.items()}
+        self.params.move(self.device)
         name = self.config.activation
         self.activation = partial(F.gelu, approximate="tanh") if name in TANH else getattr(F, name)
         self.embeddings = self._embeddings()
@@ -95,10 +96,10 @@ class Base:
         A delta that is trained on the changed encoder fits no other base, although `spec` stays the same. int8 products
         have no gradient and become bfloat16.
         """
-        return replace(self, params={**self.params, **changed}, precision=self.dtype)
+        return replace(self, params=self.params | changed, precision=self.dtype)
 
     def in_dtype(self, dtype: torch.dtype) -> "Base":
-        return self if dtype == self.precision else replace(self, precision=dtype)
+        return self if dtype == self.precision else replace(self, params=self.params | {}, precision=dtype)
 
     def with_batch_invariance(self) -> "Base":
         """The same base, giving a text the same bits in every batch; packed weights do so, and are shared."""
@@ -107,11 +108,6 @@ class Base:
         same = copy(self)
         same.batch_invariant = True
         return same
-
-    def forget_mapped(self) -> None:
-        """Drops the weights in their file's layout from memory, if packed ones take their place; after loading only."""
-        if self._is_packed():
-            forget_pages(self.params.values())
 
     def _is_packed(self) -> bool:
         linears = [*(linear for layer in self.layers for linear in layer.W.values()), self.embeddings.W_e]
@@ -139,12 +135,22 @@ class Base:
 
     def _layer(self, layer: int) -> LayerWeights:
         block, scores = self.anatomy.block, scores_of(self.anatomy.family.scores)
-        return LayerWeights(
+        weights = LayerWeights(
             W={site: self._linear(*parts, layer=layer) for site, parts in block.products.items()},
             g={norm: self.param(f"g_{norm}", layer).to(self.dtype) for norm in block.norms},
             scores=scores.make(self.config, self.param, layer),
             identities=self.anatomy.family.first_lacks if layer == 0 else (),
         )
+        for site, parts in block.products.items():
+            self._release([self.anatomy.name(f"W_{part}", layer) for part in parts], weights.W[site])
+        return weights
+
+    def _release(self, names: Sequence[str], linear: Linear) -> None:
+        """Gives back weights that a product has packed, if it holds them as exactly: never are all in memory twice."""
+        trained = any(self.params[name].requires_grad for name in names)
+        if isinstance(linear, PackedLinear) and self.precision == torch.float32 and not trained:
+            for index, name in enumerate(names):
+                self.params.release(name, partial(linear.unpacked, index, len(names)))
 
     def _embeddings(self) -> EmbeddingWeights:
         word, outside = self._table("word"), self.anatomy.family.outside
@@ -235,7 +241,7 @@ def tokenizer_of(
 def _load(folder: Path, name: str, dtype: torch.dtype, device: str, batch_invariant: bool) -> Base:
     recorded = read_own(folder)
     config, family = (recorded.config, family_with(recorded.config)) if recorded else read_config(folder)
-    tensors = read_parameters(folder, family)
+    tensors = read_parameters(folder, family, recorded.files[WEIGHTS][1] if recorded else None)
     anatomy = Anatomy(
         family=family,
         num_layers=config.num_layers,
@@ -246,7 +252,8 @@ def _load(folder: Path, name: str, dtype: torch.dtype, device: str, batch_invari
         relative=(config.relative_buckets, config.num_heads),
     )
     params, on = _checked_params(tensors, anatomy, config), torch.device(device)
-    words = own_tokenizer(folder, config) if recorded else read_tokenizer(folder, config)[0]
+    del tensors
+    words = own_tokenizer(folder, recorded) if recorded else read_tokenizer(folder, config)[0]
     spec = BaseSpec(
         name=recorded.name if recorded else name,
         digest=recorded.digest if recorded else base_digest(config, words.written, params),
@@ -266,10 +273,9 @@ def _load(folder: Path, name: str, dtype: torch.dtype, device: str, batch_invari
     )
     # One number in memory each.
     params |= {name: torch.tensor([value]).expand(shape) for name, (value, shape) in anatomy.constants.items()}
-    params = {name: tensor.to(on) for name, tensor in params.items()}
-    base = Base(spec, config, anatomy, params, words, dtype, on, Subspaces(params), batch_invariant)
-    base.forget_mapped()
-    return base
+    held = Params(params)
+    del params
+    return Base(spec, config, anatomy, held, words, dtype, on, Subspaces(held), batch_invariant)
 
 
 def _checked_params(tensors: Mapping[str, Tensor], anatomy: Anatomy, config: EncoderConfig) -> dict[str, Tensor]:

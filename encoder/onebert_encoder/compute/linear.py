@@ -43,6 +43,10 @@ class PackedLinear:
     def forward(self, x: Tensor) -> Tensor:
         return self._products.multiply(x.contiguous(), self.packed)
 
+    def unpacked(self, part: int, parts: int) -> Tensor:
+        """One of the float32 weights, of equal size, that were joined; bit by bit."""
+        return self._products.unpack(self.packed).chunk(parts)[part]
+
     def backward(self, grad: Tensor) -> Tensor:
         """The gradient: [tokens, out] -> [tokens, in]; packs Wᵀ on first use, so a server never holds it."""
         if self._packed_transpose is None:

@@ -247,15 +247,16 @@ def test_rotary_positions_that_are_not_the_layers_are_refused_at_a_start() -> No
         load_base(str(folder))
 
 
-def test_a_check_reads_every_weight(onebert: Callable[..., tuple[int, str, str]]) -> None:
+def test_a_start_and_a_check_read_every_weight(onebert: Callable[..., tuple[int, str, str]]) -> None:
     folder = add_base(str(tiny_base("bert")), "mine").folder
     assert check_base(folder)[1] <= 1e-4
     weights = bytearray((folder / "model.safetensors").read_bytes())
     weights[-1] ^= 1
     (folder / "model.safetensors").write_bytes(weights)
-    load_base("mine")
-    code, _, err = onebert("base", "check", "mine")
     changed = "its model.safetensors has changed since `onebert base add`: remove the folder, and add the base again"
+    with pytest.raises(UnsupportedBase, match=changed):
+        load_base("mine")
+    code, _, err = onebert("base", "check", "mine")
     assert (code, err) == (1, f"error: base mine: {changed}\n")
 
 

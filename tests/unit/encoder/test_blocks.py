@@ -12,6 +12,7 @@ from bases import loaded, tiny_base
 from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.base.families import FAMILIES
 from onebert_encoder.base.family import Family
+from onebert_encoder.base.params import Params
 from onebert_encoder.blocks.block import BLOCKS
 from onebert_encoder.blocks.folding import FoldedLayer, LayerFolding
 from onebert_encoder.blocks.running import LayerPass
@@ -35,7 +36,7 @@ def drawn(*shape: int, seed: int = 0) -> Tensor:
 
 
 def base_of(family: Family, params: Mapping[str, Tensor]) -> Base:
-    return replace(BARE, anatomy=replace(BARE.anatomy, family=family), params=params)
+    return replace(BARE, anatomy=replace(BARE.anatomy, family=family), params=Params(params))
 
 
 def embedded(base: Base) -> Tensor:

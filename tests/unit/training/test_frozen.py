@@ -260,8 +260,7 @@ def test_what_has_no_exact_head_is_refused(base, questions):
 
 
 def test_a_base_whose_vectors_are_not_finite_is_said(base, data):
-    params = {**base.params, "embeddings.LayerNorm.weight": torch.full((base.spec.hidden_size,), torch.nan)}
-    broken = replace(base, params=params)
+    broken = base.with_params({"embeddings.LayerNorm.weight": torch.full((base.spec.hidden_size,), torch.nan)})
     with pytest.raises(NotFinite, match="the base's vectors are not finite numbers"):
         train(run_of(broken, data))
     task = TaskInputs(broken, data, 40)

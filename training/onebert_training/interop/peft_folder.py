@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
+from safetensors.torch import load
 from torch import Tensor
 
 from onebert_encoder.base.source import read_json
@@ -82,9 +83,8 @@ def read_adapter(folder: Path, prefix: str) -> Adapter:
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
     try:
-        with safe_open(path, framework="pt") as file:
-            names = [name for name in file.keys() if not any(copy in name for copy in _COPIES)]  # noqa: SIM118
-            tensors = {name: file.get_tensor(name) for name in names}
+        read = load(path.read_bytes())
+        tensors = {name: tensor for name, tensor in read.items() if not any(copy in name for copy in _COPIES)}
     except (SafetensorError, OSError) as error:
         raise MalformedFile(f"{path.name} cannot be read: {type(error).__name__}") from None
     if integers := [name for name, tensor in tensors.items() if not tensor.is_floating_point()]:

@@ -93,7 +93,7 @@ class Plan:
         """
         generator = torch.Generator().manual_seed(seed)  # on the CPU: every device starts with the same values
         fresh = reinitialized(base, generator) if self.reinit else {}
-        params, leaves = {**base.params, **fresh}, Tensors()
+        params, leaves = base.params | fresh, Tensors()
         for trainable in self.trainables:
             leaves |= trainable.init(params, generator)
         width = head_width(self.pooling, base.spec.hidden_size)
@@ -110,7 +110,7 @@ class Plan:
             return base
         changed = {name.removeprefix(FRESH): value for name, value in values.items() if name.startswith(FRESH)}
         for trainable in self.trainables:
-            changed |= trainable.changed({**base.params, **changed}, values)
+            changed |= trainable.changed(base.params | changed, values)
         return base.with_params(changed)
 
     def row_tensors(self, values: Mapping[str, Tensor], scale: TargetScale) -> Tensors:

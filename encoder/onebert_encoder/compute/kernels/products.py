@@ -73,6 +73,14 @@ class NativeProducts:
         self._product(x.data_ptr(), len(x), into, ctypes.byref(weight), out, y.data_ptr(), torch.get_num_threads())
         return y
 
+    def unpack(self, packed: Packed) -> Tensor:
+        """W [out, in] of a packed float32 weight: its panels are [in][outputs of a panel]."""
+        out, into = packed.shape
+        # The second number of the only output lies behind the first number of each output.
+        panel = int(self._packed(torch.tensor([[0.0, 1.0]]), None, None).numbers.argmax())
+        panels = packed.numbers[: -(-out // panel) * panel * into].view(-1, into, panel)
+        return panels.transpose(1, 2).flatten(0, 1)[:out].contiguous()
+
     def _pack_integers(self, weight: Tensor) -> Packed:
         weight = weight.detach().float()
         scale = weight.abs().amax(dim=1).clamp_min(torch.finfo(torch.float32).tiny) / _LARGEST
@@ -114,4 +122,5 @@ def _matches_plain(products: NativeProducts, precision: torch.dtype) -> bool:
     # Sums of 256 products of order 1. In 8 bits each factor is off by up to 0.014 of its own, which usually makes 0.2;
     # a wrong layout makes 16.
     rtol, atol = {torch.float32: (0, 1e-3), torch.bfloat16: (0.02, 0.5), torch.int8: (0.02, 1.5)}[precision]
-    return torch.allclose(got.float(), x.float() @ weight.T, rtol=rtol, atol=atol) and torch.equal(got, alone)
+    right = torch.allclose(got.float(), x.float() @ weight.T, rtol=rtol, atol=atol) and torch.equal(got, alone)
+    return right and (precision != torch.float32 or torch.equal(products.unpack(packed), weight))
