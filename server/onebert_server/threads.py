@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
@@ -23,4 +24,13 @@ async def shielded(work: Awaitable[T]) -> T:
     future.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     # Not `asyncio.shield`: newer Pythons log such an error whoever has read it.
     await asyncio.wait([future])
+    return future.result()
+
+
+async def to_the_end(work: Awaitable[T]) -> T:
+    """Like `shielded`, but a caller that is cancelled waits, too, and goes on with the result."""
+    future = asyncio.ensure_future(work)
+    while not future.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([future])
     return future.result()

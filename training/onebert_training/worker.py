@@ -4,27 +4,30 @@ import base64
 import json
 import os
 import sys
+import time
 import traceback
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from queue import PriorityQueue
-from tempfile import TemporaryDirectory
-from threading import Thread
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
+from threading import Condition, Thread
 from typing import Any, TextIO
 
 from onebert_encoder.base.base import Base
 from onebert_store.errors import OneBertError
+from onebert_store.file.delta import Delta
 from onebert_store.file.format import dumps
 from onebert_store.tables.table import Table
 from onebert_store.tables.tables import Source
+from onebert_training.data.checks import name_doubts
 from onebert_training.data.options import DataOptions
 from onebert_training.device import load_on
+from onebert_training.earlier import repeatable
 from onebert_training.fit.keeping import comparable_head, jackknife_score
 from onebert_training.fit.loop import Progress, Report
 from onebert_training.fit.settings import DEFAULT_METHOD, Settings
 from onebert_training.methods.grammar import HEAD
 from onebert_training.names import delta_of_names
-from onebert_training.prepared import prepare
+from onebert_training.pauses import calling_at_pauses, pause
+from onebert_training.prepared import completed, plan
 from onebert_training.selection.selection import Selection, train_and_select
 
 _READING = DataOptions(task_type="single_label")
@@ -33,70 +36,120 @@ _UNSCORED = "nothing is trained or scored without examples: a text gets the labe
 Request = Mapping[str, Any]
 
 
+class _Cancelled(BaseException):
+    """Nobody waits any more for what is computed; nothing that a training catches."""
+
+
 class Worker:
-    """Answers requests in their order; between the steps of an improvement it fits the exact heads that wait."""
+    """Answers the oldest exact head first, and improvements once no head waits.
+
+    At a pause a head lets one of at most half its work go first, and then computes for as long as that took. So nobody
+    waits much longer for others than for his own, and nothing stands still. An improvement lets every head go first.
+    """
 
     def __init__(self, base: Base, answers: TextIO) -> None:
         self._base = base
         self._answers = answers
-        # Exact heads first: False is below True.
-        self._requests: PriorityQueue[tuple[bool, int, Request]] = PriorityQueue()
+        self._changed = Condition()
+        # By their numbers; a cancelled request is in neither.
+        self._waiting: dict[int, Request] = {}
+        self._begun: set[int] = set()
 
     def listen(self) -> None:
         """Reads requests from standard input on another thread; this process ends with the server's."""
         for line in sys.stdin.buffer:
-            request = json.loads(line)
-            self._requests.put((request["improve"], request["number"], request))
+            self.take(json.loads(line))
         os._exit(0)
+
+    def take(self, request: Request) -> None:
+        """Takes a request, or the cancellation of one."""
+        with self._changed:
+            if "cancelled" in request:
+                self._waiting.pop(request["cancelled"], None)
+                self._begun.discard(request["cancelled"])
+            else:
+                self._waiting[request["number"]] = request
+                self._changed.notify()
 
     def answer(self) -> None:
         """Answers the next request."""
-        request = self._requests.get()[-1]
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._waiting))
+            request = self._begin(self._waiting.values())
+        self._answer(request)
+
+    def _begin(self, requests: Iterable[Request]) -> Request:
+        request = min(requests, key=lambda waiting: (waiting["improve"], waiting["number"]))
+        self._begun.add(request["number"])
+        return self._waiting.pop(request["number"])
+
+    def _answer(self, request: Request) -> None:
+        alone_until = 0.0
+
+        def at_pause() -> None:
+            nonlocal alone_until
+            began = time.monotonic()
+            with self._changed:
+                if request["number"] not in self._begun:
+                    raise _Cancelled
+                smaller = [waiting for waiting in self._waiting.values() if 2 * _work(waiting) < _work(request)]
+                if not smaller or (began < alone_until and not request["improve"]):
+                    return
+                first = self._begin(smaller)
+            self._answer(first)
+            alone_until = 2 * time.monotonic() - began
 
         def report(_: object, progress: Progress) -> None:
             measuring = progress.testing or progress.folds > 0
             self._say(request, progress={"measuring": measuring, "step": progress.step, "steps": progress.steps})
-            while request["improve"] and self._requests.queue and not self._requests.queue[0][0]:
-                self.answer()
+            pause()
 
         try:
-            self._say(request, done=train_examples(self._base, request, report))
+            with calling_at_pauses(at_pause):
+                self._say(request, done=train_examples(self._base, request, report))
+        except _Cancelled:
+            return
         except OneBertError as error:
             self._say(request, error={"code": error.code, "detail": error.detail})
         except Exception as error:
             # Without the message, which may quote a text.
             traceback.print_tb(error.__traceback__)
             self._say(request, error={"code": OneBertError.code, "detail": "the training failed; the log has more"})
+        finally:
+            self._begun.discard(request["number"])
 
     def _say(self, request: Request, **fields: object) -> None:
         self._answers.write(json.dumps({"number": request["number"], **fields}) + "\n")
         self._answers.flush()
 
 
+def _work(request: Request) -> float:
+    return inf if request["improve"] else request["work"]
+
+
 def train_examples(base: Base, request: Request, report: Report) -> dict[str, Any]:
     """Trains the exact head, or with `improve` the default method; raises OneBertError if the rows cannot be used."""
     if "text" not in request["rows"][0]:
-        delta = delta_of_names(base, [row["label"] for row in request["rows"]])
-        return {**_content(dumps(delta)), "metric": "accuracy", "score": None, "notes": [_UNSCORED], "ahead": False}
+        labels = [row["label"] for row in request["rows"]]
+        content, notes = _content(delta_of_names(base, labels)), [_UNSCORED, *name_doubts(labels)]
+        return {**content, "metric": "accuracy", "score": None, "notes": notes, "ahead": False}
     settings = Settings(method=DEFAULT_METHOD if request["improve"] else HEAD)
-    with TemporaryDirectory() as folder:
-        file = Path(folder, "delta.safetensors")
-        job = prepare(request["task"], _source(request["rows"]), _READING, settings, base, out=file)
-        selection = train_and_select(job.run, report)
-        record, _ = job.finish(selection)
-        content = _content(file.read_bytes())
-    result = selection.result
+    run = plan(request["task"], _source(request["rows"]), _READING, settings, base)
+    selection = train_and_select(run, report)
+    result = completed(run, selection, repeatable(settings, _READING))
     return {
-        **content,
+        **_content(result.delta),
         "metric": result.metric,
         "score": result.validation[result.metric],
-        "notes": [*record["notes"], *record["warnings"]],
+        "notes": [*selection.run.notes, *result.verdict.warnings],
         "ahead": _is_ahead(selection),
     }
 
 
-def _content(file: bytes) -> dict[str, str]:
-    return {"content": base64.b64encode(file).decode()}
+def _content(delta: Delta | None) -> dict[str, str]:
+    if delta is None:
+        raise TypeError("a delta can hold what these methods train")
+    return {"content": base64.b64encode(dumps(delta)).decode()}
 
 
 def _is_ahead(selection: Selection) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from onebert_store.errors import InvalidData
 from onebert_store.file.delta import listed
-from onebert_store.file.fields import line_fault
+from onebert_store.file.fields import label_fault
 from onebert_store.file.manifest import TaskType
 from onebert_store.tables.cells import BadRow, Form, decimal_commas, find_form, plain
 from onebert_store.tables.columns import (
@@ -90,7 +90,7 @@ class LabelNames:
         if self.by_index is None:
             raise InvalidData(AMBIGUOUS)
         if self.listed is None:
-            if fault := line_fault(spelled):
+            if fault := label_fault(spelled):
                 raise BadRow(f"the label {fault}")
             return spelled
         if spelled in self.listed and not self.by_index:

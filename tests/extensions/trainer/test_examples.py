@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
+import httpx
 import pytest
 
 from needs import needs
@@ -18,6 +19,7 @@ from onebert_server.access.principal import EVERY_SCOPE, Principal
 from onebert_server.client import Client
 from onebert_server.extensions.trainer.trainer import Trainer
 from onebert_store.errors import (
+    DeadlineExceeded,
     Forbidden,
     ImprovementNotFound,
     Improving,
@@ -25,7 +27,9 @@ from onebert_store.errors import (
     InvalidInput,
     OneBertError,
     OverQuota,
+    QueueFull,
     ShuttingDown,
+    TooLarge,
     TrainerFailed,
     TrainerOff,
 )
@@ -162,13 +166,37 @@ def test_a_live_version_that_came_between_stays(server, client):
     assert client.task("moved")["aliases"] == {"live": 2}
 
 
-def test_a_task_that_was_deleted_meanwhile_does_not_come_back(server, client):
+def test_an_improvement_follows_its_task_and_no_deleted_task_comes_back(server, client):
     post(client, "gone", EXAMPLES, improve=True)
     client.send("DELETE", "/v1/tasks/gone")
     # One improvement runs at a time: when the next has ended, this one has.
     post(client, "next", EXAMPLES, improve=True)
-    assert ended(client, "next")["state"] == "done"
+    client.send("POST", "/v1/tasks/next/rename", json={"name": "renamed"})
+    post(client, "next", EXAMPLES[1:])
+    with pytest.raises(ImprovementNotFound):
+        improvement(client, "next")
+    renamed = ended(client, "renamed")
+    assert (renamed["task"], renamed["state"], renamed["head"], renamed["version"]) == ("renamed", "done", 1, 2)
+    assert [version["version"] for version in client.task("renamed")["versions"]] == [1, 2]
+    assert len(client.task("next")["versions"]) == 1
     assert "gone" not in [task["name"] for task in client.tasks()]
+
+
+def test_what_was_refused_for_its_time_is_no_version(server, client):
+    body = {"examples": rows_of(EXAMPLES)}
+    with stopped(worker_of(server)):
+        late = httpx.post(f"{server.url}/v1/tasks/late/examples", json=body, headers={"X-Request-Timeout": "0.2"})
+    assert late.json()["code"] == "deadline-exceeded"
+    assert post(client, "behind", EXAMPLES).json()["live"]
+    assert "late" not in [task["name"] for task in client.tasks()]
+
+
+def test_more_rows_times_labels_than_one_core_fits_in_seconds_are_refused(server, client):
+    rows = [(f"text {i}", f"class {i}") for i in range(2000)]
+    with pytest.raises(TooLarge, match="2000 examples times 2000 labels are 4000000"):
+        post(client, "large", rows)
+    # No head is fitted for names alone.
+    assert client.send("POST", "/v1/tasks/names/examples", json={"labels": [label for _, label in rows]}).json()["live"]
 
 
 @pytest.mark.parametrize(
@@ -199,6 +227,8 @@ def test_label_names_alone_give_a_served_task(server, client):
     assert labels(client, "named", [(word, word) for word in WORDS]) == [*WORDS]
     made = post(client, "named", EXAMPLES).json()
     assert (made["version"], made["live"]) == (2, False)
+    alike = client.send("POST", "/v1/tasks/alike/examples", json={"labels": ["refund", "Refund ", "❤️"]}).json()
+    assert [note for note in alike["notes"] if "case or spaces alone" in note and "❤️" not in note]
 
 
 @pytest.mark.parametrize(
@@ -209,6 +239,8 @@ def test_label_names_alone_give_a_served_task(server, client):
         ({"labels": ["a", "b"], "improve": True}, "improve takes examples"),
         ({"labels": ["a"]}, "labels: must have at least 2 items"),
         ({"labels": ["a", "a"]}, "label"),
+        ({"labels": ["a", "\u200b"]}, r"labels\.1: must have a visible character"),
+        ({"examples": rows_of([("x", "\u2800 \ufe0f"), ("y", "b")])}, r"label: must have a visible character"),
     ],
 )
 def test_names_that_are_no_labels_are_refused(server, client, body, said):
@@ -286,6 +318,44 @@ async def created(runtime, task, context, improve=False):
 async def reached(improvement, state):
     await asyncio.to_thread(wait_until, lambda: improvement.state in (state, *OVER))
     assert improvement.state == state, improvement.reason
+
+
+@pytest.mark.slow("starts the training process")
+def test_a_principal_holds_its_share_pays_for_what_is_computed_and_leaves_nothing_when_it_leaves(tmp_path):
+    async def asked(runtime):
+        acme, blue = of("acme"), of("blue")
+        await created(runtime, "first", acme)
+        trainer = runtime.parts[Trainer]
+        # A context without the time that the work takes: it is trained, and not stored.
+        with pytest.raises(DeadlineExceeded):
+            await created(runtime, "late", replace(acme, deadline=time.monotonic()))
+        with stopped(trainer.worker._process.pid):
+            many = [asyncio.create_task(created(runtime, f"acme-{number}", acme)) for number in range(80)]
+            other = asyncio.create_task(created(runtime, "blue", blue))
+            # One head of each is in the worker: the others wait for the turns of their principal.
+            await asyncio.to_thread(wait_until, lambda: len(trainer.worker._requests) == 2)
+            refused = [task.exception() for task in many if task.done()]
+            assert (len(refused), {type(error) for error in refused}) == (48, {QueueFull})
+            waiting = [task for task in many if not task.done()]
+            for task in waiting[:-1]:
+                task.cancel()
+        await asyncio.wait([*waiting, other])
+        names = [task.name for task in runtime.directory.tasks("", 100)]
+        made = {name: runtime.directory.version(name, 1).entry.created_at for name in names}
+        assert sorted(names) == ["acme-31", "blue", "first"]
+        assert made["blue"] < made["acme-31"]
+
+        poor = of("poor", quotas=Quotas(tokens=1.0))
+        improved = (await created(runtime, "poor", poor, improve=True)).improvement
+        with pytest.raises(OverQuota) as after_head:
+            await created(runtime, "poor", poor)
+        await reached(improved, "training")
+        with pytest.raises(OverQuota) as after_improvement:
+            await created(runtime, "poor", poor)
+        assert after_improvement.value.retry_after > 3 * after_head.value.retry_after > len(EXAMPLES)
+
+    with opened(tmp_path, trainer=True) as runtime:
+        asyncio.run(asked(runtime))
 
 
 @pytest.mark.nightly("improvements")

@@ -256,6 +256,8 @@ def test_bad_rows_are_named(tmp_path, rows, header, message):
         ("bad; awful\nlines", "a line break or another control character"),
         ("a\u2028b", "a line break or another control character"),
         ("a\x85b", "a line break or another control character"),
+        ("\u200b", "no visible character"),
+        ("\u3164\ufe0f", "no visible character"),
         ("x" * 257, "over 256 characters"),
         ("\ud800", "half a surrogate pair"),
     ],

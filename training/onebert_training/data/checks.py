@@ -11,7 +11,7 @@ import numpy as np
 from onebert_encoder.answering.stretches import is_bio
 from onebert_encoder.text.tokens import Text
 from onebert_store.errors import InvalidData
-from onebert_store.file.fields import line_fault
+from onebert_store.file.fields import label_fault
 from onebert_store.file.manifest import MAX_LABELS, TaskType, check_labels
 from onebert_store.file.strict_json import printable
 from onebert_store.tables.slices import MISSING
@@ -30,7 +30,7 @@ def _labels_of(split: Split, task_type: TaskType) -> set[int]:
 def check_names(labels: Sequence[str], task_type: TaskType) -> None:
     """Refuses label names that no manifest could hold; names from cells were checked with their rows before."""
     for label in labels:
-        if fault := line_fault(label):
+        if fault := label_fault(label):
             raise InvalidData(f"the name of the label {printable(label, 40)} {fault}")
     if len(labels) > MAX_LABELS:
         raise InvalidData(f"there are {len(labels):,} labels; a task has at most {MAX_LABELS}")
@@ -93,23 +93,27 @@ def shortages(splits: Mapping[str, Split], task_type: TaskType, labels: Sequence
 
 def label_doubts(task_type: TaskType, labels: Sequence[str], guessed: bool, train: Split) -> list[str]:
     """Notes on labels that may be two spellings of one label, or numbers for a regression."""
-    notes = []
-    if task_type in ("single_label", "multi_label", "token"):
-        alike = defaultdict[str, list[str]](list)
-        for name in labels:
-            alike[_visible_form(name)].append(name)
-        for names in (names for names in alike.values() if len(names) > 1):
-            simple = len({" ".join(name.casefold().split()) for name in names}) == 1
-            how = "case or spaces" if simple else "case, invisible characters or equivalent letters of Unicode"
-            notes.append(f"the labels {listed(names)} differ in {how} alone")
-        if missing := [name for name in labels if name.strip().casefold() in MISSING]:
-            notes.append(f"the label {listed(missing)} looks like a missing label; only empty cells count as missing")
+    notes = name_doubts(labels) if task_type in ("single_label", "multi_label", "token") else []
     if guessed and task_type == "single_label" and len(labels) > 2 and all(map(is_number, labels)):
         notes.append(
             f"the labels are numbers and taken as {len(labels)} classes; --task-type regression takes them as numbers"
         )
     if guessed and task_type == "multi_label" and np.all(train.gold.sum(axis=1) == 1):
         notes.append("every row has exactly one label; --task-type single_label trains a task of which one is right")
+    return notes
+
+
+def name_doubts(labels: Sequence[str]) -> list[str]:
+    """Notes on names that may be two spellings of one label, or none."""
+    notes, alike = [], defaultdict[str, list[str]](list)
+    for name in labels:
+        alike[_visible_form(name)].append(name)
+    for names in (names for names in alike.values() if len(names) > 1):
+        simple = len({" ".join(name.casefold().split()) for name in names}) == 1
+        how = "case or spaces" if simple else "case, invisible characters or equivalent letters of Unicode"
+        notes.append(f"the labels {listed(names)} differ in {how} alone")
+    if missing := [name for name in labels if name.strip().casefold() in MISSING]:
+        notes.append(f"the label {listed(missing)} looks like a missing label; only empty cells count as missing")
     return notes
 
 

@@ -16,8 +16,7 @@ def _open(runtime: Runtime, opened: ExitStack) -> Trainer | None:
     worker = Worker(runtime.settings.base[0] if runtime.settings.base else None)
     opened.callback(worker.close)
     worker.start()
-    parts = runtime.catalog, runtime.moves, runtime.keys, runtime.receiving, runtime.registrars, runtime.uploader
-    return Trainer(worker, runtime, *parts)
+    return Trainer(worker, runtime)
 
 
 EXTENSION = Extension(_open, [routes.router])

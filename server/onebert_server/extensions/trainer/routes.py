@@ -63,4 +63,4 @@ def _trainer(runtime: Runtime) -> Trainer:
 
 
 def _facts(improvement: Improvement) -> ImprovementFacts:
-    return ImprovementFacts(**{name: value for name, value in vars(improvement).items() if name != "began"})
+    return ImprovementFacts(**{name: getattr(improvement, name) for name in ImprovementFacts.__struct_fields__})

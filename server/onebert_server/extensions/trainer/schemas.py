@@ -6,7 +6,7 @@ from pydantic import ConfigDict, Field, JsonValue, model_validator
 
 from onebert_server.http.schemas.common import RequestBody
 from onebert_server.texts import TextPair
-from onebert_store.file.fields import Line
+from onebert_store.file.fields import Label
 
 MAX_EXAMPLES = 2000
 
@@ -14,7 +14,7 @@ MAX_EXAMPLES = 2000
 class Example(TextPair):
     """A text, or a pair of texts, with its label."""
 
-    label: Line
+    label: Label
 
 
 _EXAMPLES: list[JsonValue] = [
@@ -30,7 +30,7 @@ class ExamplesRequest(RequestBody):
     model_config = ConfigDict(json_schema_extra={"examples": [{"examples": _EXAMPLES}]})
 
     examples: list[Example] | None = Field(None, min_length=2, max_length=MAX_EXAMPLES)
-    labels: list[Line] | None = Field(
+    labels: list[Label] | None = Field(
         None, min_length=2, max_length=MAX_EXAMPLES, description="names: a text gets the label whose name is nearest"
     )
     improve: Annotated[bool, Field(description="whether the default method is trained in the background, too")] = False

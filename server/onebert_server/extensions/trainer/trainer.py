@@ -4,24 +4,35 @@ import asyncio
 import base64
 import logging
 import time
-from collections.abc import Coroutine, Mapping, Sequence
-from concurrent.futures import Executor
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 from onebert_server.access.context import Context
-from onebert_server.access.keys import KeyRing
-from onebert_server.answering.edge import Edge
+from onebert_server.answering.rates import Rates
+from onebert_server.extensions.trainer.work import Rows, Work, work_of
 from onebert_server.extensions.trainer.worker import Done, OnProgress, Worker
 from onebert_server.fairness.places import Places
-from onebert_server.fairness.receiving import Receiving
 from onebert_server.fairness.shares import Permits
 from onebert_server.logs import log_failure
 from onebert_server.observed import Observed
-from onebert_server.versions.catalog import Catalog, UploadResult
-from onebert_server.versions.moves import Move, Moves
-from onebert_store.errors import AliasConflict, Forbidden, ImprovementNotFound, Improving, OneBertError, ShuttingDown
+from onebert_server.runtime import Runtime
+from onebert_server.threads import run_in, to_the_end
+from onebert_server.versions.catalog import UploadResult
+from onebert_server.versions.moves import Move
+from onebert_server.versions.version import Version
+from onebert_store.errors import (
+    AliasConflict,
+    DeadlineExceeded,
+    Forbidden,
+    ImprovementNotFound,
+    Improving,
+    OneBertError,
+    ShuttingDown,
+)
 from onebert_store.registry.names import LIVE
 from onebert_store.registry.target import alone
 
@@ -29,9 +40,9 @@ logger = logging.getLogger("onebert.trainer")
 
 # Requests with examples in memory, and improvements that the server remembers.
 MAX_WAITING, MAX_IMPROVEMENTS = 64, 1000
+# Times that an improvement counts its tokens: the usual epochs of the default method.
+EPOCHS = 4
 UNDER_WAY = ("waiting", "training", "measuring")
-
-Rows = Sequence[Mapping[str, str]]
 
 
 class CreatedVersion(NamedTuple):
@@ -48,12 +59,11 @@ class Improvement:
     """How far the training of a task's examples by the default method is.
 
     Attributes:
-        head: the version of the exact head, which the result is compared with.
+        versions: the exact head, with which the result is compared, and the result; they follow renames of their task.
         reason: why the result is not live, or why there is none.
     """
 
-    task: str
-    head: int
+    versions: list[Version]
     metric: str
     head_score: float
     state: str = "waiting"
@@ -62,9 +72,24 @@ class Improvement:
     began: float | None = None
     seconds: float = 0.0
     score: float | None = None
-    version: int | None = None
     live: bool = False
     reason: str | None = None
+
+    @property
+    def task(self) -> str:
+        return self.versions[0].entry.task
+
+    @property
+    def head(self) -> int:
+        return self.versions[0].entry.version
+
+    @property
+    def version(self) -> int | None:
+        return self.versions[1].entry.version if len(self.versions) > 1 else None
+
+    def is_of(self, task: str) -> bool:
+        """Whether a task has one of its versions; a task that took the name of a deleted one has none."""
+        return self.task == task and not all(version.retired for version in self.versions)
 
     def update(self, progress: Mapping[str, Any]) -> None:
         self.began = self.began or time.monotonic()
@@ -73,103 +98,114 @@ class Improvement:
         self.step, self.steps = progress["step"], progress["steps"]
 
 
-@dataclass
 class Trainer:
     """Has the worker train, and uploads the results as a client would; use it from one event loop.
 
-    One exact head and one improvement run at a time, each kind fair-queued by principal.
+    One exact head of each principal, and one improvement, are in the worker at a time; improvements are fair-queued by
+    principal.
     """
 
-    worker: Worker
-    edge: Edge
-    catalog: Catalog
-    moves: Moves
-    keys: KeyRing
-    receiving: Receiving
-    registrars: Executor
-    uploader: Executor
-
-    def __post_init__(self) -> None:
-        self._heads, self._improving = Places(1), Places(1)
+    def __init__(self, worker: Worker, runtime: Runtime) -> None:
+        self.worker = worker
+        self._runtime, self._catalog = runtime, runtime.catalog
+        self._heads, self._improving = WeakValueDictionary[str, Places](), Places(1)
         full = "too many requests with examples are waiting; try again soon"
         self._permits = Permits(MAX_WAITING, full, "others wait with their examples; try again soon")
-        self._improvements: dict[str, Improvement] = {}
+        self._improvements = deque[Improvement](maxlen=MAX_IMPROVEMENTS)
         # Tasks whose improvement is asked for, and waits for the exact head.
         self._begun: set[str] = set()
-        self._running: set[asyncio.Task[Any]] = set()
+        self._running: set[asyncio.Task[None]] = set()
 
     async def create(self, task: str, rows: Rows, improve: bool, context: Context) -> CreatedVersion:
         """Makes the exact head of the rows the next version of a task, live if it is the first; improves it if asked.
 
-        A caller that is cancelled gives up the answer; the version is made nevertheless.
+        Until the version is being stored a cancelled caller, or a late one, ends the work; after that it is made.
 
         Raises:
-            Forbidden, OverQuota, TooLarge: see `Catalog.upload_trained`; nothing is trained without room.
+            Forbidden, OverQuota, TooLarge: see `Catalog.upload_trained` and `work_of`; nothing is trained without room.
             Improving: an improvement of the task is under way.
             InvalidData: training refuses the rows.
             TrainerFailed: the training process ended.
-            ShuttingDown: an improvement is asked for, and the server drains.
+            DeadlineExceeded, ShuttingDown: it is late; or an improvement is asked for, and the server drains.
         """
-        before = self._improvements.get(task)
+        before = self._last(task)
         if improve and (task in self._begun or (before is not None and before.state in UNDER_WAY)):
             raise Improving(f"{task} is being improved; ask again when that has ended")
         if improve:
             self._require(context)
-        self._permits.take(context.principal.name, 1)
-        if improve:
-            self._begun.add(task)
-        return await asyncio.shield(self._spawn(self._create(task, rows, improve, context)))
+        self._rates.check(context.principal)
+        with self._permits.held(context.principal.name):
+            if improve:
+                self._begun.add(task)
+            try:
+                return await self._create(task, rows, improve, context)
+            finally:
+                self._begun.discard(task)
 
     def improvement(self, task: str) -> Improvement:
         """Returns the last improvement of a task; raises ImprovementNotFound."""
-        if task not in self._improvements:
+        if (last := self._last(task)) is None:
             raise ImprovementNotFound(f"this server has improved nothing of {task} since it started")
-        return self._improvements[task]
+        return last
+
+    def _last(self, task: str) -> Improvement | None:
+        return next((improvement for improvement in reversed(self._improvements) if improvement.is_of(task)), None)
+
+    @property
+    def _rates(self) -> Rates:
+        return self._runtime.admission.rates
 
     async def _create(self, task: str, rows: Rows, improve: bool, context: Context) -> CreatedVersion:
-        holder = context.principal.name
-        try:
-            await self._require_room(task, 0, context)
-            request = {"task": task, "rows": rows, "improve": False}
-            facts = await self._train(self._heads, context, request)
-            taken = await self._store(task, facts, context)
-            version, improvement = taken.entry.version, None
-            if improve:
-                improvement = Improvement(task, version, facts["metric"], facts["score"])
-                self._remember(improvement)
-                self._permits.add(holder, 1)
-                self._spawn(self._improve(improvement, {**request, "improve": True}, context))
-            return CreatedVersion(taken, facts, self._is_live(task, version), improvement)
-        finally:
-            self._permits.give_back(holder, 1)
-            if improve:
-                self._begun.discard(task)
+        work = await self._work(rows, context)
+        await self._require_room(task, 0, context)
+        self._rates.count(context.principal, 1, work.tokens)
+        request = {"task": task, "rows": rows, "improve": False, "work": work.total}
+        head = self._heads.setdefault(context.principal.name, Places(1))
+        facts = await self._train(head, context, request)
+        taken = await self._store(lambda: task, facts, context)
+        version, improvement = taken.entry.version, None
+        if improve:
+            head_version = self._catalog.directory.version(task, version)
+            improvement = Improvement([head_version], facts["metric"], facts["score"])
+            self._improvements.append(improvement)
+            self._permits.add(context.principal.name, 1)
+            context = replace(context, deadline=inf, observed=Observed())
+            running = asyncio.create_task(self._improve(improvement, {**request, "improve": True}, work, context))
+            self._running.add(running)
+            running.add_done_callback(self._running.discard)
+        return CreatedVersion(taken, facts, self._is_live(task, version), improvement)
 
-    def _remember(self, improvement: Improvement) -> None:
-        self._improvements.pop(improvement.task, None)
-        self._improvements[improvement.task] = improvement
-        if len(self._improvements) > MAX_IMPROVEMENTS:
-            del self._improvements[next(iter(self._improvements))]
+    async def _work(self, rows: Rows, context: Context) -> Work:
+        texts = [
+            (row["text"], row["text_pair"]) if "text_pair" in row else row.get("text", row["label"]) for row in rows
+        ]
+        host = self._runtime.hosts[0]
+        pieces = await self._runtime.answerer.split(context, texts, whole=False)
+        return work_of(rows, pieces[host.digest], host)
 
-    async def _improve(self, improvement: Improvement, request: Mapping[str, Any], context: Context) -> None:
-        context = replace(context, deadline=inf, observed=Observed())
+    async def _improve(
+        self, improvement: Improvement, request: Mapping[str, Any], work: Work, context: Context
+    ) -> None:
+        def require_wanted() -> str:
+            """Returns the task's present name; raises an error if nobody may have the result any more."""
+            self._require(context)
+            # A task that was deleted meanwhile must not come back by this upload.
+            return self._catalog.directory.version(improvement.task, improvement.head).entry.task
 
         def on_progress(progress: Mapping[str, Any]) -> None:
-            self._require(context)
+            require_wanted()
             improvement.update(progress)
 
         try:
             # The head is a part of the result.
-            head = self.catalog.directory.version(improvement.task, improvement.head)
-            await self._require_room(improvement.task, head.entry.size, context)
+            await self._require_room(improvement.task, improvement.versions[0].entry.size, context)
+            self._rates.count(context.principal, 0, EPOCHS * work.tokens)
             facts = await self._train(self._improving, context, request, on_progress)
-            # A task that was deleted or renamed meanwhile must not come back by this upload.
-            self.catalog.directory.version(improvement.task, improvement.head)
-            self._require(context)
-            taken = await self._store(improvement.task, facts, context)
-            improvement.score, improvement.version = facts["score"], taken.entry.version
+            taken = await self._store(require_wanted, facts, context)
+            improvement.score = facts["score"]
+            improvement.versions.append(self._catalog.directory.version(improvement.task, taken.entry.version))
             improvement.reason = await self._settle(improvement, facts["ahead"], context)
-            improvement.live = self._is_live(improvement.task, improvement.version)
+            improvement.live = self._is_live(improvement.task, taken.entry.version)
             improvement.state = "done"
         except Exception as error:
             if not isinstance(error, OneBertError):
@@ -184,7 +220,7 @@ class Trainer:
 
         Returns why it did not move.
         """
-        at = self.catalog.directory.task(improvement.task, limit=0).aliases.get(LIVE)
+        at = self._catalog.directory.task(improvement.task, limit=0).aliases.get(LIVE)
         elsewhere = f"live does not mean version {improvement.head} alone, with which it is compared"
 
         def require_lead() -> None:
@@ -197,20 +233,20 @@ class Trainer:
             return elsewhere
         move = Move(improvement.task, LIVE, alone(improvement.version or 0), at.target.tag)
         try:
-            await self.moves.move(move, context, unless_compared=require_lead)
+            await self._runtime.moves.move(move, context, unless_compared=require_lead)
         except OneBertError as error:
             return error.detail
         return None
 
     def _require(self, context: Context) -> None:
         """Raises ShuttingDown or Forbidden if an improvement must begin no more, or go on."""
-        if self.edge.draining:
+        if self._runtime.draining:
             raise ShuttingDown("the server is stopping, and improves nothing any more")
-        if not self.keys.holds(context.principal):
+        if not self._runtime.keys.holds(context.principal):
             raise Forbidden("the key or token that asked for the improvement is no longer valid")
 
     async def _require_room(self, task: str, size: int, context: Context) -> None:
-        await asyncio.wrap_future(self.registrars.submit(self.catalog.require_room, task, size, context))
+        await run_in(self._runtime.registrars, self._catalog.require_room, task, size, context)
 
     async def _train(
         self, places: Places, context: Context, request: Mapping[str, Any], on_progress: OnProgress = lambda _: None
@@ -223,19 +259,17 @@ class Trainer:
         finally:
             places.give_back()
 
-    async def _store(self, task: str, facts: Done, context: Context) -> UploadResult:
-        with self.receiving.admitted(context.principal.name) as incoming:
-            async with self.receiving.turn(incoming):
-                content = base64.b64decode(facts["content"])
-                upload = self.uploader.submit(self.catalog.upload_trained, task, content, context)
-                return await asyncio.wrap_future(upload)
+    async def _store(self, task: Callable[[], str], facts: Done, context: Context) -> UploadResult:
+        def upload() -> UploadResult:
+            # On the thread that stores: a request that was refused must make no version.
+            if time.monotonic() >= context.deadline:
+                raise DeadlineExceeded("the version was not there in time; ask with a longer X-Request-Timeout")
+            return self._catalog.upload_trained(task(), base64.b64decode(facts["content"]), context)
+
+        with self._runtime.receiving.admitted(context.principal.name) as incoming:
+            async with self._runtime.receiving.turn(incoming):
+                return await to_the_end(run_in(self._runtime.uploader, upload))
 
     def _is_live(self, task: str, version: int) -> bool:
-        at = self.catalog.directory.task(task, limit=0).aliases.get(LIVE)
+        at = self._catalog.directory.task(task, limit=0).aliases.get(LIVE)
         return at is not None and at.target == alone(version)
-
-    def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        running = asyncio.create_task(work)
-        self._running.add(running)
-        running.add_done_callback(self._running.discard)
-        return running

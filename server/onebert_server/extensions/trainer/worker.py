@@ -57,17 +57,16 @@ class Worker:
     def ask(self, request: Mapping[str, Any], on_progress: OnProgress) -> "Future[Done]":
         """Sends a request; `on_progress` is called on another thread, and gives the request up by a typed error.
 
-        The future raises this error or the worker's, or TrainerFailed if the process ends.
+        The future raises this error or the worker's, or TrainerFailed if the process ends. Cancel it to end the work.
         """
         answer: Future[Done] = Future()
-        answer.set_running_or_notify_cancel()  # nobody cancels it any more
         with self._lock:
             if self._process is None or self._process.stdin is None:
                 raise TrainerFailed("the training process is being started again")
             number = next(self._numbers)
             self._requests[number] = _Request(answer, on_progress)
-            line = json.dumps({"number": number, **request}).encode() + b"\n"
-            self._writer.submit(_write, self._process, line)
+            self._writer.submit(_write, self._process, {"number": number, **request})
+        answer.add_done_callback(lambda ended: self._forget(number, give_up=ended.cancelled()))
         return answer
 
     def close(self) -> None:
@@ -131,31 +130,44 @@ class Worker:
             logger.error("the training process ended with status %s", process.returncode)
             error = TrainerFailed("the training process ended; it is started again, and the training is lost")
         for request in lost.values():
-            request.answer.set_exception(error)
+            _finish(request.answer, error)
 
     def _handle(self, message: Mapping[str, Any]) -> None:
-        request, error = self._requests.get(message["number"]), None
-        if request is None:
+        if (request := self._requests.get(message["number"])) is None:
             return  # given up
         if "progress" in message:
             try:
                 request.on_progress(message["progress"])
-                return
-            except OneBertError as gave_up:
-                error = gave_up
+            except OneBertError as error:
+                self._forget(message["number"], give_up=True)
+                _finish(request.answer, error)
         elif "error" in message:
-            error = OneBertError.of_code.get(message["error"]["code"], OneBertError)(message["error"]["detail"])
-        with self._lock:
-            del self._requests[message["number"]]
-        if error is None:
-            request.answer.set_result(message["done"])
+            kind = OneBertError.of_code.get(message["error"]["code"], OneBertError)
+            _finish(request.answer, kind(message["error"]["detail"]))
         else:
-            request.answer.set_exception(error)
+            _finish(request.answer, message["done"])
+
+    def _forget(self, number: int, give_up: bool) -> None:
+        """Forgets a request; with `give_up` the process is told to compute it no further."""
+        with self._lock:
+            known = self._requests.pop(number, None)
+            if known is not None and give_up and self._process is not None:
+                self._writer.submit(_write, self._process, {"cancelled": number})
 
 
-def _write(process: subprocess.Popen[bytes], line: bytes) -> None:
+def _finish(answer: "Future[Done]", result: Done | OneBertError) -> None:
+    """Ends a future, unless it is cancelled."""
+    if not answer.set_running_or_notify_cancel():
+        return
+    if isinstance(result, OneBertError):
+        answer.set_exception(result)
+    else:
+        answer.set_result(result)
+
+
+def _write(process: subprocess.Popen[bytes], message: Mapping[str, Any]) -> None:
     # `_keep` finds out that a process has ended, and fails the request.
     with suppress(OSError, ValueError):
         if process.stdin is not None:
-            process.stdin.write(line)
+            process.stdin.write(json.dumps(message).encode() + b"\n")
             process.stdin.flush()

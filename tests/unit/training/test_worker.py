@@ -1,0 +1,59 @@
+"""The training process without a process: the order in which it answers, and what it leaves when nobody waits."""
+
+import io
+import json
+from itertools import count
+
+from bases import tiny_base
+from onebert_training.device import load_on
+from onebert_training.worker import Worker
+from trainings import THINGS
+
+IMPROVEMENT = {"cancelled": 0}
+
+
+class Answers(io.StringIO):
+    """Takes requests at the first step of an improvement, which ends after three answers; `order` has their numbers."""
+
+    def __init__(self, at_first_step):
+        super().__init__()
+        self.order, self._at_first_step = [], at_first_step
+
+    def write(self, line):
+        message = json.loads(line)
+        if "done" in message:
+            self.order.append(message["number"])
+            if len(self.order) == 3:
+                self.worker.take(IMPROVEMENT)
+        elif message["number"] == 0 and self._at_first_step:
+            for request in self._at_first_step:
+                self.worker.take(request)
+            self._at_first_step = []
+        return len(line)
+
+
+def examples(number, work, each=8, improve=False):
+    rows = [
+        {"text": f"the {THINGS[i % 6]} was {word} {i}", "label": word} for i in range(each) for word in ("good", "bad")
+    ]
+    return {"number": number, "task": f"task-{number}", "rows": rows, "improve": improve, "work": work}
+
+
+def answered(*at_first_step, again=0):
+    """The numbers in the order of their answers; `at_first_step` comes while the improvement 0 is computed."""
+    answers = Answers(list(at_first_step))
+    answers.worker = worker = Worker(load_on(str(tiny_base()), "float32", "cpu"), answers)
+    worker.take(examples(0, 1, improve=True))
+    for _ in range(1 + again):
+        worker.answer()
+    return answers.order
+
+
+def test_a_head_goes_before_an_improvement_and_one_of_less_than_half_the_work_before_a_head():
+    numbers = count(1)
+    large, as_large, small = (examples(next(numbers), work) for work in (100, 60, 49))
+    assert answered(large, as_large, small) == [3, 1, 2]
+
+
+def test_what_nobody_waits_for_any_more_is_computed_no_further():
+    assert answered(examples(1, 10), {"cancelled": 1}, IMPROVEMENT, examples(2, 10), again=1) == [2]
