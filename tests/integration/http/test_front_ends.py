@@ -233,6 +233,7 @@ def test_an_engine_that_stands_still_keeps_nobody_waiting(tmp_path):
     with Server(tmp_path, front_ends=1) as server, httpx.Client(base_url=server.url, timeout=180) as web:
         server.push({"task": task})
         server.process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: stopped(server.process.pid))
         try:
             for method, path, sent in routes:
                 sent["headers"] = sent.get("headers", {}) | {"X-Request-Timeout": "0.2"}
@@ -273,6 +274,7 @@ def test_a_front_end_that_stands_still_is_replaced_and_the_others_answer(tmp_pat
         held = [opened.enter_context(server.connect()) for _ in range(MANY)]
         assert [*pool.map(ask, held)] == MANY * [(b"200", False)]
         os.kill(gone, signal.SIGSTOP)
+        wait_until(lambda: stopped(gone))
         asking = [pool.submit(ask, connection) for connection in held]
         with server.connect() as new:
             assert ask(new) == (b"200", True)

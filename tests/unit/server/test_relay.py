@@ -347,13 +347,16 @@ def test_a_token_is_checked_once_whoever_refuses_it(monkeypatch: pytest.MonkeyPa
     checked, sent = [], []
 
     class Tokens:
+        def remembered(self, digest: bytes) -> None:
+            return None
+
         async def find(self, token: str, digest: bytes) -> None:
             checked.append(token)
 
     async def send(message: Message) -> None:
         sent.append(message)
 
-    monkeypatch.setattr(front_end, "oidc_tokens", lambda oidc: Tokens().find)
+    monkeypatch.setattr(front_end, "oidc_tokens", lambda oidc: Tokens())
     edge, nobody = Edge(cast(Any, None), Metrics()), cast(Any, None)
     config = front_end.config_of(edge, nobody, KeyRing({}, closed=True), Settings.model_construct())
     scope = {"type": "http", "method": method, "path": path, "headers": [(b"authorization", b"Bearer a.b.c")]}
