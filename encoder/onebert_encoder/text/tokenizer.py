@@ -1,6 +1,7 @@
 """Tokenizes texts with the base's tokenizer; a text is split once, then truncated to each task's length."""
 
 import json
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,10 +15,12 @@ from onebert_store.file.manifest import SIAMESE
 
 # Every tokenizer splits this text into tokens; its encoding shows the positions of the special tokens.
 _PROBE = "a 1."
+# Categories of characters that are drawn on the one before.
+_MARKS = ("Mn", "Me")
 
 
 class _Beginning(NamedTuple):
-    """Offsets and words of the beginning of a long half; keeping its whole encoding would take too much memory."""
+    """Offsets of the beginning of a long half and of the next piece, and words; the whole takes too much memory."""
 
     offsets: list[Span]
     word_ids: list[int | None]
@@ -171,7 +174,7 @@ def _pieces(halves: Sequence[str], encodings: Sequence[tokenizers.Encoding], lim
 def _placed(encoding: tokenizers.Encoding, limit: int) -> Placed:
     if len(encoding) <= limit:
         return encoding
-    return _Beginning(encoding.offsets[:limit], encoding.word_ids[:limit])
+    return _Beginning(encoding.offsets[: limit + 1], encoding.word_ids[:limit])
 
 
 def _template(probe: tokenizers.Encoding) -> _Template:
@@ -206,12 +209,16 @@ def _alignment(sources: Sequence[Source], cut: Cut, specials: Sequence[int]) -> 
 
     skip(specials[0])
     for half, (source, (first, last)) in enumerate(zip(sources, cut, strict=True)):
-        end = 0
-        for start, stop in source.placed.offsets[first:last]:
+        end, offsets = 0, source.placed.offsets[first : last + 1]
+        starts_behind = [start for start, _ in offsets[1:]] + [len(source.half)]
+        for (start, stop), behind in zip(offsets[: last - first], starts_behind, strict=False):
             piece = source.half[start:stop]
             inner = piece.strip()
             begin = start + piece.index(inner) if inner else end
             end = begin + len(inner)
+            # Tokenizers that strip accents leave a word's last combining marks to no token.
+            while inner and end < behind and unicodedata.category(source.half[end]) in _MARKS:
+                end += 1
             alignment.offsets.append((begin, end))
         alignment.words.extend(source.placed.word_ids[first:last])
         alignment.sequences.extend([half] * (last - first))

@@ -33,8 +33,8 @@ class Alignment:
     """Positions of the tokens in the text.
 
     Attributes:
-        offsets: (a, b): the token is `text[a:b]` of its half, in code points, stripped. Empty for special tokens; empty
-            at the previous token's end for whitespace.
+        offsets: (a, b): the token is `text[a:b]` of its half, in code points, stripped, with the combining marks behind
+            it that no token has. Empty for special tokens; empty at the previous token's end for whitespace.
         words: index of the token's word in its half; None for special tokens.
         sequences: half, 0 or 1; None for special tokens. (`type_ids` do not tell: in RoBERTa they are all 0.)
     """

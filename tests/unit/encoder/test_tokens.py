@@ -1,5 +1,6 @@
 """Truncation and alignment against Hugging Face's, for texts and pairs of every family."""
 
+import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
@@ -11,12 +12,13 @@ from tokenizers.processors import RobertaProcessing
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from bases import tiny_base
+from onebert_encoder.answering.stretches import find_words
 from onebert_encoder.base.base import load_base
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_encoder.text.tokens import Pieces
 from onebert_store.errors import InvalidInput
 
-texts = st.text(max_size=40)
+texts = st.text(max_size=40) | st.text(alphabet="ae .\u0301\u0308\u20e3क\u093f", max_size=40)
 # Hugging Face drops an empty second text; a pair whose second half is empty is not a pair there.
 spaced = st.text(alphabet="ab, .é😀\t\n\u00a0", min_size=1, max_size=30).filter(str.strip)
 specials = st.sampled_from(["a [SEP] b", "</s> a b <s>", ("[CLS]", "a </s> b"), ("a [SEP] b </s> c", "[SEP]")])
@@ -88,14 +90,21 @@ def test_tokens_lie_where_hugging_face_says(family: str, text: Any, max_length: 
     alignment = tokens.alignment
     assert alignment.sequences == cut.sequence_ids(0)
     assert alignment.words == cut.word_ids(0)
+    uncut = [theirs(each, return_offsets_mapping=True)["offset_mapping"] for each in halves]
+    theirs_of = [[span for span in spans if span != (0, 0)] for spans in uncut]
     end = {0: 0, 1: 0}
     for (start, stop), half, (a, b) in zip(alignment.offsets, alignment.sequences, cut["offset_mapping"], strict=True):
         if half is None:
             assert (start, stop) == (a, b) == (0, 0)
             continue
-        # Theirs may have whitespace around it; a token of nothing else is empty, where the one before it ended.
-        assert halves[half][start:stop] == halves[half][a:b].strip()
-        assert (start, stop) == (end[half], end[half]) if start == stop else a <= start < stop <= b
+        # Theirs may have whitespace around it; a token of nothing else is empty, where the one before it ended. Ours
+        # has the marks that no token of theirs has.
+        piece = halves[half][a:b].strip()
+        assert halves[half][start:stop].startswith(piece)
+        marks = range(start + len(piece), stop)
+        assert all(unicodedata.category(halves[half][at]) in ("Mn", "Me") for at in marks)
+        assert not any(first <= at < last for first, last in theirs_of[half] for at in marks)
+        assert (start, stop) == (end[half], end[half]) if start == stop else a <= start < stop
         end[half] = stop
 
 
@@ -131,6 +140,24 @@ def test_alignment_is_made_only_where_it_is_asked_for() -> None:
         assert one.alignment is None
         assert aligned.alignment is not None
         assert vars(one) == {**vars(aligned), "alignment": None}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "call Jose\u0301 or Nguye\u0302\u0303n",
+        "मैं हिन्दी बोलता हूँ",
+        "ที่ นี่",
+        "حمدٌ قال",
+        "I \u2764\ufe0f it 1\ufe0f\u20e3",
+        "a\u0301\u0302",
+    ],
+)
+def test_a_word_has_the_combining_marks_at_its_end(text: str) -> None:
+    """A base that strips accents has no token for them."""
+    ours, _ = both("bert")
+    (tokens,) = ours.encode([text], 60, align=True)
+    assert [text[start:end] for start, end in find_words(tokens.alignment)[1]] == text.split()
 
 
 def test_offsets_count_code_points() -> None:
