@@ -50,7 +50,9 @@ async def test_equal_texts_are_one_object_and_all_are_what_each_is_alone(splitti
 
 async def test_of_a_long_text_no_more_is_kept_than_the_base_takes(splitting):
     (pieces,) = await split(splitting, "someone", ["late " * 5000])
-    assert (pieces.lengths, len(pieces.ids[0]), len(pieces.sources[0].placed.offsets)) == ((5000,), 60, 60)
+    placed = pieces.sources[0].placed
+    # Where the next piece starts, marks behind the last one end.
+    assert (pieces.lengths, len(pieces.ids[0]), len(placed.word_ids), len(placed.offsets)) == ((5000,), 60, 60, 61)
 
 
 async def test_what_waits_to_be_tokenized_is_bounded_and_given_back(small, workers):
