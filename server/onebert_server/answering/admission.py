@@ -78,7 +78,7 @@ class Admission:
         """The versions stay unchanged until the engine is done, even if an alias moves or a version is deleted."""
         began, observed = time.monotonic(), context.observed
         await self._take_up(context)
-        held = self._pin(wanted, context)
+        held = self._pin(wanted, context, inputs)
         try:
             _check_headers(context)
             await self._residents.ready(held, context)
@@ -187,9 +187,10 @@ class Admission:
             inputs = question.input, question.inputs, question.asked
             answer = request, slice(start, end), question.held.payer
             computed = ComputedQuestion(version, shadows, question.planned, *inputs, *answer)
-            for listener in self._computed:
+            listeners = self._computed if question.items else ()
+            for listener in listeners:
                 listener(computed)
-            if not self._computed:
+            if not listeners:
                 self._directory.unpin([(shadow,) for shadow in shadows])
 
     def _wake(self) -> None:
@@ -215,13 +216,16 @@ class Admission:
                     asyncio.get_running_loop().call_soon(self._follow, one.request, one.questions)
         return {one.request.host: iter(logits) for one, logits in zip(submitted, found, strict=True)}
 
-    def _pin(self, wanted: Wanted, context: Context) -> list[Held]:
+    def _pin(self, wanted: Wanted, context: Context, inputs: Split) -> list[Held]:
         context.principal.require_scope(Action.CLASSIFY)
         who = context.principal, context.key_of
         if wanted.refs is not None:
             return self._directory.pin(wanted.refs, *who)
+        blank = {base for base, (pieces, *_) in inputs.items() if not any(pieces.lengths)}
         return self._directory.pin_live(
-            lambda facts: refusal(facts, wanted.asked, wanted.pair) is None, MAX_FANOUT, *who
+            lambda facts: facts.base not in blank and refusal(facts, wanted.asked, wanted.pair) is None,
+            MAX_FANOUT,
+            *who,
         )
 
     def _expand(self, held: Sequence[Held], inputs: Split, asked: Asked) -> list["_Expanded"]:

@@ -103,7 +103,7 @@ class Answerer:
             show: turns an answer and its index into the caller's result. It runs in a worker thread if there is much to
                 read, so large results are best encoded there. Answers are read one after the other, in turns with other
                 principals, and a cancelled request reads no more.
-            blank: makes the result for a text without a token; no version is asked about it.
+            blank: makes the result for a text in which the base of its version finds no token.
             first: the number of the first question in its request, if it has one already; see `Observed.number`.
 
         Raises:
@@ -115,12 +115,12 @@ class Answerer:
         inputs = await self.split(context, texts, whole)
         at = _not_blank(inputs, refuse=blank is None)
         if blank is None or len(at) == len(texts):
-            return await self._answer(context, wanted, texts, inputs, show, first)
+            return await self._answer(context, wanted, texts, inputs, show, first, None, blank)
         made: dict[int, T] = {}
         if at:
             wanted = replace(wanted, refs=wanted.refs and [wanted.refs[index] for index in at])
             kept = [texts[index] for index in at], {base: [of[index] for index in at] for base, of in inputs.items()}
-            of_kept = await self._answer(context, wanted, *kept, show, first, at)
+            of_kept = await self._answer(context, wanted, *kept, show, first, at, blank)
             made = dict(zip(at, of_kept, strict=True))
         return [made[index] if index in made else blank() for index in range(len(texts))]
 
@@ -132,7 +132,8 @@ class Answerer:
         inputs: Split,
         show: Callable[[int, Answered], T],
         first: int,
-        at: Sequence[int] | None = None,
+        at: Sequence[int] | None,
+        blank: Callable[[], T] | None,
     ) -> list[T]:
         try:
             results = await self._backend.compute(context, wanted, inputs)
@@ -142,7 +143,10 @@ class Answerer:
             # Only the resolved version says whether it reads windows, and few versions do.
             inputs = await self.split(context, texts, whole=True)
             results = await self._backend.compute(context, wanted, inputs)
-        return await self._shown(context, texts, inputs, results, wanted.asked, show, first, at)
+        for result in results:
+            if blank is None and not result.computed:
+                raise BlankText(result.input, len(texts))
+        return await self._shown(context, texts, inputs, results, wanted.asked, show, first, at, blank)
 
     async def answer_each(
         self,
@@ -156,7 +160,12 @@ class Answerer:
         first = _first(context, wanted, texts) if first is None else first
         inputs = await self.split(context, texts, whole=True)
         _not_blank(inputs, refuse=True)
-        results = await self._backend.compute_each(_earlier(context), wanted, inputs)
+        results = [
+            Missed(result.facts.ref, result.input, BlankText(result.input, len(texts)))
+            if isinstance(result, Result) and not result.computed
+            else result
+            for result in await self._backend.compute_each(_earlier(context), wanted, inputs)
+        ]
         return await self._shown(context, texts, inputs, results, wanted.asked, show, first)
 
     async def answer_explained(
@@ -233,6 +242,7 @@ class Answerer:
         show: Callable[[int, Any], T],
         first: int,
         at: Sequence[int] | None = None,
+        blank: Callable[[], T] | None = None,
     ) -> list[T]:
         """Shows all answers, and reads each one just before; `at` has their indexes, and `first` the number of 0."""
         began, observed = time.monotonic(), context.observed
@@ -244,9 +254,13 @@ class Answerer:
             answered = self._read_one(text, inputs[one.facts.base][one.input], one, asked)
             return _noted(context, _Asked(first + index, text, one.keeping), answered, asked)
 
+        def show_one(index: int, one: Result | Missed) -> T:
+            is_blank = blank and isinstance(one, Result) and not one.computed
+            return blank() if blank and is_blank else show(index, read(index, one))
+
         def shown(part: slice) -> list[T]:
             indexes = at or range(len(results))
-            return [show(index, read(index, one)) for index, one in zip(indexes[part], results[part], strict=True)]
+            return [show_one(index, one) for index, one in zip(indexes[part], results[part], strict=True)]
 
         costs = [_cost(texts[one.input], one) for one in results]
         made = await self.here_or_beside(context.principal.name, costs, shown)

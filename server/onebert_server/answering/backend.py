@@ -28,7 +28,7 @@ class Wanted:
 
 
 class Result(NamedTuple):
-    """The logits of one version for the input with index `input`, in the order of the plan.
+    """The logits of one version for the input with index `input`, in the order of the plan; none if it is blank there.
 
     `keeping` is how much its task keeps of its answers.
     """
@@ -55,6 +55,8 @@ class Backend(Protocol):
 
     async def compute(self, context: Context, wanted: Wanted, inputs: Split) -> list[Result]:
         """Has the i-th version answer the i-th input, or every version the only one; a cancellation ends it early.
+
+        Of every task, those are left out whose base finds no token in the input.
 
         Inputs are split but not yet cut: only the resolved version knows its base, its maximum length, and whether it
         takes them.

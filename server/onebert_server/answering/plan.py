@@ -90,9 +90,13 @@ class Reading(NamedTuple):
 def expand(pieces: Pieces, version: Version, tokenizer: Tokenizer, asked: Asked) -> Sequence[Planned]:
     """Returns the sequences to run: the beginning of the input, or each window of it if it is read by windows.
 
+    There are none if this base's tokenizer finds no token in it.
+
     Raises:
         WholeTextNeeded: the text was split without its end.
     """
+    if not any(pieces.lengths):
+        return ()
     facts = version.facts
     tokenizer = tokenizer.reading(facts.pooling)
     window = window_of(facts, facts.max_length, asked)

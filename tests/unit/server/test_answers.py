@@ -8,10 +8,11 @@ from threading import Event, current_thread, main_thread
 
 import pytest
 
+from bases import loaded
 from directories import retire
 from onebert_encoder.answering.asked import Asked
 from onebert_server.answering import answers, sizes
-from onebert_server.answering.answers import PART_NUMBERS, WORKERS
+from onebert_server.answering.answers import PART_NUMBERS, WORKERS, BlankText
 from onebert_server.answering.backend import Wanted
 from onebert_server.answering.plan import reduce
 from onebert_server.observed import Observed
@@ -19,7 +20,7 @@ from onebert_server.remote import wire
 from onebert_server.remote.unix import desk
 from onebert_store.errors import AnswerNotFinite, InvalidInput, OneBertError, TaskNotFound, TooLarge, VersionNotFound
 from onebert_store.registry.keeping import Keeping
-from parts import assert_like, context, same
+from parts import Parts, assert_like, context, same
 
 
 @pytest.mark.promise("cut-to-version")
@@ -344,6 +345,36 @@ def test_a_text_without_a_token_is_refused_by_its_number_before_anything_is_comp
             parts.answer(refs, texts)
     assert parts.batches.sequences == []
     assert parts.unpinned()
+
+
+@pytest.mark.parametrize("remote", [False, True], ids=["one process", "front end"])
+def test_a_text_is_blank_for_versions_whose_base_finds_no_token_in_it(base, tmp_path, remote):
+    bytewise = loaded("roberta")
+    with Parts(base, str(tmp_path / "engine"), remote, [bytewise]) as parts:
+        parts.add("bytes", base=bytewise)
+        of_bytes = parts.alone("bytes", BLANK)
+
+        def run(method, refs, **more):
+            return parts.run(lambda answerer: getattr(answerer, method)(context(), Wanted(refs), texts, same, **more))
+
+        texts = [BLANK]
+        assert_like(*run("answer", ["bytes"]), of_bytes)
+        assert [answered.facts.task for answered in run("answer", None)] == ["bytes"]
+        for method in ("answer", "answer_explained"):
+            with pytest.raises(BlankText, match="text 1 of 1 must not be blank"):
+                run(method, ["good"])
+        texts = [BLANK, BLANK, "it is late"]
+        with pytest.raises(BlankText, match="text 2 of 3 must not be blank"):
+            run("answer", ["bytes", "good", "good"])
+        for answers in (
+            run("answer", ["good", "bytes", "good"], blank=lambda: None),
+            run("answer_each", ["good", "bytes", "good"]),
+        ):
+            assert_like(answers[1], of_bytes)
+            assert_like(answers[2], parts.alone("good", texts[2]))
+        assert run("answer", ["good", "bytes", "good"], blank=lambda: None)[0] is None
+        assert isinstance(run("answer_each", ["good", "bytes", "good"])[0].error, BlankText)
+        assert parts.unpinned()
 
 
 def test_where_blank_texts_are_taken_only_the_others_are_computed(parts):

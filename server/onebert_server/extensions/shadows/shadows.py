@@ -111,6 +111,8 @@ class Shadows:
         facts = version.facts
         host, pieces = self._engine.hosts[facts.base], live.inputs[facts.base][live.input]
         planned = expand(pieces, version, host.base.tokenizer, live.asked)
+        if not planned:
+            return None
         tokenizer = host.base.tokenizer.reading(facts.pooling)
         items = [Item(tokenizer.cut(pieces, each.kept), each.slot.number) for each in planned]
         if live.payer is not None:
