@@ -181,7 +181,7 @@ class AliasConflict(OneBertError, status=412, code="alias-conflict", title="The 
 
 
 class CheckOutdated(AliasConflict):
-    """What the check of a move has read has changed before the move."""
+    """A rule for the move has changed since it was checked."""
 
 
 class ChangeUnknown(OneBertError, status=412, code="change-unknown", title="No such change"):

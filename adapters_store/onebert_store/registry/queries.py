@@ -11,7 +11,8 @@ from onebert_store.file.manifest import Manifest
 from onebert_store.file.strict_json import printable
 from onebert_store.registry.database import ALIASES, DOCUMENTS, TASKS, VERSIONS
 from onebert_store.registry.names import check_name, no_such_task
-from onebert_store.registry.records import Alias, Precondition, TaskRecord, VersionEntry, VersionRecord, alias_of
+from onebert_store.registry.records import Alias, TaskRecord, VersionEntry, VersionRecord, alias_of
+from onebert_store.registry.target import Precondition
 
 MAX_VERSION = 2**31 - 1
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from math import inf
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from onebert_store.file.manifest import Manifest
 from onebert_store.registry.grants import UNLIMITED, Quotas
@@ -40,16 +40,12 @@ class Payer(NamedTuple):
     """The principal that gave an alias its shadows, with its quotas of that moment, which bound their work."""
 
     name: str
-    quotas: Quotas
+    requests: float | None
+    tokens: float | None
 
-    def dumps(self) -> str:
-        return json.dumps([self.name, self.quotas.requests, self.quotas.tokens])
-
-    @classmethod
-    def loads(cls, text: str) -> Self:
-        """Reads what `dumps` wrote."""
-        name, requests, tokens = json.loads(text)
-        return cls(name, Quotas(requests=requests, tokens=tokens))
+    @property
+    def quotas(self) -> Quotas:
+        return Quotas(requests=self.requests, tokens=self.tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,23 +65,10 @@ class Alias:
         return self.before and self.before.version
 
 
-class Precondition(NamedTuple):
-    """What a check of a move has read; the alias moves only if it still holds.
-
-    Attributes:
-        name, content: a document of the task; None: there is none.
-        tags: tags of other aliases of the task by their names; None: there is no such alias.
-    """
-
-    name: str
-    content: str | None
-    tags: Mapping[str, str | None]
-
-
 def alias_of(version: int, previous: int | None, target: str | None, before: str | None, payer: str | None) -> Alias:
     """Makes an alias of its columns."""
     old = Target.loads(before) if before else alone(previous) if previous else None
-    return Alias(Target.loads(target) if target else alone(version), old, Payer.loads(payer) if payer else None)
+    return Alias(Target.loads(target) if target else alone(version), old, Payer(*json.loads(payer)) if payer else None)
 
 
 @dataclass(frozen=True)
@@ -122,8 +105,9 @@ class Actor:
     quotas: Quotas = UNLIMITED
 
     def payer(self, target: Target) -> Payer | None:
-        """Who pays the shadows of a target that this actor sets; None if nothing bounds them."""
-        return Payer(self.principal, self.quotas) if target.shadows and self.quotas.of_rates else None
+        """Returns the payer of the shadows of a target that this actor sets; None without quotas of rates."""
+        rates = self.quotas.requests, self.quotas.tokens
+        return Payer(self.principal, *rates) if target.shadows and self.quotas.of_rates else None
 
 
 # Actor of the commands that work on a store directly.

@@ -27,20 +27,10 @@ from onebert_store.registry.feed import Feed, last_change
 from onebert_store.registry.keeping import Keeping, check_keeping
 from onebert_store.registry.keys import Keys
 from onebert_store.registry.names import LIVE, check_alias, check_name
-from onebert_store.registry.records import (
-    CLI,
-    Action,
-    Actor,
-    Added,
-    Alias,
-    Precondition,
-    TaskRecord,
-    VersionEntry,
-    VersionRecord,
-)
+from onebert_store.registry.records import CLI, Action, Actor, Added, Alias, TaskRecord, VersionEntry, VersionRecord
 from onebert_store.registry.replicas import Replicas
 from onebert_store.registry.store import Store, StoreAddress, open_store
-from onebert_store.registry.target import Target, alone, check_target
+from onebert_store.registry.target import Precondition, Target, alone, check_target
 
 _MEANWHILE = "an alias moved at the same time; try again"
 

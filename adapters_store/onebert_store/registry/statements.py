@@ -5,6 +5,7 @@ locks rows in one order (task, orphans by digest, versions, aliases, holdings, d
 tasks, the feed's counter), so that there are no deadlocks.
 """
 
+import json
 from collections.abc import Collection
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -101,7 +102,7 @@ def move_alias(
     connection: sa.Connection, task: str, alias: str, target: Target, at: Alias | None, payer: Payer | None
 ) -> Alias | None:
     """Moves an alias if it is still `at` (None: missing), else returns None; call it after `lock_versions`."""
-    row = {"version": target.version, "target": target.dumps(), "payer": payer and payer.dumps()}
+    row = {"version": target.version, "target": target.dumps(), "payer": payer and json.dumps(payer)}
     if at is None:
         created = upsert(connection, ALIASES).values(task=task, alias=alias, **row).on_conflict_do_nothing()
         new = Alias(target, payer=payer)

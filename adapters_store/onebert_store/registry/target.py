@@ -1,8 +1,9 @@
-"""The meaning of an alias: the versions that answer its requests, with their shares, and shadows."""
+"""The meaning of an alias: the versions that answer its requests, with their shares, and shadows; what a move needs."""
 
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple, Self
 
@@ -66,6 +67,19 @@ class Target(NamedTuple):
         """Reads what `dumps` wrote; an older store may have a fourth element, `decide`, which means nothing now."""
         shares, sticky, shadows = json.loads(text)[:3]
         return cls(tuple((n, share) for n, share in shares), sticky, tuple(Shadow(*shadow) for shadow in shadows))
+
+
+class Precondition(NamedTuple):
+    """The facts that a check of a move has read; the alias moves only if they still hold.
+
+    Attributes:
+        name, content: a document of the task; None: there is none.
+        tags: tags of other aliases of the task by their names; None: there is no such alias.
+    """
+
+    name: str
+    content: str | None
+    tags: Mapping[str, str | None]
 
 
 # Most of a million aliases are `live` at version 1, and share one target.

@@ -48,7 +48,7 @@ class Context:
 
     @property
     def remaining(self) -> float | None:
-        """Seconds until the deadline; None if there is none."""
+        """Seconds until the deadline; None without one."""
         return None if isinf(self.deadline) else self.deadline - time.monotonic()
 
     @property

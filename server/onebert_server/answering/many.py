@@ -119,7 +119,7 @@ class _Again(NamedTuple):
 
 
 def _again(error: OneBertError, part: range, count: int, policy: Policy) -> _Again:
-    """Raises the error if it is that of all `count` texts."""
+    """Raises the error if it ends the request, of `count` texts."""
     # A front end's errors have the code of their kind, and no kind.
     if policy.goes_on and (error.code == TooLarge.code or isinstance(error, BlankText)):
         half = len(part) // 2

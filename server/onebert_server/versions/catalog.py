@@ -19,9 +19,9 @@ from onebert_store.errors import DeadlineExceeded, InvalidInput, NotFound, OneBe
 from onebert_store.file.delta import Delta
 from onebert_store.file.format import loads
 from onebert_store.file.manifest import Manifest
-from onebert_store.registry.records import Added, Alias, Precondition, VersionEntry
+from onebert_store.registry.records import Added, Alias, VersionEntry
 from onebert_store.registry.registry import Registry, Stored
-from onebert_store.registry.target import Target
+from onebert_store.registry.target import Precondition, Target
 
 # Seconds of a start for loading versions; the others are loaded while the server answers. A thousand BitFit tasks take
 # 8 seconds on two cores.

@@ -9,8 +9,8 @@ from onebert_server.access.context import Context
 from onebert_server.threads import run_in
 from onebert_server.versions.catalog import Catalog
 from onebert_store.errors import CheckOutdated
-from onebert_store.registry.records import Alias, Precondition
-from onebert_store.registry.target import Target
+from onebert_store.registry.records import Alias
+from onebert_store.registry.target import Precondition, Target
 
 
 class Move(NamedTuple):
@@ -32,10 +32,6 @@ class Check(NamedTuple):
 BeforeMove = Callable[[Move, Context], Awaitable[Check]]
 
 
-def no_condition() -> None:
-    """The `unless_compared` of a caller that knows what it does."""
-
-
 class Moves:
     """Moves aliases; `before_move` are the hooks, `registrars` the threads for the registry."""
 
@@ -50,7 +46,7 @@ class Moves:
         context: Context,
         *,
         force: str | None = None,
-        unless_compared: Callable[[], None] = no_condition,
+        unless_compared: Callable[[], None] | None = None,
     ) -> tuple[Alias, int]:
         """Loads the versions of a target, asks every hook, and moves the alias; returns it and the change's number.
 
@@ -67,7 +63,7 @@ class Moves:
         async with self._catalog.in_memory(task, [number for number, _ in target.shares], context):
             while True:
                 checks = [await check(move, context) for check in self._before_move] if force is None else []
-                if force is None and not any(check.compared for check in checks):
+                if unless_compared is not None and not any(check.compared for check in checks):
                     unless_compared()
                 arguments = task, alias, target, expected, context, force, [check.read for check in checks]
                 with suppress(CheckOutdated):

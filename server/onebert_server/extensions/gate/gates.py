@@ -1,40 +1,34 @@
 """Runs the gates of tasks: the candidate and the live version answer the pinned rows before an alias moves."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Executor
-from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from pydantic import ValidationError
 
+from onebert_encoder.answering.results import ShortAnswer
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
 from onebert_server.answering.answers import Answerer
 from onebert_server.extensions.gate import judge
-from onebert_server.extensions.gate.answers import Answers, RowAnswers, Rows, ref_of
+from onebert_server.extensions.gate.answers import RowAnswers, ref_of
 from onebert_server.extensions.gate.report import Report, Side, Wrong
 from onebert_server.extensions.gate.rules import Gate, PinnedRow, pin
 from onebert_server.threads import run_in
 from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.moves import Check, Move
 from onebert_server.versions.version import Version
-from onebert_store.errors import (
-    AliasConflict,
-    DeadlineExceeded,
-    GateFailed,
-    GateNotFound,
-    StoreCorrupt,
-    VersionUnavailable,
-)
+from onebert_store import errors
+from onebert_store.errors import AliasConflict, DeadlineExceeded, GateFailed, GateNotFound
 from onebert_store.file import strict_json
 from onebert_store.file.fields import Strict
 from onebert_store.registry.documents import Documents
 from onebert_store.registry.names import LIVE
-from onebert_store.registry.records import Actor, Alias, Precondition
-from onebert_store.registry.target import Target
+from onebert_store.registry.records import Actor, Alias
+from onebert_store.registry.target import Precondition, Target
 
 Announce = Callable[[str, Mapping[str, Any]], None]
 # The name of a task's document, and its changes in the audit trail.
@@ -57,7 +51,7 @@ class _Document(Strict):
 
 
 class Gates:
-    """Sets, reads and runs gates.
+    """Sets, reads and runs gates; every method but `before_move` blocks.
 
     Args:
         registrars: threads for the registry.
@@ -77,22 +71,41 @@ class Gates:
         self._registrars = registrars
         self._announce = announce
 
-    async def get(self, task: str, context: Context) -> StoredGate | None:
+    def read(self, task: str, context: Context) -> StoredGate | None:
         """Returns the gate of a task, if it has one; raises Forbidden, TaskNotFound, or StoreCorrupt."""
-        return await run_in(self._registrars, self._read, task, context)
+        self._require(task, context)
+        content = self._documents.read(task, _NAME)
+        if content is None:
+            return None
+        try:
+            document = _Document.model_validate_json(content)
+            return StoredGate(document.rules, document.rows or (), content)
+        except ValidationError:
+            raise errors.StoreCorrupt(f"the database holds a damaged gate of {task}") from None
 
-    async def set(self, task: str, gate: Gate, rows: Sequence[PinnedRow], context: Context) -> tuple[StoredGate, int]:
+    def set(self, task: str, gate: Gate, rows: Sequence[PinnedRow], context: Context) -> tuple[StoredGate, int]:
         """Sets the gate of a task; returns it, with the rows pinned, and the number of the change.
 
         Raises:
             Forbidden, TaskNotFound: see `Principal.require`.
             InvalidInput: tasks of this type have no such checks, or the rows are not the pinned ones.
         """
-        return await run_in(self._registrars, self._set, task, gate, rows, context)
+        self._require(task, context)
+        [version] = self._directory.task(task, limit=1, who=context.principal).versions.values()
+        self._catalog.learn(version)
+        if version.known_facts is None:
+            raise errors.VersionUnavailable(f"the manifest of {ref_of(version)} cannot be read")
+        gate.check_type(version.facts.task_type)
+        gate.check_rows(rows, version.facts.task_type)
+        gate = pin(gate, rows)
+        content = strict_json.encode(_Document(rules=gate, rows=[*rows] or None).model_dump(exclude_defaults=True))
+        seq = self._catalog.change(self._documents.write, context, task, _NAME, content, _SET)
+        return StoredGate(gate, rows, content), seq
 
-    async def delete(self, task: str, context: Context) -> int:
+    def delete(self, task: str, context: Context) -> int:
         """Deletes the gate of a task; raises Forbidden, TaskNotFound, GateNotFound."""
-        return await run_in(self._registrars, self._delete, task, context)
+        context.principal.require(Action.PROMOTE, task)
+        return self._catalog.change(self._delete_document, context, task)
 
     def tasks(self) -> AbstractSet[str]:
         """Returns the names of the tasks that have a gate."""
@@ -108,31 +121,25 @@ class Gates:
             OneBertError: a version could not answer; see `RowAnswers.ask`.
         """
         task, alias = move.task, move.alias
-        stored = await self.get(task, context)
+        stored = await run_in(self._registrars, self.read, task, context)
         read = Precondition(_NAME, stored and stored.document, {})
         if stored is None or alias not in stored.gate.aliases:
             return Check(False, read)
         new, live = self._place(move, context)
         if not new:
             return Check(True, read)
-        async with self._turn(move, context):
+        turn = self._turns.setdefault((task, alias), asyncio.Lock())
+        try:
+            await asyncio.wait_for(turn.acquire(), context.remaining)
+        except TimeoutError:
+            raise DeadlineExceeded(f"other moves of {task}@{alias} were judged all this time") from None
+        try:
             # The move before may have won.
             new, live = self._place(move, context)
             await self._judge(stored, move, new, live, context)
-        return Check(True, read if alias == LIVE else read._replace(tags={LIVE: live.target.tag if live else None}))
-
-    @asynccontextmanager
-    async def _turn(self, move: Move, context: Context) -> AsyncIterator[None]:
-        turn = self._turns.setdefault((move.task, move.alias), asyncio.Lock())
-        try:
-            async with asyncio.timeout(context.remaining):
-                await turn.acquire()
-        except TimeoutError:
-            raise DeadlineExceeded(f"other moves of {move.task}@{move.alias} were judged all this time") from None
-        try:
-            yield
         finally:
             turn.release()
+        return Check(True, read if alias == LIVE else read._replace(tags={LIVE: live.target.tag if live else None}))
 
     def _place(self, move: Move, context: Context) -> tuple[list[int], Alias | None]:
         """Returns the versions that need the gate, and the alias `live`; raises AliasConflict."""
@@ -158,54 +165,28 @@ class Gates:
         for candidate in candidates:
             gate.check_type(candidate.facts.task_type)
         compared = [now] if now and gate.compares else []
-        rows = Rows("row", gate.pinned or "", [row.input for row in stored.rows], [*candidates, *compared])
-        must = Rows("must", gate.digest, [example.input for example in gate.must], candidates)
-        of_rows, of_must = await self._answers.ask([rows, must], context)
-        of_live = of_rows[-1] if compared else None
-        for candidate, answers, musts in zip(candidates, of_rows[: len(candidates)], of_must, strict=True):
-            report = _report(stored, candidate, now, (answers, of_live, musts))
+        # Next to each other, the questions about one text share its computation.
+        sides = [*candidates, *compared]
+        questions = [(f"row {n}", side, row.input) for n, row in enumerate(stored.rows, 1) for side in sides]
+        of_rows = len(questions)
+        questions += [(f"must {n}", side, one.input) for n, one in enumerate(gate.must, 1) for side in candidates]
+        answers, reasons = await self._answers.ask([question[1:] for question in questions], context)
+        by_side = [answers[at : of_rows : len(sides)] for at in range(len(sides))]
+        for at, candidate in enumerate(candidates):
+            of_must = answers[of_rows + at :: len(candidates)]
+            report = _report(stored, candidate, now, (by_side[at], by_side[-1] if compared else None, of_must))
             if report.failed:
-                number = candidate.entry.version
                 checks = [check.model_dump(exclude={"passed"}) for check in report.checks if not check.passed]
-                data = {"task": task, "alias": move.alias, "candidate": number, "checks": checks}
+                data = {"task": task, "alias": move.alias, "candidate": candidate.entry.version, "checks": checks}
                 self._announce("gate.failed", data)
-                reasons = "; ".join(filter(None, (*report.failed, answers.missing, musts.missing)))
-                raise GateFailed(
-                    f"{ref_of(candidate)} does not pass its gate: {reasons}", report.model_dump(mode="json")
-                )
+                texts = [f"{questions[n][0]}: {why}" for n, why in reasons.items() if questions[n][1] is candidate]
+                detail = f"{ref_of(candidate)} does not pass its gate: {'; '.join([*report.failed, *texts[:3]])}"
+                raise GateFailed(detail, report.model_dump(mode="json"))
 
     def _require(self, task: str, context: Context) -> None:
         """A key that may not move aliases does not see the gate."""
         context.principal.require(Action.PROMOTE, task)
         self._directory.task(task, limit=0, who=context.principal)
-
-    def _read(self, task: str, context: Context) -> StoredGate | None:
-        self._require(task, context)
-        content = self._documents.read(task, _NAME)
-        if content is None:
-            return None
-        try:
-            document = _Document.model_validate_json(content)
-            return StoredGate(document.rules, document.rows or (), content)
-        except ValidationError:
-            raise StoreCorrupt(f"the database holds a damaged gate of {task}") from None
-
-    def _set(self, task: str, gate: Gate, rows: Sequence[PinnedRow], context: Context) -> tuple[StoredGate, int]:
-        self._require(task, context)
-        [version] = self._directory.task(task, limit=1, who=context.principal).versions.values()
-        self._catalog.learn(version)
-        if version.known_facts is None:
-            raise VersionUnavailable(f"the manifest of {ref_of(version)} cannot be read")
-        gate.check_type(version.facts.task_type)
-        gate.check_rows(rows, version.facts.task_type)
-        gate = pin(gate, rows)
-        content = strict_json.encode(_Document(rules=gate, rows=[*rows] or None).model_dump(exclude_defaults=True))
-        seq = self._catalog.change(self._documents.write, context, task, _NAME, content, _SET)
-        return StoredGate(gate, rows, content), seq
-
-    def _delete(self, task: str, context: Context) -> int:
-        context.principal.require(Action.PROMOTE, task)
-        return self._catalog.change(self._delete_document, context, task)
 
     def _delete_document(self, task: str, by: Actor) -> int:
         seq = self._documents.delete(task, _NAME, _DELETE, by)
@@ -230,16 +211,17 @@ def _need_gate(target: Target, at: Alias | None) -> list[int]:
     return [version for version, _ in target.shares if version not in now | back]
 
 
-def _report(
-    stored: StoredGate, candidate: Version, live: Version | None, answers: tuple[Answers, Answers | None, Answers]
-) -> Report:
-    """`answers`: the candidate's to the rows, those of the live version if it is compared, and its own to `must`."""
-    gate, rows = stored.gate, stored.rows
+Answers = tuple[Sequence[ShortAnswer], Sequence[ShortAnswer] | None, Sequence[ShortAnswer]]
+"""A candidate's answers to the rows, those of the live version if it is compared, and the candidate's to `must`."""
+
+
+def _report(stored: StoredGate, candidate: Version, live: Version | None, answers: Answers) -> Report:
     of_candidate, of_live, of_must = answers
-    numbers, worst, must = None, list[Wrong](), judge.missed(gate, of_must.answers)
+    gate, rows = stored.gate, stored.rows
+    numbers, worst, must = None, list[Wrong](), judge.missed(gate, of_must)
     if rows:
         right, slices = [judge.right_of(row.label) for row in rows], [row.slices for row in rows]
-        judged = judge.Rows(right, of_candidate.answers, of_live and of_live.answers, slices)
+        judged = judge.Rows(right, of_candidate, of_live, slices)
         numbers, worst = judge.measure(gate, judged), judge.wrong_rows(judged)
     return Report(
         task=candidate.entry.task,

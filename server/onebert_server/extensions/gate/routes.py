@@ -18,9 +18,9 @@ GatesOf = Annotated[Gates, Depends(part_of(Gates))]
 
 
 @router.get("/v1/tasks/{task}/gate")
-async def gate(task: Name, gates: GatesOf, context: ContextOf) -> GateFacts:
+async def gate(task: Name, runtime: RuntimeOf, gates: GatesOf, context: ContextOf) -> GateFacts:
     """Returns a task's gate; of its pinned rows only their number."""
-    stored = await gates.get(task, context)
+    stored = await in_thread(runtime, gates.read, task, context)
     if stored is None:
         raise no_gate(task)
     return _facts(task, stored)
@@ -32,15 +32,15 @@ async def set_gate(
 ) -> GateFacts:
     """Sets a task's gate in place of the one before; `min`, `max` and `slices` take `rows`, which the server keeps."""
     await in_thread(runtime, runtime.catalog.catch_up)
-    stored, seq = await gates.set(task, body.rules, body.rows, context)
+    stored, seq = await in_thread(runtime, gates.set, task, body.rules, body.rows, context)
     response.headers[SEQ_HEADER] = str(seq)
     return _facts(task, stored)
 
 
 @router.delete("/v1/tasks/{task}/gate", status_code=204)
-async def delete_gate(task: Name, response: Response, gates: GatesOf, context: ContextOf) -> None:
+async def delete_gate(task: Name, response: Response, runtime: RuntimeOf, gates: GatesOf, context: ContextOf) -> None:
     """Deletes a task's gate with its rows."""
-    seq = await gates.delete(task, context)
+    seq = await in_thread(runtime, gates.delete, task, context)
     response.headers[SEQ_HEADER] = str(seq)
 
 
