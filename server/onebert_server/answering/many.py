@@ -19,7 +19,7 @@ from onebert_store.errors import OneBertError, OverQuota, OverShare, QueueFull, 
 
 T = TypeVar("T")
 
-# What a busy server refuses; a version that cannot be loaded, or a disk, may take minutes to come back.
+# Refusals of a busy server; a version that cannot be loaded, or a disk, may take minutes to come back.
 _BUSY = frozenset({QueueFull.code, OverShare.code, OverQuota.code})
 
 
