@@ -345,14 +345,16 @@ def test_a_principal_holds_its_share_pays_for_what_is_computed_and_leaves_nothin
         assert sorted(names) == ["acme-31", "blue", "first"]
         assert made["blue"] < made["acme-31"]
 
-        poor = of("poor", quotas=Quotas(tokens=1.0))
-        improved = (await created(runtime, "poor", poor, improve=True)).improvement
-        with pytest.raises(OverQuota) as after_head:
-            await created(runtime, "poor", poor)
-        await reached(improved, "training")
-        with pytest.raises(OverQuota) as after_improvement:
-            await created(runtime, "poor", poor)
-        assert after_improvement.value.retry_after > 3 * after_head.value.retry_after > len(EXAMPLES)
+        debts = []
+        for name, improve in (("head", False), ("improved", True)):
+            poor = of(name, quotas=Quotas(tokens=1.0))
+            version = await created(runtime, name, poor, improve)
+            if version.improvement:
+                await reached(version.improvement, "training")
+            with pytest.raises(OverQuota) as refusal:
+                await created(runtime, name, poor)
+            debts.append(refusal.value.retry_after)
+        assert debts[1] > 3 * debts[0] > len(EXAMPLES)
 
     with opened(tmp_path, trainer=True) as runtime:
         asyncio.run(asked(runtime))

@@ -7,8 +7,11 @@ import platform
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,8 @@ Signatures = Mapping[str, Sequence[Any]]
 
 POINTER, INT, FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 
+# Of temporary folders; those of a build that was killed are removed by a later one.
+_PREFIX, _LEFT_SECONDS = "onebert-kernels-", 3600
 # Status for a token outside the embedding tables (forward.cpp).
 _OUTSIDE = 2
 
@@ -96,9 +101,17 @@ def _built_with(compiler_path: str, flags: tuple[str, ...]) -> Library:
             raise
         except OSError:  # not in the cache, or damaged
             pass
-    with tempfile.TemporaryDirectory(prefix="onebert-kernels-") as folder:
+    _remove_left_over([Path(tempfile.gettempdir()), *([cache_folder] if cache_folder else [])])
+    with tempfile.TemporaryDirectory(prefix=_PREFIX) as folder:
         built = compiler.compile_library(compiler_path, Path(folder) / name, flags)
         return Library(built if cache_folder is None else _keep(built, cache_folder), None)
+
+
+def _remove_left_over(folders: Sequence[Path]) -> None:
+    for left in chain.from_iterable(folder.glob(f"{_PREFIX}*") for folder in folders):
+        with suppress(OSError):  # another user's
+            if time.time() - left.stat().st_mtime > _LEFT_SECONDS:
+                shutil.rmtree(left)
 
 
 def _cpu_flags() -> str:
@@ -109,7 +122,7 @@ def _cpu_flags() -> str:
 
 def _keep(built: Path, cache_folder: Path) -> Path:
     try:
-        with tempfile.TemporaryDirectory(dir=cache_folder) as folder:
+        with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=cache_folder) as folder:
             copied = Path(shutil.copy(built, folder))
             copied.chmod(0o600)
             return copied.replace(cache_folder / built.name)

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from onebert_server.access.context import Context
-from onebert_server.answering.rates import Rates
 from onebert_server.extensions.trainer.work import Rows, Work, work_of
 from onebert_server.extensions.trainer.worker import Done, OnProgress, Worker
 from onebert_server.fairness.places import Places
@@ -24,15 +23,7 @@ from onebert_server.threads import run_in, to_the_end
 from onebert_server.versions.catalog import UploadResult
 from onebert_server.versions.moves import Move
 from onebert_server.versions.version import Version
-from onebert_store.errors import (
-    AliasConflict,
-    DeadlineExceeded,
-    Forbidden,
-    ImprovementNotFound,
-    Improving,
-    OneBertError,
-    ShuttingDown,
-)
+from onebert_store import errors
 from onebert_store.registry.names import LIVE
 from onebert_store.registry.target import alone
 
@@ -107,13 +98,13 @@ class Trainer:
 
     def __init__(self, worker: Worker, runtime: Runtime) -> None:
         self.worker = worker
-        self._runtime, self._catalog = runtime, runtime.catalog
+        self._runtime, self._catalog, self._rates = runtime, runtime.catalog, runtime.admission.rates
         self._heads, self._improving = WeakValueDictionary[str, Places](), Places(1)
         full = "too many requests with examples are waiting; try again soon"
         self._permits = Permits(MAX_WAITING, full, "others wait with their examples; try again soon")
         self._improvements = deque[Improvement](maxlen=MAX_IMPROVEMENTS)
-        # Tasks whose improvement is asked for, and waits for the exact head.
-        self._begun: set[str] = set()
+        # Tasks whose improvement waits for its exact head.
+        self._asked: set[str] = set()
         self._running: set[asyncio.Task[None]] = set()
 
     async def create(self, task: str, rows: Rows, improve: bool, context: Context) -> CreatedVersion:
@@ -128,32 +119,27 @@ class Trainer:
             TrainerFailed: the training process ended.
             DeadlineExceeded, ShuttingDown: it is late; or an improvement is asked for, and the server drains.
         """
-        before = self._last(task)
-        if improve and (task in self._begun or (before is not None and before.state in UNDER_WAY)):
-            raise Improving(f"{task} is being improved; ask again when that has ended")
         if improve:
             self._require(context)
+            if task in self._asked or any(improvement.state in UNDER_WAY for improvement in self._of(task)):
+                raise errors.Improving(f"{task} is being improved; ask again when that has ended")
         self._rates.check(context.principal)
+        asked = {task} if improve else set[str]()
         with self._permits.held(context.principal.name):
-            if improve:
-                self._begun.add(task)
+            self._asked |= asked
             try:
                 return await self._create(task, rows, improve, context)
             finally:
-                self._begun.discard(task)
+                self._asked -= asked
 
     def improvement(self, task: str) -> Improvement:
         """Returns the last improvement of a task; raises ImprovementNotFound."""
-        if (last := self._last(task)) is None:
-            raise ImprovementNotFound(f"this server has improved nothing of {task} since it started")
-        return last
+        if not (improvements := self._of(task)):
+            raise errors.ImprovementNotFound(f"this server has improved nothing of {task} since it started")
+        return improvements[-1]
 
-    def _last(self, task: str) -> Improvement | None:
-        return next((improvement for improvement in reversed(self._improvements) if improvement.is_of(task)), None)
-
-    @property
-    def _rates(self) -> Rates:
-        return self._runtime.admission.rates
+    def _of(self, task: str) -> list[Improvement]:
+        return [improvement for improvement in self._improvements if improvement.is_of(task)]
 
     async def _create(self, task: str, rows: Rows, improve: bool, context: Context) -> CreatedVersion:
         work = await self._work(rows, context)
@@ -208,7 +194,7 @@ class Trainer:
             improvement.live = self._is_live(improvement.task, taken.entry.version)
             improvement.state = "done"
         except Exception as error:
-            if not isinstance(error, OneBertError):
+            if not isinstance(error, errors.OneBertError):
                 log_failure(logger, "an improvement", error)
             improvement.reason = getattr(error, "detail", "the server failed; its log has more")
             improvement.state = "failed"
@@ -225,25 +211,27 @@ class Trainer:
 
         def require_lead() -> None:
             if at is None or at.target != alone(improvement.head):
-                raise AliasConflict(elsewhere)
+                raise errors.AliasConflict(elsewhere)
             if not ahead:
-                raise AliasConflict(f"its lead over version {improvement.head} in folds is within the standard error")
+                raise errors.AliasConflict(
+                    f"its lead over version {improvement.head} in folds is within the standard error"
+                )
 
         if at is None or at.target != alone(at.version):
             return elsewhere
         move = Move(improvement.task, LIVE, alone(improvement.version or 0), at.target.tag)
         try:
             await self._runtime.moves.move(move, context, unless_compared=require_lead)
-        except OneBertError as error:
+        except errors.OneBertError as error:
             return error.detail
         return None
 
     def _require(self, context: Context) -> None:
         """Raises ShuttingDown or Forbidden if an improvement must begin no more, or go on."""
         if self._runtime.draining:
-            raise ShuttingDown("the server is stopping, and improves nothing any more")
+            raise errors.ShuttingDown("the server is stopping, and improves nothing any more")
         if not self._runtime.keys.holds(context.principal):
-            raise Forbidden("the key or token that asked for the improvement is no longer valid")
+            raise errors.Forbidden("the key or token that asked for the improvement is no longer valid")
 
     async def _require_room(self, task: str, size: int, context: Context) -> None:
         await run_in(self._runtime.registrars, self._catalog.require_room, task, size, context)
@@ -263,7 +251,7 @@ class Trainer:
         def upload() -> UploadResult:
             # On the thread that stores: a request that was refused must make no version.
             if time.monotonic() >= context.deadline:
-                raise DeadlineExceeded("the version was not there in time; ask with a longer X-Request-Timeout")
+                raise errors.DeadlineExceeded("the version was not there in time; ask with a longer X-Request-Timeout")
             return self._catalog.upload_trained(task(), base64.b64decode(facts["content"]), context)
 
         with self._runtime.receiving.admitted(context.principal.name) as incoming:
