@@ -8,6 +8,7 @@ from sqlalchemy import event, select, text
 from sqlalchemy.engine import Engine
 
 from onebert_store.registry.store import join_store
+from onebert_store.samples.reading import feedback_of as read_feedback
 from onebert_store.samples.tables import FEEDBACK
 from onebert_store.upkeep import gc
 
@@ -44,9 +45,9 @@ def all_at_once(number, work, *refusals):
 def feedback_of(samples, task):
     """All feedback of a task, the latest first, with and without texts."""
     found = select(FEEDBACK).where(FEEDBACK.c.task == samples.owner(task).task)
-    with samples._database.reading() as connection:
+    with samples.database.reading() as connection:
         rows = connection.execute(found.order_by(FEEDBACK.c.at.desc(), FEEDBACK.c.identifier)).all()
-    return [samples._feedback(row, task) for row in rows]
+    return [read_feedback(row, task, samples._cipher.decrypt) for row in rows]
 
 
 @contextmanager
@@ -91,6 +92,7 @@ WITHOUT = {
 
 # Likewise for the tables of the samples.
 WITHOUT_OF_SAMPLES = {
+    5: "DROP TABLE samples_naming",
     4: "ALTER TABLE feedback DROP COLUMN reviewer",
     3: "DROP TABLE unknown_samples",
     2: "ALTER TABLE feedback DROP COLUMN counted",

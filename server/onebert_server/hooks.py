@@ -31,6 +31,7 @@ class Hooks:
         before_move: may refuse a move of an alias by raising a typed error; what they return is checked as it moves.
         deleting: are entered before a task or a version of it is deleted, and left afterwards, in a thread.
         changed: get each event, on the thread that caused it, so they must not wait.
+        storage: return "ok", or the error code if the extension's own storage refused its last change.
     """
 
     computed: list[Callable[[ComputedQuestion], None]] = field(default_factory=list)
@@ -39,6 +40,7 @@ class Hooks:
     before_move: list[BeforeMove] = field(default_factory=list)
     deleting: list[Deleting] = field(default_factory=list)
     changed: list[Callable[[Event], None]] = field(default_factory=list)
+    storage: list[Callable[[], str]] = field(default_factory=list)
 
     def sample(self, answers: Sequence[Kept], dropped: int = 0) -> None:
         """Hands chosen answers to every listener."""

@@ -51,7 +51,9 @@ def check(
     from onebert_store.upkeep.gc import find_orphans  # noqa: PLC0415
 
     with join_store(address) as opened, join_samples(opened.database) as samples:
-        check_database(opened)
+        check_database(opened.database)
+        if samples and samples.database is not opened.database:
+            check_database(samples.database)
         with opened.database.reading() as connection:
             entries = version_entries(connection)
         with console.progress() as bar:
@@ -60,11 +62,12 @@ def check(
             broken = [check for check in checks if check.problem]
         orphans = find_orphans(opened)
         unknown = samples.sweeper.unknown() if samples else []
+        kept = samples.check() if samples else {}
         if as_json:
             problems = [asdict(bad.entry) | {"problem": bad.problem, "repaired": bad.repaired} for bad in broken]
             facts = [_facts(opened, orphan) for orphan in orphans]
             lists = {"problems": problems, "orphans": facts, "unknown": [asdict(rows) for rows in unknown]}
-            console.print_json({"versions": len(entries), **lists})
+            console.print_json({"versions": len(entries), **lists, "kept": kept})
         else:
             console.say(f"{len(entries)} versions, {len(entries) - len(broken)} of them whole")
             if broken:
@@ -72,9 +75,13 @@ def check(
                 rows = ((name, str(bad.problem), "repaired" if bad.repaired else "") for name, bad in named)
                 console.show(("version", "problem", ""), rows)
             _print_orphans(opened, orphans)
+            if kept:
+                console.say(f"{kept['samples']:,} kept answers, {kept['feedback']:,} rows of feedback")
             _print_unknown(dict.fromkeys(unknown, False))
     if unrepaired := sum(not bad.repaired for bad in broken):
         raise StoreCorrupt(f"{unrepaired} of {len(entries)} versions cannot be served as they are")
+    if damaged := kept.get("damaged"):
+        raise StoreCorrupt(f"{damaged} rows of kept answers and feedback are damaged, and left out everywhere")
 
 
 @store.command()

@@ -273,9 +273,15 @@ class Registry:
     def delete_task(self, task: str, by: Actor = CLI) -> int:
         """Deletes a task, its aliases and versions; raises VersionInUse if another process moved an alias meanwhile."""
         check_name(task)
-        with self._whole_task(by) as connection:
+
+        def delete(connection: Connection) -> int:
             statements.delete_task(connection, task)
             return self.feed.write(connection, by, Action.DELETE_TASK, task)
+
+        try:
+            return self.database.erase(delete, by.until)
+        except IntegrityError:
+            raise VersionInUse(_MEANWHILE) from None
 
     def set_keeping(self, task: str, keeping: Keeping, by: Actor = CLI) -> int:
         """Sets how much of a task's answers is kept; raises InvalidInput if a number breaks its rule."""
@@ -288,11 +294,14 @@ class Registry:
     def delete_keeping(self, task: str, by: Actor = CLI) -> int:
         """Ends the keeping of a task's answers; returns the number of the change, or the latest if there was none."""
         check_name(task)
-        with self.database.writing(by.until) as connection:
+
+        def delete(connection: Connection) -> int:
             queries.require_task(connection, task)
             if not statements.delete_keeping(connection, task):
                 return last_change(connection)
             return self.feed.write(connection, by, Action.DELETE_SAMPLES, task)
+
+        return self.database.erase(delete, by.until)
 
     def rename_task(self, task: str, name: str, by: Actor = CLI) -> int:
         """Renames a task in one transaction; versions keep their numbers and aliases their versions.
@@ -303,15 +312,10 @@ class Registry:
         """
         check_name(task)
         check_name(name)
-        with self._whole_task(by) as connection:
-            statements.rename_task(connection, task, name)
-            return self.feed.write(connection, by, Action.RENAME_TASK, task, name=name)
-
-    @contextmanager
-    def _whole_task(self, by: Actor) -> Iterator[Connection]:
         try:
             with self._store.database.writing(by.until) as connection:
-                yield connection
+                statements.rename_task(connection, task, name)
+                return self.feed.write(connection, by, Action.RENAME_TASK, task, name=name)
         except IntegrityError:
             raise VersionInUse(_MEANWHILE) from None
 

@@ -96,8 +96,18 @@ def ensure_schema(
     StoreCorrupt, and changes nothing, if it may not or cannot, or if the tables are newer than this code.
     """
     with database.reading() as connection:
-        if _mark(database, connection, tables) == tables.schema:
-            return
+        is_current = _mark(database, connection, tables) == tables.schema
+    if not is_current:
+        _migrate(database, tables, may_create, may_migrate)
+    # Another program's tables of these names would fail every request.
+    with database.reading() as connection:
+        for table in tables.metadata.sorted_tables:
+            connection.execute(select(table).limit(0))
+
+
+def _migrate(
+    database: Database, tables: Tables, may_create: Callable[[], bool], may_migrate: Callable[[], bool]
+) -> None:
     with database.writing() as connection, database.migrating(connection):
         mark = _mark(database, connection, tables)
         if mark == tables.schema:

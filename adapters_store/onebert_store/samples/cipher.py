@@ -15,13 +15,17 @@ _IDENTIFIERS = b"onebert: identifiers of feedback"
 
 
 class Cipher:
-    """Encrypts with the first of the keys and decrypts with any; without keys both raise SamplesKeyNeeded."""
+    """Encrypts with the first of the keys and decrypts with any; without keys both raise SamplesKeyNeeded.
+
+    Attributes:
+        naming: the key of a new store's default identifiers.
+    """
 
     def __init__(self, keys: Sequence[str] = ()) -> None:
         """Raises InvalidSettings if a key is malformed, or the package `cryptography` is missing."""
         self._fernet = _fernet(keys) if keys else None
         # Another key than the ones that encrypt, derived by the label.
-        self._naming = hmac.digest(base64.urlsafe_b64decode(keys[0]), _IDENTIFIERS, "sha256") if keys else b""
+        self.naming = hmac.digest(base64.urlsafe_b64decode(keys[0]), _IDENTIFIERS, "sha256") if keys else b""
 
     @property
     def has_key(self) -> bool:
@@ -32,24 +36,31 @@ class Cipher:
         return self._required().encrypt(json.dumps(value).encode()).decode()
 
     def decrypt(self, token: str) -> Any:
-        """Returns the value; raises SamplesKeyNeeded if none of the keys is the one that encrypted it."""
+        """Returns the value; raises SamplesKeyNeeded if none of the keys is the one that encrypted it, else ValueError.
+
+        A ValueError says that the token is damaged: no key has encrypted it.
+        """
         fernet = self._required()
         from cryptography.fernet import InvalidToken  # noqa: PLC0415 - see `_fernet`
 
         try:
             return json.loads(fernet.decrypt(token))
         except InvalidToken:
+            check_token(token)
             raise SamplesKeyNeeded("ONEBERT_SAMPLES_KEY lacks the key that a kept text was encrypted with") from None
-
-    def identifier(self, value: Any) -> str:
-        """The HMAC-SHA256 of a JSON value by a key that the first one derives; raises SamplesKeyNeeded without."""
-        self._required()
-        return "hmac-sha256:" + hmac.digest(self._naming, json.dumps(value).encode(), "sha256").hex()
 
     def _required(self) -> "MultiFernet":
         if self._fernet is None:
             raise SamplesKeyNeeded("this server keeps no texts: ONEBERT_SAMPLES_KEY is not set")
         return self._fernet
+
+
+def check_token(token: str) -> tuple[str, ...]:
+    """Returns no texts; raises ValueError if no key can have made the token: a version, a time, blocks, an HMAC."""
+    data = base64.urlsafe_b64decode(token)
+    if data[:1] != b"\x80" or len(data) < 73 or len(data) % 16 != 57 % 16:
+        raise ValueError("the token is damaged")
+    return ()
 
 
 def _fernet(keys: Sequence[str]) -> "MultiFernet":

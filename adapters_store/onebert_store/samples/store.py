@@ -1,27 +1,52 @@
 """The sample store: keeps texts of answers encrypted, and feedback with or without them."""
 
+import hmac
+import json
+import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
-from typing import Any
+from functools import cached_property, partial
+from math import inf
+from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Row, and_, exists, func, not_, or_, select, tuple_
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    Table,
+    and_,
+    exists,
+    func,
+    not_,
+    or_,
+    select,
+    tuple_,
+    update,
+)
 
-from onebert_store.errors import SampleNotFound
+from onebert_store.errors import SampleNotFound, SamplesKeyNeeded
 from onebert_store.registry.database import upsert
 from onebert_store.registry.dialects.database import Database
 from onebert_store.registry.dialects.sqlite import SqliteDatabase
 from onebert_store.registry.schema import ensure_schema
-from onebert_store.samples.cipher import Cipher
+from onebert_store.samples.cipher import Cipher, check_token
 from onebert_store.samples.owners import Owners
+from onebert_store.samples.reading import feedback_of, rows_of, sample_of
 from onebert_store.samples.records import Feedback, Kind, Outcomes, Owner, Sample
-from onebert_store.samples.sweeping import NO_TEXT, Sweeper, delete_texts, trim_feedback
-from onebert_store.samples.tables import FEEDBACK, SAMPLES, TABLES
+from onebert_store.samples.sweeping import NO_TEXT, Sweeper, delete_texts, erase, texts_of, trim_feedback
+from onebert_store.samples.tables import FEEDBACK, NAMING, SAMPLES, TABLES
+
+logger = logging.getLogger("onebert.samples")
+T = TypeVar("T")
 
 FILE = "samples.sqlite3"
 # Rows of feedback of a task; the oldest go.
 MAX_FEEDBACK = 100_000
+# Rows that a check reads at a time.
+_READ_TOGETHER = 500
 # Tasks in one statement that counts: SQLite parses at most a thousand conditions in one.
 _COUNTED_TOGETHER = 200
 
@@ -58,16 +83,17 @@ class SampleStore:
     """Samples and feedback; thread-safe, and several replicas may share one.
 
     Every method raises StorageUnavailable if the database fails. Methods that return texts raise SamplesKeyNeeded if
-    the store has no key that decrypts them.
+    the store has no key that decrypts them. Damaged rows are left out; `onebert store check` counts them.
 
     Attributes:
         sweeper: deletes rows that are too old, or of deleted tasks.
+        database: the database with its tables.
     """
 
     def __init__(self, registry: Database, database: Database, cipher: Cipher) -> None:
         self._owners = Owners(registry, database)
         self.sweeper = Sweeper(self._owners, database)
-        self._database = database
+        self.database = database
         self._cipher = cipher
         ensure_schema(database, TABLES)
 
@@ -80,14 +106,33 @@ class SampleStore:
         """Returns where the rows of a task are; see `Owners.owner`."""
         return self._owners.owner(task)
 
+    def prepare(self) -> None:
+        """Encrypts the key of identifiers with the first key, if there is a key, before another one is dropped."""
+        if self.has_key:
+            _ = self._naming
+
     def identifier(self, texts: Sequence[str]) -> str:
-        """Returns the identifier of texts that came without one; see `Cipher.identifier`."""
-        return self._cipher.identifier(texts)
+        """Returns the identifier of texts that came without one, an HMAC; raises SamplesKeyNeeded without a key."""
+        return "hmac-sha256:" + hmac.digest(self._naming, json.dumps(texts).encode(), "sha256").hex()
+
+    @cached_property
+    def _naming(self) -> bytes:
+        """The key of identifiers, from now on encrypted with the first key; a new one if no key decrypts it."""
+        return bytes.fromhex(self.database.erase(self._renewed))
+
+    def _renewed(self, connection: Connection) -> str:
+        key = self._cipher.naming.hex()
+        first = {"id": 1, "key": self._cipher.encrypt(key)}
+        connection.execute(upsert(connection, NAMING).values(first).on_conflict_do_nothing())
+        with suppress(SamplesKeyNeeded, ValueError):
+            key = self._cipher.decrypt(connection.execute(select(NAMING.c.key)).scalar_one())
+            connection.execute(update(NAMING).values(key=self._cipher.encrypt(key)))
+        return key
 
     def keep(self, samples: Sequence[tuple[str, Sample]]) -> dict[str, str]:
         """Keeps samples whose keeping lasts, the first of an id; returns ids of tasks by their lasting keepings."""
         rows = [(keeping, _columns(each) | {"texts": self._cipher.encrypt(each.texts)}) for keeping, each in samples]
-        with self._database.writing() as connection:
+        with self.database.writing() as connection:
             tasks = self._owners.keeping(connection, {keeping for keeping, _ in rows})
             stored = [row | {"task": tasks[keeping]} for keeping, row in rows if keeping in tasks]
             if stored:
@@ -96,55 +141,62 @@ class SampleStore:
 
     def find(self, ids: Collection[str], sees: Callable[[str], bool]) -> list[Sample]:
         """Returns the samples of these ids whose task `sees` allows."""
-        with self._database.reading() as connection:
-            rows = connection.execute(select(SAMPLES).where(SAMPLES.c.id.in_(ids))).all()
-        names = self._owners.names({row.task for row in rows}, sees)
-        return [self._sample(row, names[row.task]) for row in rows if row.task in names]
+        selected = SAMPLES.c.id.in_(ids)
+        with self.database.reading() as connection:
+            tasks = {*connection.scalars(select(SAMPLES.c.task).where(selected))}
+        names = self._owners.names(tasks, sees)
+        query = select(SAMPLES).where(selected, SAMPLES.c.task.in_(names))
+        with self.database.reading() as connection:
+            return self._read(connection, query, lambda row: sample_of(row, names[row.task], self._cipher.decrypt))
 
     def without_feedback(self, task: str, limit: int) -> list[Sample]:
         """Returns the latest samples of a task that nobody has given feedback on."""
         has_feedback = exists().where(FEEDBACK.c.task == SAMPLES.c.task, FEEDBACK.c.answer_id == SAMPLES.c.id)
         query = select(SAMPLES).where(SAMPLES.c.task == self.owner(task).task, ~has_feedback)
-        with self._database.reading() as connection:
-            rows = connection.execute(query.order_by(SAMPLES.c.at.desc(), SAMPLES.c.id).limit(limit)).all()
-        return [self._sample(row, task) for row in rows]
+        latest = query.order_by(SAMPLES.c.at.desc(), SAMPLES.c.id).limit(limit)
+        with self.database.reading() as connection:
+            return self._read(connection, latest, partial(sample_of, task=task, decrypt=self._cipher.decrypt))
 
-    def page(self, task: str, after: str, limit: int) -> list[tuple[Sample, Feedback | None]]:
-        """Returns the samples of a task behind an id, by id, each with the latest feedback on it."""
-        id = self.owner(task).task
-        query = select(SAMPLES).where(SAMPLES.c.task == id, SAMPLES.c.id > after).order_by(SAMPLES.c.id).limit(limit)
-        with self._database.reading() as connection:
-            rows = connection.execute(query).all()
-            about = FEEDBACK.c.task == id, FEEDBACK.c.answer_id.in_([row.id for row in rows])
+    def page(self, task: str, after: str, limit: int) -> tuple[list[tuple[Sample, Feedback | None]], str | None]:
+        """Returns the samples of a task behind an id, by id, each with the latest feedback on it, and the last id.
+
+        The last id is None if no further samples follow; likewise in `feedback_page`.
+        """
+        id, decrypt = self.owner(task).task, self._cipher.decrypt
+        with self.database.reading() as connection:
+            query, end = _page(connection, SAMPLES, id, after, limit)
+            samples = self._read(connection, query, partial(sample_of, task=task, decrypt=decrypt))
+            about = FEEDBACK.c.task == id, FEEDBACK.c.answer_id.in_([sample.id for sample in samples])
             # Identifiers first: one answer may have a hundred thousand rows with texts.
             identifiers = select(FEEDBACK.c.answer_id, FEEDBACK.c.identifier).where(*about).order_by(FEEDBACK.c.at)
             last = {row.answer_id: row.identifier for row in connection.execute(identifiers)}
             newest = select(FEEDBACK).where(FEEDBACK.c.task == id, FEEDBACK.c.identifier.in_(last.values()))
-            latest = {row.answer_id: self._feedback(row, task) for row in connection.execute(newest)}
-        return [(self._sample(row, task), latest.get(row.id)) for row in rows]
+            rows = self._read(connection, newest, partial(feedback_of, task=task, decrypt=decrypt))
+        latest = {feedback.answer_id: feedback for feedback in rows}
+        return [(sample, latest.get(sample.id)) for sample in samples], end
 
-    def feedback_page(self, task: str, after: str, limit: int) -> list[Feedback]:
-        """Returns the feedback of a task whose text is kept, by identifier, behind one."""
-        where = FEEDBACK.c.task == self.owner(task).task, FEEDBACK.c.texts.is_not(None), FEEDBACK.c.identifier > after
-        with self._database.reading() as connection:
-            rows = connection.execute(select(FEEDBACK).where(*where).order_by(FEEDBACK.c.identifier).limit(limit)).all()
-        return [self._feedback(row, task) for row in rows]
+    def feedback_page(self, task: str, after: str, limit: int) -> tuple[list[Feedback], str | None]:
+        """Returns the feedback of a task whose text is kept, by identifier, behind one, and the last identifier."""
+        id, has_text = self.owner(task).task, FEEDBACK.c.texts.is_not(None)
+        with self.database.reading() as connection:
+            query, end = _page(connection, FEEDBACK, id, after, limit, has_text)
+            return self._read(connection, query, partial(feedback_of, task=task, decrypt=self._cipher.decrypt)), end
 
     def count(self, task: str) -> int:
         """Returns how many samples a task has."""
         counted = select(func.count()).select_from(SAMPLES).where(SAMPLES.c.task == self.owner(task).task)
-        with self._database.reading() as connection:
+        with self.database.reading() as connection:
             return int(connection.execute(counted).scalar_one())
 
-    def record(self, feedback: Sequence[tuple[Owner, Feedback]]) -> list[bool]:
-        """Adds feedback, all or nothing; a row replaces an earlier one with the same task and identifier.
+    def record(self, feedback: Sequence[tuple[Owner, Feedback]], until: float = inf) -> list[bool]:
+        """Adds feedback, all or nothing, until a time; a row replaces an earlier one with its task and identifier.
 
         The first outcome of an identifier still counts in `outcomes`. Returns whether each has its texts: they are left
         out if the keeping has ended, or the sample is deleted. Raises TaskNotFound if a task is deleted, ReviewerOnly
         if one would replace a row by a reviewer who is somebody else.
         """
         rows = [_columns(item) | {"task": owner.task, "texts": self._token(item.texts)} for owner, item in feedback]
-        with self._database.writing() as connection:
+        with self.database.writing(until) as connection:
             keeping = self._owners.keeping(connection, {owner.keeping for owner, _ in feedback if owner.keeping})
             self._owners.lock(connection, {owner.task: item.task for owner, item in feedback})
             answered = self._answered(connection, {(row["task"], row["answer_id"]) for row in rows if row["answer_id"]})
@@ -166,7 +218,7 @@ class SampleStore:
         """Counts the feedback of each task after its time; a task without any is left out."""
         names, counts = self._owners.by_id(times), dict[str, int]()
         ids = [*names]
-        with self._database.reading() as connection:
+        with self.database.reading() as connection:
             for start in range(0, len(ids), _COUNTED_TOGETHER):
                 part = ids[start : start + _COUNTED_TOGETHER]
                 later = or_(*(and_(FEEDBACK.c.task == id, FEEDBACK.c.at > times[names[id]]) for id in part))
@@ -174,13 +226,23 @@ class SampleStore:
                 counts |= {names[id]: count for id, count in connection.execute(counted)}
         return counts
 
+    def check(self) -> dict[str, int]:
+        """Reads every row, without texts; returns the numbers of `samples`, `feedback` and `damaged` rows."""
+        counts = Counter[str]()
+        for table, read in ((SAMPLES, sample_of), (FEEDBACK, feedback_of)):
+            rows = select(table).execution_options(yield_per=_READ_TOGETHER)
+            with self.database.reading() as connection:
+                for row in rows_of(connection.execute(rows), partial(read, task="", decrypt=check_token)):
+                    counts[table.name if row else "damaged"] += 1
+        return {name: counts[name] for name in (SAMPLES.name, FEEDBACK.name, "damaged")}
+
     def outcomes(self, task: str, main: int, versions: Sequence[int]) -> dict[int, Outcomes]:
         """Counts outcomes that a version and `main` answered, by version: `wins` are rows where it alone is right."""
         selected = FEEDBACK.c.task == self.owner(task).task, FEEDBACK.c.counted.is_not(None)
         outcomes = select(FEEDBACK.c.counted).where(*selected)
         counts: dict[int, Counter[tuple[bool, bool]]] = {version: Counter() for version in versions}
-        with self._database.reading() as connection:
-            for right, answers in connection.scalars(outcomes):
+        with self.database.reading() as connection:
+            for right, answers in self._read(connection, outcomes, _right_and_answers):
                 for version, count in counts.items():
                     if {str(version), str(main)} <= answers.keys():
                         count[answers[str(version)] == right, answers[str(main)] == right] += 1
@@ -193,17 +255,22 @@ class SampleStore:
         if not id.isprintable():
             raise no_sample()
         owner = self.owner(task).task
-        with self._database.writing() as connection:
-            about = or_(FEEDBACK.c.answer_id == id, FEEDBACK.c.identifier == id)
-            sample = (SAMPLES.c.task == owner) & (SAMPLES.c.id == id)
-            deleted = delete_texts(connection, sample, (FEEDBACK.c.task == owner) & about)
-        if not deleted:
+        about = or_(FEEDBACK.c.answer_id == id, FEEDBACK.c.identifier == id)
+        sample, feedback = (SAMPLES.c.task == owner) & (SAMPLES.c.id == id), (FEEDBACK.c.task == owner) & about
+        if not self.database.erase(partial(delete_texts, samples=sample, feedback=feedback)):
             raise no_sample()
 
     def delete_texts(self, id: str) -> None:
         """Deletes the samples of a task, by its id, and the texts in its feedback; its labels stay."""
-        with self._database.writing() as connection:
-            delete_texts(connection, SAMPLES.c.task == id, FEEDBACK.c.task == id)
+        erase(self.database, texts_of(id))
+
+    def _read(self, connection: Connection, query: Select[Any], read: Callable[[Row[Any]], T]) -> list[T]:
+        rows = [*rows_of(connection.execute(query), read)]
+        readable = [row for row in rows if row is not None]
+        if len(readable) < len(rows):
+            number = len(rows) - len(readable)
+            logger.warning("%d damaged rows are left out: see `onebert store check`", number)
+        return readable
 
     def _answered(self, connection: Connection, ids: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
         """The samples, by task and id, that are not deleted; none is before the commit."""
@@ -213,25 +280,6 @@ class SampleStore:
 
     def _token(self, value: Any) -> str | None:
         return None if value is None else self._cipher.encrypt(value)
-
-    def _sample(self, row: Row[Any], task: str) -> Sample:
-        read = row._asdict() | {"task": task, "labels": tuple(row.labels)}
-        return Sample(**read | {"texts": tuple(self._cipher.decrypt(row.texts))})
-
-    def _feedback(self, row: Row[Any], task: str) -> Feedback:
-        answers = {int(key): label for key, label in row.answers.items()}
-        read = row._asdict() | {
-            "task": task,
-            "kind": Kind(row.kind),
-            "answers": answers,
-            "reviewer": bool(row.reviewer),
-        }
-        del read["counted"]
-        if row.texts is not None:
-            read["texts"] = tuple(self._cipher.decrypt(row.texts))
-        if row.explanation is not None:
-            read["explanation"] = self._cipher.decrypt(row.explanation)
-        return Feedback(**read)
 
 
 class ReviewerOnly(Exception):
@@ -255,5 +303,22 @@ def no_sample() -> SampleNotFound:
     return SampleNotFound("no answer with this id is kept")
 
 
+def _page(
+    connection: Connection, table: Table, id: str, after: str, limit: int, *where: ColumnElement[bool]
+) -> tuple[Select[Any], str | None]:
+    """Returns the query for a page of a task's rows, and the key of its last row; None if no further rows follow."""
+    [_, key] = table.primary_key
+    selected = select(key).where(table.c.task == id, key > after, *where).order_by(key).limit(limit)
+    keys = connection.scalars(selected).all()
+    query = select(table).where(table.c.task == id, key.in_(keys)).order_by(key)
+    return query, keys[-1] if len(keys) == limit else None
+
+
 def _columns(record: Sample | Feedback) -> dict[str, Any]:
     return {name: getattr(record, name) for name in record.__dataclass_fields__}
+
+
+def _right_and_answers(row: Row[Any]) -> tuple[Any, dict[str, Any]]:
+    """Returns what an outcome counts by; raises ValueError or TypeError if that is damaged."""
+    right, answers = row.counted
+    return right, {**answers}

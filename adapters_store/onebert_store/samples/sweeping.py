@@ -5,21 +5,45 @@ runs `onebert store gc` a day later.
 """
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, delete, func, select, union, update
+from sqlalchemy import ColumnElement, Connection, Table, delete, func, select, true, union, update
 
+from onebert_store.errors import StorageFull
 from onebert_store.registry.database import upsert
 from onebert_store.registry.dialects.database import Database
 from onebert_store.samples.owners import Owners
 from onebert_store.samples.records import Retention, Unknown
-from onebert_store.samples.tables import FEEDBACK, SAMPLES, TABLES, UNKNOWN
+from onebert_store.samples.tables import FEEDBACK, OF_TASKS, SAMPLES, UNKNOWN
 
 # Values of a row of feedback without its text.
 NO_TEXT = {"texts": None, "texts_at": None, "explanation": None}
 
+# Rows that one transaction deletes, so that others need not wait for long; a full disk may refuse so many, so this
+# part of them comes next.
+_ERASED_TOGETHER, _FEWER = 1000, 10
+
+_ALL = true()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Erasure(NamedTuple):
+    """The rows of a task that a condition selects: they are deleted, or get `values`."""
+
+    table: Table
+    id: str
+    where: ColumnElement[bool] = _ALL
+    values: Mapping[str, None] | None = None
+
+    def run(self, connection: Connection, number: int) -> int:
+        """Erases so many rows; returns how many there were."""
+        key, of_task = [*self.table.primary_key][-1], self.table.c.task == self.id
+        chosen = of_task, key.in_(select(key).where(of_task, self.where).limit(number))
+        erased = update(self.table).values(self.values) if self.values else delete(self.table)
+        return connection.execute(erased.where(*chosen)).rowcount
 
 
 class Sweeper:
@@ -50,32 +74,33 @@ class Sweeper:
         now = datetime.now(UTC)
         due = {unknown: (unknown.since or now) <= now - grace for unknown in self.unknown()}
         for unknown, is_due in due.items():
-            with self._database.writing() as connection:
-                retention = self._owners.retention(unknown.id)
-                if is_due:
-                    _remove(connection, unknown.id, retention)
-                _mark(connection, unknown.id, _unknown(connection, unknown.id, retention))
+            retention = self._owners.retention(unknown.id)
+            self._erase(unknown.id, retention, _removed(unknown.id, retention) if is_due else ())
         return due
 
     def _sweep(self, id: str) -> Unknown | None:
         retention = self._owners.retention(id)
+        if bound := retention and retention.max_samples:
+            self._database.erase(lambda connection: _trim_samples(connection, id, bound))
+        return self._erase(id, retention, _expired(id, retention) if retention else ())
+
+    def _erase(self, id: str, retention: Retention | None, erasures: Iterable[Erasure]) -> Unknown | None:
+        """Deletes rows of a task, marks or unmarks what the registry does not know of it, and returns that."""
+        erase(self._database, erasures)
         with self._database.writing() as connection:
-            if retention:
-                _expire(connection, id, retention)
             unknown = _unknown(connection, id, retention)
             _mark(connection, id, unknown)
         return unknown
 
     def _ids(self) -> list[str]:
         """The ids of all tasks with rows."""
-        ids = union(*(select(table.c.task) for table in TABLES.metadata.sorted_tables))
+        ids = union(*(select(table.c.task) for table in OF_TASKS))
         with self._database.reading() as connection:
             return [*connection.scalars(ids)]
 
 
 def delete_texts(connection: Connection, samples: ColumnElement[bool], feedback: ColumnElement[bool]) -> int:
     """Deletes the samples and the texts of feedback that fulfil a condition; returns how many."""
-    # Samples before feedback, everywhere: PostgreSQL would end one of two that wait for each other.
     deleted = connection.execute(delete(SAMPLES).where(samples)).rowcount
     texts = update(FEEDBACK).where(feedback, FEEDBACK.c.texts.is_not(None))
     return deleted + connection.execute(texts.values(NO_TEXT)).rowcount
@@ -110,16 +135,39 @@ def _trim_samples(connection: Connection, task: str, limit: int) -> None:
     connection.execute(delete(SAMPLES).where(SAMPLES.c.task == task, SAMPLES.c.id.in_(oldest)))
 
 
-def _expire(connection: Connection, id: str, retention: Retention) -> None:
-    samples, feedback = SAMPLES.c.task == id, FEEDBACK.c.task == id
+def erase(database: Database, erasures: Iterable[Erasure]) -> None:
+    """Deletes rows, some in each transaction; raises StorageFull if a full disk refuses even one row."""
+    for erasure in erasures:
+        number = _ERASED_TOGETHER
+        while number:
+            try:
+                if not database.erase(partial(erasure.run, number=number)):
+                    break
+            except StorageFull:
+                number //= _FEWER
+                if not number:
+                    raise
+
+
+def texts_of(id: str, samples: ColumnElement[bool] = _ALL, feedback: ColumnElement[bool] = _ALL) -> list[Erasure]:
+    """Returns what deletes samples of a task, and the texts of its feedback, that fulfil conditions."""
+    texts = Erasure(FEEDBACK, id, feedback & FEEDBACK.c.texts.is_not(None), NO_TEXT)
+    return [Erasure(SAMPLES, id, samples), texts]
+
+
+def _expired(id: str, retention: Retention) -> list[Erasure]:
     if retention.task is None:
-        _delete_rows(connection, id)
-    elif retention.days is not None and retention.max_samples is not None:
+        return _all_rows(id)
+    if retention.days is not None:
         since = datetime.now(UTC) - timedelta(days=retention.days)
-        delete_texts(connection, samples & (SAMPLES.c.at < since), feedback & (FEEDBACK.c.texts_at < since))
-        _trim_samples(connection, id, retention.max_samples)
-    elif end := retention.unkept_at:
-        delete_texts(connection, samples & (SAMPLES.c.at <= end), feedback & (FEEDBACK.c.texts_at <= end))
+        return texts_of(id, SAMPLES.c.at < since, FEEDBACK.c.texts_at < since)
+    if end := retention.unkept_at:
+        return texts_of(id, SAMPLES.c.at <= end, FEEDBACK.c.texts_at <= end)
+    return []
+
+
+def _all_rows(id: str) -> list[Erasure]:
+    return [Erasure(table, id) for table in OF_TASKS]
 
 
 def _unknown(connection: Connection, id: str, retention: Retention | None) -> Unknown | None:
@@ -145,16 +193,14 @@ def _of_unknown(id: str, retention: Retention | None) -> tuple[ColumnElement[boo
     return samples & (SAMPLES.c.at > since), feedback & (FEEDBACK.c.texts_at > since)
 
 
-def _remove(connection: Connection, id: str, retention: Retention | None) -> None:
+def _removed(id: str, retention: Retention | None) -> list[Erasure]:
+    """Returns what removes unknown rows, and none that is written from now on."""
     if retention is None:
-        _delete_rows(connection, id)
-    elif retention.days is None:
-        delete_texts(connection, *_of_unknown(id, retention))
-
-
-def _delete_rows(connection: Connection, id: str) -> None:
-    for table in TABLES.metadata.sorted_tables:
-        connection.execute(delete(table).where(table.c.task == id))
+        return _all_rows(id)
+    samples, feedback = _of_unknown(id, retention)
+    now = datetime.now(UTC)
+    texts = texts_of(id, samples & (SAMPLES.c.at <= now), feedback & (FEEDBACK.c.texts_at <= now))
+    return texts if retention.days is None else []
 
 
 def _mark(connection: Connection, id: str, unknown: Unknown | None) -> None:

@@ -61,4 +61,17 @@ UNKNOWN = sa.Table(
     info={"since": 3},
 )
 
+# One row: the key of default identifiers, encrypted as texts are. It stays when the keys that encrypt change.
+NAMING = sa.Table(
+    "samples_naming",
+    _METADATA,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("key", sa.Text, nullable=False),
+    info={"since": 5},
+)
+
+# The tables with rows of tasks; samples before feedback, everywhere: PostgreSQL would end one of two transactions that
+# wait for each other.
+OF_TASKS = SAMPLES, FEEDBACK, UNKNOWN
+
 TABLES = Tables("samples", _METADATA)

@@ -11,6 +11,7 @@ from onebert_store.errors import InvalidInput, NotFound, OneBertError, StoreCorr
 from onebert_store.file.delta import manifest_json
 from onebert_store.file.format import loads
 from onebert_store.registry.database import VERSIONS
+from onebert_store.registry.dialects.database import Database
 from onebert_store.registry.queries import require_version, version_record
 from onebert_store.registry.records import VersionEntry, VersionRecord
 from onebert_store.registry.registry import Registry
@@ -29,10 +30,10 @@ class Checked:
     repaired: bool = False
 
 
-def check_database(store: Store) -> None:
+def check_database(database: Database) -> None:
     """Runs the database's own checks; raises StoreCorrupt if pages or references are damaged."""
-    with store.database.reading() as connection:
-        if errors := store.database.integrity_errors(connection):
+    with database.reading() as connection:
+        if errors := database.integrity_errors(connection):
             raise StoreCorrupt(f"the store's database is damaged: {errors[0]}")
 
 

@@ -90,8 +90,10 @@ class _Sweep:
             orphans = _orphans_among(self.store, blobs, named, marks)
             for digest in set(digests).difference(orphan.blob.digest for orphan in orphans):
                 del self.waiting[digest]
-            _mark(self.store, [orphan.blob for orphan in orphans if orphan.since is None])
-            self._remove([orphan.blob for orphan in orphans if (orphan.since or self.now) <= self.before], lock)
+            due = [orphan.blob for orphan in orphans if (orphan.since or self.now) <= self.before]
+            # First, so that a full disk has room for the marks.
+            self._remove(due, lock)
+            _mark(self.store, [orphan.blob for orphan in orphans if orphan.since is None and orphan.blob not in due])
 
     def _remove(self, due: list[BlobInfo], lock: Lock) -> None:
         gone: list[str] = []

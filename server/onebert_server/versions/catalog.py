@@ -59,6 +59,7 @@ class Catalog:
     Args:
         max_trained_bytes: bound of files that this server makes; uploads are bounded while they arrive.
         deleting: the hooks around each deletion of a task or a version.
+        storage: the hooks that return the state of extensions' storage.
     """
 
     def __init__(
@@ -68,8 +69,10 @@ class Catalog:
         follower: Follower,
         max_trained_bytes: int,
         deleting: Sequence[Deleting] = (),
+        storage: Sequence[Callable[[], str]] = (),
     ) -> None:
         self._registry = registry
+        self._storage = storage
         self._deleting = deleting
         self._max_trained_bytes = max_trained_bytes
         self._residents = residents
@@ -88,9 +91,9 @@ class Catalog:
     @property
     def storage(self) -> str:
         """The error code if the disk refused the last change, or if the registry cannot be read now; else "ok"."""
-        if self._unchanged == "ok" and self._unread_at >= self._follower.polled_at:
-            return self._unread
-        return self._unchanged
+        unread = self._unread if self._unread_at >= self._follower.polled_at else "ok"
+        states = self._unchanged, unread, *(state() for state in self._storage)
+        return next((state for state in states if state != "ok"), "ok")
 
     def load(self, progress: Progress) -> list[Version]:
         """Registers every version, and loads those with an alias, live ones first, until the bank is full.

@@ -4,8 +4,10 @@ import asyncio
 import hmac
 import logging
 import shutil
+import sqlite3
 import time
 from base64 import urlsafe_b64decode
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from onebert_server.extensions.feedback.service import FeedbackService
 from onebert_server.observed import Kept, Seen
 from onebert_store import plugins
 from onebert_store.errors import InvalidSettings, StorageUnavailable
+from onebert_store.registry.dialects import sqlite
 from onebert_store.samples.records import Kind, Outcomes
 from runtimes import ask, get, opened, upload
 from servers import Task, store, wait_until
@@ -395,6 +398,8 @@ def test_an_older_registry_put_back_loses_no_feedback_and_no_text(folder, caplog
         upload(runtime, "later", Task(seed=9))
         later = service(runtime).store.owner("later").task
         recorded(runtime, {"task": "later", "text": "late", "label": "label 0"})
+        recorded(runtime, {"task": "stars", "text": "late", "value": 3})
+        assert ask(runtime, "POST", "/v1/tasks/stars/rename", json={"name": "points"}).status_code == 204
         keep(runtime)
         tone = classify(runtime, "abc")
     shutil.copy(registry, folder / "newer")
@@ -403,12 +408,56 @@ def test_an_older_registry_put_back_loses_no_feedback_and_no_text(folder, caplog
         wait_until(lambda: "the registry does not know 2 of the tasks with kept answers or feedback" in caplog.text)
         assert later in caplog.text
         assert service(runtime).store.count("tone") == len(TEXTS)
+        # A rename is not known either, and leaves the rows with their task.
+        assert [row.right for row in feedback_of(service(runtime).store, "stars")] == [3.0]
     shutil.copy(folder / "newer", registry)
     with opened(folder, samples_key=KEY) as runtime:
         service(runtime).store.sweeper.sweep()
         assert [row.right for row in feedback_of(service(runtime).store, "later")] == ["label 0"]
+        assert [row.right for row in feedback_of(service(runtime).store, "points")] == [3.0]
         assert found(runtime, f"{tone}/0")
         assert service(runtime).store.sweeper.unknown() == []
+
+
+def test_a_repeated_outcome_of_a_text_counts_once_over_a_rotation_of_keys(folder):
+    item = {"task": "tone", "text": "late", "label": label_of(TONE[0], "late")}
+    for keys in (KEY, f"{OTHER},{KEY}", OTHER):
+        with opened(folder, samples_key=keys) as runtime:
+            recorded(runtime, item)
+            assert service(runtime).store.outcomes("tone", 1, [1])[1] == Outcomes(both=1)
+            assert len(feedback_of(service(runtime).store, "tone")) == 1
+
+
+@pytest.mark.promise("locked-database")
+@pytest.mark.parametrize("name", ["samples.sqlite3", "registry.sqlite3"])
+def test_a_database_that_another_program_holds_is_503_within_the_request_and_heals(folder, name, monkeypatch):
+    with opened(folder, samples_key=KEY) as runtime:
+        # A request may wait for one database and for answers that are being written.
+        assert runtime.settings.request_timeout / 2 >= sqlite.BUSY_TIMEOUT_S + keeping.MAX_WAIT
+        keep(runtime)
+        id = classify(runtime, "abc")
+        monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 0.01)
+        item = {"task": "tone", "text": "late", "label": "label 0"}
+        requests = [
+            lambda: give(runtime, item, {"id": f"{id}/1", "label": "label 0"}),
+            lambda: ask(runtime, "DELETE", f"{SAMPLES}/{id}/0"),
+            lambda: ask(runtime, "DELETE", SAMPLES),
+        ]
+        if name.startswith("registry"):
+            requests = [lambda: ask(runtime, "PUT", SAMPLES, json={"share": 0.5}), requests[2]]
+        with closing(sqlite3.connect(folder / name, isolation_level=None)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            for request in requests:
+                answer = request()
+                assert (answer.status_code, answer.json()["code"]) == (503, "storage-unavailable")
+                assert answer.json()["detail"] == "the store's database does not work: another process holds it"
+                assert get(runtime, "/readyz").json()["storage"] == "storage-unavailable"
+            assert ask(runtime, "POST", "/v1/tasks/tone/classify", json={"inputs": TEXTS}).status_code == 200
+            # The deletion of a task holds at once; its rows go with the next sweep.
+            assert ask(runtime, "DELETE", "/v1/tasks/stars").status_code == (204 if len(requests) == 3 else 503)
+        for request in requests:
+            assert request().status_code in (200, 204)
+        assert get(runtime, "/readyz").json()["storage"] == "ok"
 
 
 def test_an_answer_that_waits_to_be_written_is_deleted_too(runtime):
@@ -498,7 +547,7 @@ def test_a_database_that_fails_loses_samples_and_no_answer(runtime, monkeypatch,
     monkeypatch.setattr(service(runtime).store, "keep", fails)
     assert ask(runtime, "POST", "/v1/tasks/tone/classify", json={"inputs": TEXTS}).status_code == 200
     wait_until(lambda: 'onebert_samples_total{result="failed"} 5.0' in get(runtime, "/metrics").text)
-    assert "answers are not kept: the store's database does not work" in caplog.text
+    assert "kept answers: the store's database does not work" in caplog.text
     monkeypatch.undo()
     classify(runtime, "again")
 

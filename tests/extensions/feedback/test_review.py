@@ -176,7 +176,7 @@ def test_a_labeled_text_leaves_the_queue_and_is_listed(runtime):
 
 
 def test_no_spans_are_listed_as_spans_and_no_labels_as_labels(runtime):
-    wait = {task: service(runtime).store.page(task, "", 1)[0][0].id for task in ("names", "topics")}
+    wait = {task: service(runtime).store.page(task, "", 1)[0][0][0].id for task in ("names", "topics")}
     given = [{"id": wait["names"], "spans": []}, {"id": wait["topics"], "labels": []}]
     assert ask(runtime, "POST", "/v1/feedback", json={"data": given}).status_code == 200
     for task, field in (("names", "spans"), ("topics", "labels")):

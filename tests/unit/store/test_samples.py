@@ -1,8 +1,9 @@
 """The sample store on each kind of database: encrypted texts, first samples win, feedback replaces, bounds, counts."""
 
 import random
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -10,7 +11,14 @@ import pytest
 from cryptography.fernet import Fernet
 from sqlalchemy import text
 
-from onebert_store.errors import InvalidSettings, SampleNotFound, SamplesKeyNeeded, TaskNotFound
+from onebert_store.errors import (
+    InvalidSettings,
+    SampleNotFound,
+    SamplesKeyNeeded,
+    StorageUnavailable,
+    TaskNotFound,
+)
+from onebert_store.registry.dialects import sqlite
 from onebert_store.registry.keeping import Keeping
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import open_store
@@ -142,6 +150,21 @@ def test_a_later_key_encrypts_and_an_earlier_one_still_decrypts(place):
         with pytest.raises(SamplesKeyNeeded, match="ONEBERT_SAMPLES_KEY lacks the key"):
             samples.find(["old"], lambda task: True)
         assert samples.find(["old"], "two".__eq__) == []
+
+
+def test_a_text_has_one_identifier_while_a_later_key_follows_an_earlier_one(place):
+    identifiers = []
+    for keys in ((KEY,), (OTHER, KEY), (OTHER,), (KEY, OTHER)):
+        with opened(place, *keys) as (samples, _):
+            samples.prepare()
+            identifiers.append(samples.identifier(["late"]))
+    with opened(place, Fernet.generate_key().decode()) as (samples, _):
+        unrelated = samples.identifier(["late"])
+        with samples.database.reading() as connection:
+            [stored] = connection.scalars(text("SELECT key FROM samples_naming"))
+    assert len({*identifiers}) == 1
+    assert unrelated not in identifiers
+    assert Fernet(KEY).decrypt(stored)
 
 
 def test_without_a_key_there_is_feedback_and_no_text(place):
@@ -316,7 +339,7 @@ def forgotten(registry, task):
 
 
 def age_marks(samples, by):
-    with samples._database.writing() as connection:
+    with samples.database.writing() as connection:
         connection.execute(UNKNOWN.update().values(since=datetime.now(UTC) - by))
 
 
@@ -368,8 +391,78 @@ def test_texts_of_a_keeping_that_the_registry_does_not_know_are_marked_and_those
     assert len(feedback_of(samples, "tone")) == 4
 
 
+def in_files(folder, tokens):
+    """Whether a piece of each token is in a file; long ones lie in several pages."""
+    files = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+    pieces = ([token[at : at + 40].encode() for at in range(20, len(token) - 40, 40)] for token in tokens)
+    return {any(piece in files for piece in each) for each in pieces}
+
+
+@pytest.mark.promise("deletions-hold")
+@pytest.mark.parametrize("ending", ["texts", "each", "sweep", "bound", "task", "unknown"])
+def test_deleted_texts_are_in_no_file_of_the_folder(tmp_path, ending, monkeypatch):
+    """Also encrypted, also of a store that is open; texts have more than a page."""
+    monkeypatch.setattr("onebert_store.samples.sweeping._ERASED_TOGETHER", 3)
+    with opened(tmp_path, KEY) as (samples, registry):
+        at, long = datetime.now(UTC), MARKER * 200
+        keep(samples, [sample(f"r/{number}", at=at, texts=(long,)) for number in range(8)])
+        record(samples, [feedback(f"r/{n}", texts=(long,), texts_at=at, explanation="why") for n in range(8)])
+        with samples.database.reading() as connection:
+            query = "SELECT texts FROM samples UNION SELECT texts FROM feedback UNION SELECT explanation FROM feedback"
+            tokens = connection.scalars(text(query)).all()
+        assert (len(tokens), in_files(tmp_path, tokens)) == (24, {True})
+        match ending:
+            case "texts":
+                samples.delete_texts(samples.owner("tone").task)
+            case "each":
+                for number in range(8):
+                    samples.delete_sample("tone", f"r/{number}")
+            case "sweep":
+                registry.delete_keeping("tone")
+                samples.sweeper.sweep()
+            case "bound":
+                registry.set_keeping("tone", Keeping(1.0, 3650, 1))
+                samples.sweeper.sweep()
+                [left] = ids(samples)
+                samples.delete_sample("tone", left)
+                samples.delete_texts(samples.owner("tone").task)
+            case "task":
+                registry.delete_task("tone")
+                samples.sweeper.sweep()
+            case "unknown":
+                with forgotten(registry, "tone"):
+                    samples.sweeper.remove_unknown(timedelta(0))
+        assert in_files(tmp_path, tokens) == {False}
+
+
+@pytest.mark.promise("locked-database")
+def test_a_database_that_another_program_holds_is_one_error_soon(tmp_path, monkeypatch):
+    assert sqlite.BUSY_TIMEOUT_S <= 10
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 0.01)
+    with opened(tmp_path, KEY) as (samples, _):
+        keep(samples, [sample()])
+        owner = samples.owner("tone")
+        changes = [
+            lambda: samples.delete_sample("tone", "r/0"),
+            lambda: samples.delete_texts(owner.task),
+            lambda: record(samples, [feedback()]),
+            lambda: keep(samples, [sample("r/1")]),
+            samples.sweeper.sweep,
+        ]
+        with closing(sqlite3.connect(tmp_path / FILE, isolation_level=None)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            for change in changes:
+                with pytest.raises(StorageUnavailable, match="another process holds it"):
+                    change()
+                assert samples.database.state == "storage-unavailable"
+            assert ids(samples) == ["r/0"]
+        for change in changes:
+            change()
+            assert samples.database.state == "ok"
+
+
 def rows_of(samples):
-    with samples._database.reading() as connection:
+    with samples.database.reading() as connection:
         tables = ("samples", "feedback")
         return [connection.scalar(text(f"SELECT COUNT(*) FROM {table}")) for table in tables]
 
@@ -490,9 +583,10 @@ def test_pages_of_samples_have_each_once_with_the_latest_feedback(samples):
         ],
     )
     found, after = [], ""
-    while page := samples.page("tone", after, 3):
+    while after is not None:
+        page, after = samples.page("tone", after, 3)
         assert len(page) <= 3
-        found, after = found + page, page[-1][0].id
+        found += page
     assert [one.id for one, _ in found] == [f"r/{at}" for at in range(7)]
     assert {one.id: given.identifier for one, given in found if given} == {"r/3": "second"}
 
@@ -508,6 +602,39 @@ def test_feedback_is_counted_from_each_tasks_own_time(samples, monkeypatch):
 def test_pages_of_feedback_have_the_rows_with_a_text(samples):
     rows = [feedback(f"{at}", texts=(MARKER,) if at % 2 else None, texts_at=NOW) for at in range(8)]
     record(samples, rows)
-    assert samples.feedback_page("tone", "", 3) == rows[1:7:2]
-    assert samples.feedback_page("tone", "5", 3) == rows[7:]
-    assert samples.feedback_page("other", "", 3) == []
+    assert samples.feedback_page("tone", "", 3) == (rows[1:7:2], "5")
+    assert samples.feedback_page("tone", "5", 3) == (rows[7:], None)
+    assert samples.feedback_page("other", "", 3) == ([], None)
+
+
+JUNK = {
+    "samples": {"labels": "x", "at": "yesterday", "texts": "", "score": "much", "share": "[]"},
+    "feedback": {"answers": "[1]", "right": "x", "at": "", "kind": "guess", "texts": "gAAAAAjunk", "explanation": 5},
+}
+
+
+@pytest.mark.parametrize(("table", "column"), [(table, column) for table in JUNK for column in JUNK[table]])
+def test_a_damaged_row_is_left_out_and_counted(tmp_path, table, column):
+    with opened(tmp_path, KEY) as (samples, _):
+        keep(samples, [sample(f"r/{at}") for at in range(4)])
+        record(samples, [feedback(f"r/{at}", texts=(MARKER,), texts_at=NOW, explanation="e") for at in range(4)])
+        key = "id" if table == "samples" else "identifier"
+        damage = text(f"UPDATE {table} SET \"{column}\" = :junk WHERE {key} = 'r/1'")
+        samples.database.erase(lambda connection: connection.execute(damage, {"junk": JUNK[table][column]}))
+        assert samples.check() == {"samples": 4, "feedback": 4, "damaged": 1} | {table: 3}
+        pages = samples.page if table == "samples" else samples.feedback_page
+        first, second = pages("tone", "", 2), pages("tone", "r/1", 2)
+        assert [(len(rows), end) for rows, end in (first, second)] == [(1, "r/1"), (2, "r/3")]
+        assert len(samples.find([f"r/{at}" for at in range(4)], "tone".__eq__)) == 4 - (table == "samples")
+        assert len(ids(samples)) == 4 - (table == "samples")
+        # What an outcome counts by stands apart.
+        assert sum(samples.outcomes("tone", 3, [4])[4]) == 4
+
+
+def test_of_damaged_outcomes_the_others_count(tmp_path):
+    with opened(tmp_path, KEY) as (samples, _):
+        record(samples, [feedback(f"r/{at}") for at in range(3)])
+        damage = text("UPDATE feedback SET counted = :junk WHERE identifier = 'r/1'")
+        for junk in ("x", "[1]", "[1, 2]", "7"):
+            samples.database.erase(lambda connection, by=junk: connection.execute(damage, {"junk": by}))
+            assert sum(samples.outcomes("tone", 3, [4])[4]) == 2

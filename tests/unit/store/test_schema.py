@@ -187,13 +187,13 @@ def test_every_older_schema_of_samples_is_upgraded_with_every_row(place, older, 
         Registry(store).set_keeping("tone", Keeping(1.0, 30, 10))
         samples.keep([(samples.owner("tone").keeping, sample)])
         mark = f"UPDATE schemas SET number = {older}" if marked else "DROP TABLE schemas"
-        with samples._database.writing() as connection:
+        with samples.database.writing() as connection:
             for number in range(samples_tables.TABLES.schema, older, -1):
                 connection.execute(text(WITHOUT_OF_SAMPLES[number]))
             connection.execute(text(mark))
     with open_store(place) as store, open_samples(store.database, [KEY]) as samples:
         assert samples.find(["r/0"], "tone".__eq__) == [sample]
-        with samples._database.reading() as connection:
+        with samples.database.reading() as connection:
             context = MigrationContext.configure(connection)
             changes = compare_metadata(context, samples_tables.TABLES.metadata)
             # The registry's tables are in the same database on PostgreSQL.
@@ -203,9 +203,26 @@ def test_every_older_schema_of_samples_is_upgraded_with_every_row(place, older, 
 
 def test_newer_samples_are_refused_in_one_line(place):
     with open_store(place) as store, open_samples(store.database) as samples:
-        with samples._database.writing() as connection:
+        with samples.database.writing() as connection:
             connection.execute(text("UPDATE schemas SET number = 99"))
         with pytest.raises(StoreCorrupt, match="schema 99 of its samples tables"), open_samples(store.database):
+            pass
+
+
+@pytest.mark.parametrize("name", ["samples", "feedback", "unknown_samples", "samples_naming"])
+@pytest.mark.parametrize("other", ["DROP TABLE {0}", "DROP TABLE {0}; CREATE TABLE {0} (x)"])
+@pytest.mark.parametrize("marked", [True, False], ids=["marked", "from before marks"])
+def test_samples_with_tables_of_another_program_are_refused_in_one_line(tmp_path, name, other, marked):
+    """Without a mark a missing table is made; one with other columns cannot be upgraded."""
+    with open_store(tmp_path) as store:
+        with open_samples(store.database):
+            pass
+        with closing(sqlite3.connect(tmp_path / "samples.sqlite3")) as connection:
+            connection.executescript(other.format(name) + ("" if marked else "; DROP TABLE schemas"))
+        if not marked and "CREATE" not in other:
+            with open_samples(store.database):
+                return
+        with pytest.raises(StoreCorrupt, match="lacks tables or columns of OneBERT"), open_samples(store.database):
             pass
 
 

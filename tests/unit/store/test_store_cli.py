@@ -154,7 +154,9 @@ def test_feedback_that_the_registry_does_not_know_is_named_and_goes_after_a_day(
     with join_store(store) as opened, open_samples(opened.database) as samples:
         owner = samples.owner("tone")
         samples.record([(owner, row)])
-    assert json.loads(onebert("check", "--json")[1])["unknown"] == []
+    facts = json.loads(onebert("check", "--json")[1])
+    assert (facts["unknown"], facts["kept"]) == ([], {"samples": 0, "feedback": 1, "damaged": 0})
+    assert "0 kept answers, 1 rows of feedback" in onebert("check")[1]
     change(store, "DELETE FROM identities WHERE task = 'tone'")
     unknown = {"id": owner.task, "task": None, "samples": 0, "feedback": 1, "since": None}
     code, out, _ = onebert("check", "--json")
@@ -167,6 +169,21 @@ def test_feedback_that_the_registry_does_not_know_is_named_and_goes_after_a_day(
     code, out, _ = onebert("gc", "--older-than", "0s")
     assert (code, "removed" in out.splitlines()[-1]) == (0, True)
     assert json.loads(onebert("check", "--json")[1])["unknown"] == []
+
+
+def test_damaged_feedback_is_counted_and_an_error(onebert, store):
+    rows = [
+        Feedback("tone", f"order-{at}", Kind.OUTCOME, "calm", {1: "angry"}, datetime.now(UTC), "key:app")
+        for at in range(3)
+    ]
+    # JSON, though not the kind that was written.
+    damage = text("UPDATE feedback SET answers = '[1]' WHERE identifier = 'order-1'")
+    with join_store(store) as opened, open_samples(opened.database) as samples:
+        samples.record([(samples.owner("tone"), row) for row in rows])
+        samples.database.erase(lambda connection: connection.execute(damage))
+    code, out, err = onebert("check")
+    assert (code, "0 kept answers, 2 rows of feedback" in out) == (1, True)
+    assert err == "error: 1 rows of kept answers and feedback are damaged, and left out everywhere\n"
 
 
 @pytest.mark.parametrize("as_json", [(), ("--json",)], ids=["table", "json"])

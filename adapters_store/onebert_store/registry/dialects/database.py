@@ -5,9 +5,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from math import inf
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from sqlalchemy import Connection, Engine, text
+
+from onebert_store.errors import StorageFull, StorageUnavailable
+
+T = TypeVar("T")
 
 NO_DATABASE = (
     "the store has blobs but no database; put the database that goes with them back, "
@@ -41,6 +45,7 @@ class Database(ABC):
         where: the database, in words for people, without user and password.
         readers: begins transactions that see one state of all tables.
         writers: begins transactions that change rows.
+        state: "ok", or the error code if the storage refused the last transaction that changes rows.
     """
 
     shared: ClassVar[bool]
@@ -48,6 +53,7 @@ class Database(ABC):
 
     def __init__(self, where: str, readers: Engine, writers: Engine) -> None:
         self.where, self.readers, self.writers = where, readers, writers
+        self.state = "ok"
 
     def close(self) -> None:
         self.writers.dispose()
@@ -66,8 +72,21 @@ class Database(ABC):
         code decides by the number of changed rows. No transaction writes a value that it computed from an earlier read.
         A busy database raises StorageUnavailable at `until` (seconds of `time.monotonic()`) or at its own limit.
         """
-        with self.typed_errors(), self.writers.execution_options(onebert_until=until).begin() as connection:
-            yield connection
+        try:
+            with self.typed_errors(), self.writers.execution_options(onebert_until=until).begin() as connection:
+                yield connection
+        except (StorageFull, StorageUnavailable) as error:
+            self.state = error.code
+            raise
+        self.state = "ok"
+
+    def erase(self, work: Callable[[Connection], T], until: float = inf) -> T:
+        """Returns the result of a transaction that deletes, as `writing`; repeats it if the disk is full.
+
+        The deleted bytes leave the write-ahead log; a full disk has a reserve for this.
+        """
+        with self.writing(until) as connection:
+            return work(connection)
 
     @abstractmethod
     def owned(self) -> AbstractContextManager[None]:

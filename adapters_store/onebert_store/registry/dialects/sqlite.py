@@ -2,13 +2,14 @@
 
 import fcntl
 import os
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from math import inf
 from pathlib import Path
 from time import monotonic, sleep
-from typing import TextIO
+from typing import TextIO, TypeVar
 from urllib.parse import quote, unquote
 
 from sqlalchemy import URL, Connection, create_engine, event
@@ -19,13 +20,24 @@ from onebert_store.disk import storage_errors_are_typed, sync
 from onebert_store.errors import InvalidSettings, StorageFull, StorageUnavailable, StoreCorrupt, StoreLocked
 from onebert_store.registry.dialects.database import NO_DATABASE, Database, Lock
 
-# Seconds that a writer waits for other writers, which hold the database for a few milliseconds each.
-BUSY_TIMEOUT_S = 30.0
+T = TypeVar("T")
+
+# Seconds that a writer waits for other writers, which hold the database for a few milliseconds each; a third of the
+# time that a request has by default.
+BUSY_TIMEOUT_S = 10.0
 # Seconds that a reader, or a starting server, waits; only a program with an exclusive lock blocks readers.
 READ_TIMEOUT_S = 5.0
 
 # Seconds between two attempts to lock; below `PAUSE_S` of a sweep, so that uploads get in between batches.
 _TURN_S = 0.001
+
+# Bytes of a file that makes way for deletions on a full disk; at most a quarter of the room that was left.
+RESERVE_BYTES = 2**22
+# Pages of the write-ahead log that are copied into the database together. SQLite's 1,000 would be more than the reserve
+# on a full disk, where they need room a second time.
+LOG_PAGES = 100
+# Milliseconds that an emptied log waits for readers of its pages.
+LOG_WAIT_MS = 500
 
 _URL = "sqlite:///"
 _UNAVAILABLE = {
@@ -97,7 +109,22 @@ class SqliteDatabase(Database):
                 raise StoreCorrupt("the store's database is damaged") from error
             if reason := _UNAVAILABLE.get(code):
                 raise StorageUnavailable(f"the store's database does not work: {reason}") from error
+            if str(error.orig).startswith("no such "):
+                raise StoreCorrupt(f"{self.path.name} lacks tables or columns of OneBERT") from error
             raise
+
+    def erase(self, work: Callable[[Connection], T], until: float = inf) -> T:
+        # First: a transaction that a full disk refuses would leave no room to copy the log.
+        self._empty_log()
+        try:
+            return super().erase(work, until)
+        except StorageFull:
+            self._reserve.unlink(missing_ok=True)
+            self._empty_log()
+            return super().erase(work, until)
+        finally:
+            self._empty_log()
+            self._fill_reserve()
 
     def adding(self) -> AbstractContextManager[Lock]:
         return self._flock(fcntl.LOCK_SH)
@@ -137,6 +164,21 @@ class SqliteDatabase(Database):
         finally:
             os.close(handle)
 
+    def _empty_log(self) -> None:
+        # A database that others read, or one on a full disk, keeps its log until the next call.
+        with suppress(sqlite3.Error), closing(self.writers.raw_connection()) as connection:
+            for pragma in (f"busy_timeout = {LOG_WAIT_MS}", "wal_checkpoint(TRUNCATE)"):
+                connection.cursor().execute(f"PRAGMA {pragma}")
+
+    def _fill_reserve(self) -> None:
+        with suppress(OSError), open(self._reserve, "ab") as file:
+            room = min(RESERVE_BYTES, shutil.disk_usage(self.path.parent).free // 4)
+            file.write(bytes(max(0, room - file.tell())))
+
+    @property
+    def _reserve(self) -> Path:
+        return self.path.with_name("reserve")
+
     def _lock_file(self) -> TextIO:
         with storage_errors_are_typed():
             return open(self.path.with_name("lock"), "a", encoding="utf-8")
@@ -150,7 +192,8 @@ class SqliteDatabase(Database):
 def _configure(connection: sqlite3.Connection, _: ConnectionPoolEntry) -> None:
     # SQLAlchemy's `begin` event starts transactions; the driver would start one only before a write.
     connection.isolation_level = None
-    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+    log = "journal_mode = WAL", f"wal_autocheckpoint = {LOG_PAGES}"
+    for pragma in (*log, "synchronous = FULL", "foreign_keys = ON", "secure_delete = ON"):
         connection.execute(f"PRAGMA {pragma}")
 
 

@@ -30,6 +30,7 @@ def _open(runtime: Runtime, opened: ExitStack) -> FeedbackService:
     opened.callback(keeper.close)
     hooks.sampled.append(keeper.take)
     hooks.deleting.append(keeper.swept)
+    hooks.storage.append(lambda: store.database.state)
     keeper.start()
     catalog, answerer, registrars = runtime.catalog, runtime.answerer, runtime.registrars
     recorder = Recorder(store, keeper, catalog, answerer, registrars, lambda kind: rows.labels(kind).inc())

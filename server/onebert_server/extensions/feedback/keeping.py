@@ -8,12 +8,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
-from itertools import islice
+from itertools import accumulate, islice
 
 from onebert_server.logs import Seldom, log_failure
 from onebert_server.observed import Kept
 from onebert_store import plugins
-from onebert_store.errors import InvalidSettings, OneBertError
+from onebert_store.errors import InvalidSettings, OneBertError, StorageUnavailable
 from onebert_store.samples.records import Sample
 from onebert_store.samples.store import SampleStore
 
@@ -22,10 +22,13 @@ logger = logging.getLogger("onebert.samples")
 # Bytes of answers that wait to be written; further ones are dropped and counted.
 MAX_BYTES = 2**24
 # Most answers per transaction, and seconds in which they gather: a transaction for each would delay other answers more.
-WRITTEN_TOGETHER, GATHERED = 256, 0.1
+# Bytes per transaction: see `RESERVE_BYTES` of the database.
+WRITTEN_TOGETHER, GATHERED, WRITTEN_BYTES = 256, 0.1, 2**20
 # Seconds between two sweeps of all tasks, for texts that are too old and tasks that are gone; a task that has grown by
 # this share of its bound is swept at once.
 SWEEP_EVERY, GROWTH = 600.0, 0.1
+# Seconds that feedback or a deletion waits for answers that are being written.
+MAX_WAIT = 5.0
 # Ids of unknown tasks in one log line.
 _LOGGED_IDS = 10
 
@@ -113,13 +116,18 @@ class SampleKeeper:
         """The hook around a deletion: what is kept of a task goes with it, and without versions the task is gone."""
         owner = self._store.owner(task)
         yield
-        self._store.sweeper.sweep([owner.task])
+        # The task is deleted, whatever becomes of the rows now; the next sweep of all tasks takes them.
+        self._tried(partial(self._store.sweeper.sweep, [owner.task]))
 
     def flush(self, ids: Collection[str]) -> None:
-        """Writes waiting answers with these ids, so that feedback or a deletion finds them."""
+        """Writes waiting answers with these ids, so that feedback or a deletion finds them.
+
+        Raises StorageUnavailable or StorageFull if they cannot be written, or other ones keep the database busy.
+        """
         self._write_some(lambda answer: answer.id in ids)
 
     def _run(self) -> None:
+        self._tried(self._store.prepare)
         next_sweep = time.monotonic()
         while not self._ended:
             if time.monotonic() >= next_sweep:
@@ -128,28 +136,38 @@ class SampleKeeper:
             with self._changed:
                 if self._changed.wait_for(lambda: self._waiting or self._ended, next_sweep - time.monotonic()):
                     self._changed.wait_for(lambda: len(self._waiting) >= WRITTEN_TOGETHER or self._ended, GATHERED)
-            self._write_some(lambda _: True)
-        while self._waiting:
-            self._write_some(lambda _: True)
+            self._tried(self._write_some)
+        while self._waiting and self._tried(self._write_some):
+            pass
 
-    def _write_some(self, wanted: Callable[[Kept], bool]) -> None:
+    def _write_some(self, wanted: Callable[[Kept], bool] = lambda _: True) -> None:
         """Writes some of the answers that wait."""
         # Taken and written under one lock: whoever looks for an answer finds it here or in the store.
-        with self._writing:
+        if not self._writing.acquire(timeout=MAX_WAIT):
+            raise StorageUnavailable("answers are still being written: another process holds the database")
+        try:
             with self._changed:
-                together = [*islice(filter(wanted, self._waiting), WRITTEN_TOGETHER)]
+                wanted_answers = [*islice(filter(wanted, self._waiting), WRITTEN_TOGETHER)]
+                sizes = accumulate(answer.size for answer in wanted_answers[1:])
+                together = wanted_answers[: 1 + sum(size <= WRITTEN_BYTES for size in sizes)]
                 taken = {id(answer) for answer in together}
                 self._waiting = [answer for answer in self._waiting if id(answer) not in taken]
                 self._bytes -= sum(answer.size for answer in together)
-            if together and not self._tried(partial(self._write, together)):
+            try:
+                if together:
+                    self._write(together)
+            except Exception:
                 self._count("failed", len(together))
+                raise
+        finally:
+            self._writing.release()
 
-    def _tried(self, work: Callable[[], None]) -> bool:
+    def _tried(self, work: Callable[[], object]) -> bool:
         try:
             work()
             return True
         except OneBertError as error:
-            self._seldom.warning("answers are not kept: %s", error.detail)
+            self._seldom.warning("kept answers: %s", error.detail)
         # Catch everything: without this thread nothing is kept any more.
         except Exception as error:
             log_failure(logger, "keeping answers", error)

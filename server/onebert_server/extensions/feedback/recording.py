@@ -137,7 +137,7 @@ class Recorder:
     def _stored(self, items: Sequence[_Item], answers: Sequence[dict[int, Label]], context: Context) -> list[Recorded]:
         rows = [(item.owner, self._row(item, labels, context)) for item, labels in zip(items, answers, strict=True)]
         try:
-            with_texts = self._store.record(rows)
+            with_texts = self._store.record(rows, context.deadline)
         except ReviewerOnly as error:
             raise Forbidden(
                 f"data.{error}: replacing a reviewer's feedback takes a key with the scope review"

@@ -68,20 +68,22 @@ class Reviews:
 
     async def samples(
         self, task: str, after: str, limit: int, context: Context
-    ) -> tuple[list[tuple[Sample, Feedback | None]], bool]:
+    ) -> tuple[list[tuple[Sample, Feedback | None]], str | None, bool]:
         """Returns a page of kept answers with the latest feedback on each; see `feedback`."""
         self._require(task, context, after)
-        rows = await run_in(self._registrars, self._store.page, task, after, limit)
-        return rows, await run_in(self._registrars, self._has_spans, task)
+        rows, end = await run_in(self._registrars, self._store.page, task, after, limit)
+        return rows, end, await run_in(self._registrars, self._has_spans, task)
 
-    async def feedback(self, task: str, after: str, limit: int, context: Context) -> tuple[list[Feedback], bool]:
-        """Returns a page of the feedback whose text is kept, and whether the right labels are spans.
+    async def feedback(
+        self, task: str, after: str, limit: int, context: Context
+    ) -> tuple[list[Feedback], str | None, bool]:
+        """Returns a page of the feedback whose text is kept, `after` of the next, and whether right labels are spans.
 
         Raises Forbidden, TaskNotFound, InvalidInput.
         """
         self._require(task, context, after)
-        rows = await run_in(self._registrars, self._store.feedback_page, task, after, limit)
-        return rows, await run_in(self._registrars, self._has_spans, task)
+        rows, end = await run_in(self._registrars, self._store.feedback_page, task, after, limit)
+        return rows, end, await run_in(self._registrars, self._has_spans, task)
 
     def _has_spans(self, task: str) -> bool:
         [version] = self._catalog.directory.task(task, limit=1).versions.values()

@@ -65,7 +65,7 @@ async def feedback_rows(
     task: Name, service: ServiceOf, context: ContextOf, after: After = "", limit: Limit = MAX_PAGE
 ) -> FeedbackRows:
     """Lists a task's feedback whose text is kept, by identifier, in pages."""
-    page, spans = await service.reviews.feedback(task, after, limit, context)
+    page, end, spans = await service.reviews.feedback(task, after, limit, context)
     rows = [
         FeedbackRow(
             identifier=feedback.identifier,
@@ -76,7 +76,7 @@ async def feedback_rows(
         )
         for feedback in page
     ]
-    return FeedbackRows(rows, rows[-1].identifier if len(rows) == limit else None)
+    return FeedbackRows(rows, end)
 
 
 @router.get("/v1/tasks/{task}/sample-rows")
@@ -84,7 +84,7 @@ async def sample_rows(
     task: Name, service: ServiceOf, context: ContextOf, after: After = "", limit: Limit = MAX_PAGE
 ) -> SampleRows:
     """Lists a task's kept answers by id, in pages, each with the latest feedback on it."""
-    page, spans = await service.reviews.samples(task, after, limit, context)
+    page, end, spans = await service.reviews.samples(task, after, limit, context)
     rows = [
         SampleRow(
             id=sample.id,
@@ -98,7 +98,7 @@ async def sample_rows(
         )
         for sample, feedback in page
     ]
-    return SampleRows(rows, rows[-1].id if len(rows) == limit else None)
+    return SampleRows(rows, end)
 
 
 def _texts(texts: Sequence[str]) -> dict[str, Any]:

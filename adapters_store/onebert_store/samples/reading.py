@@ -1,0 +1,45 @@
+"""Reads rows of samples and feedback as records, and tells the rows that something else has damaged."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter
+from sqlalchemy import Result, Row
+
+from onebert_store.samples.records import Feedback, Sample
+
+T = TypeVar("T")
+
+Decrypt = Callable[[str], Any]
+"""Returns the value of a token; raises ValueError or TypeError if the token is damaged."""
+
+_SAMPLE, _FEEDBACK = TypeAdapter(Sample), TypeAdapter(Feedback)
+
+
+def rows_of(result: Result[Any], read: Callable[[Row[Any]], T]) -> Iterator[T | None]:
+    """Yields each row of a result as `read` returns it; None for a damaged one."""
+    while True:
+        record = None
+        try:
+            if (row := result.fetchone()) is None:
+                return
+            record = read(row)
+        # `read` raises them, and SQLAlchemy for a value that is not of its column's type.
+        except (TypeError, ValueError):
+            pass
+        yield record
+
+
+def sample_of(row: Row[Any], task: str, decrypt: Decrypt) -> Sample:
+    """Returns a row's sample; raises ValueError or TypeError if the row is damaged."""
+    sample = _SAMPLE.validate_python(row._asdict() | {"task": task, "texts": ()})
+    return replace(sample, texts=tuple(decrypt(row.texts)))
+
+
+def feedback_of(row: Row[Any], task: str, decrypt: Decrypt) -> Feedback:
+    """Returns a row's feedback; raises ValueError or TypeError if the row is damaged."""
+    without_text = {"task": task, "texts": None, "explanation": None, "reviewer": bool(row.reviewer)}
+    feedback = _FEEDBACK.validate_python(row._asdict() | without_text)
+    texts = None if row.texts is None else tuple(decrypt(row.texts))
+    return replace(feedback, texts=texts, explanation=None if row.explanation is None else decrypt(row.explanation))
