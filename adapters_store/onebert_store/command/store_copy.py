@@ -26,7 +26,7 @@ def backup(
     *,
     address: "StoreAddress",
 ) -> None:
-    """Copy the store into a folder, as it is at one moment. May run beside a server.
+    """Copy the store into a folder, as it is at one moment, with kept answers and feedback. May run beside a server.
 
     The folder is a store itself: `onebert store check --data-dir TO` looks at it, `onebert serve` could serve it.
     """
@@ -41,7 +41,8 @@ def restore(
 ) -> None:
     """Fill an empty store from a backup. The server must not run.
 
-    Files that are there already, because only the database was lost, are kept and not copied again.
+    Files that are there already, because only the database was lost, are kept and not copied again; so are later
+    answers and feedback.
     """
     _copy(store_at(source), address, into_empty=True)
 
@@ -50,7 +51,7 @@ def copy(
     source: Annotated[str, typer.Argument(metavar="FROM", help=f"A store: {Place}.")],
     target: Annotated[str, typer.Argument(metavar="TO", help="Likewise: an empty store, or an earlier copy.")],
 ) -> None:
-    """Copy a store to other backends: rows, numbers, times and aliases as they are, and the files that have a version.
+    """Copy a store to other backends: rows, numbers, times and aliases as they are, files of versions, feedback.
 
     A server may run on FROM, and none on TO. A copy that was broken off goes on when it is run again, and a finished
     one is brought up to date: copy while the server runs, stop it, copy again, and start it on TO.
@@ -67,9 +68,16 @@ def _copy(source: "StoreAddress", target: "StoreAddress", into_empty: bool = Fal
             require_empty(filled)
         task = bar.add_task("copying files", total=None)
         copied = copy_store(opened, filled, lambda done, total: bar.update(task, completed=done, total=total))
+    kept = copied.kept
     console.say(f"{copied.versions} versions; {copied.blobs} files ({copied.size:,} bytes) were new")
+    if kept.stay:
+        console.say("kept answers and feedback stay as they are: those that are there are later ones")
+    else:
+        console.say(f"{kept.samples:,} kept answers, {kept.feedback:,} rows of feedback")
     for digest, problem in copied.problems.items():
         console.print_error(f"{digest}: {problem}")
+    if kept.damaged:
+        raise StoreCorrupt(f"{kept.damaged} damaged rows of kept answers and feedback were left out")
     if copied.problems:
         raise StoreCorrupt(
             f"{len(copied.problems)} files could not be read; `onebert store check` names their versions"

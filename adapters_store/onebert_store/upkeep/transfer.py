@@ -4,11 +4,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from sqlalchemy import Connection, Result, delete, insert, select
+from sqlalchemy import Connection, Result, select
 
 from onebert_store.errors import InvalidInput, StoreCorrupt
 from onebert_store.registry.database import ORPHANS, REPLICAS, TABLES, TASKS, VERSIONS
 from onebert_store.registry.store import Store
+from onebert_store.upkeep.rows import replace_rows
+from onebert_store.upkeep.samples_copy import CopiedSamples, samples_copy
 
 # Blobs that are copied at a time; most of that time is waiting for a bucket or a disk.
 WORKERS = 8
@@ -25,39 +27,44 @@ class Copied:
         versions: versions in the target now.
         blobs: blobs that the target did not have before.
         size: bytes of these blobs.
+        kept: kept answers and feedback.
         problems: by digest, why the source could not deliver a blob. The target has the rows of such blobs.
     """
 
     versions: int = 0
     blobs: int = 0
     size: int = 0
+    kept: CopiedSamples = field(default_factory=CopiedSamples)
     problems: dict[str, str] = field(default_factory=dict)
 
 
 def copy_store(source: Store, target: Store, report: Callable[[int, int], None] = lambda done, total: None) -> Copied:
-    """Makes `target` equal `source` at one moment: all rows except orphans and replicas, and the blobs they name.
+    """Makes `target` equal `source` at one moment: all rows except marks and replicas, and the blobs they name.
 
-    Blobs come first, and existing ones are skipped, so an interrupted copy resumes where it stopped. The rows come in
-    one transaction, so the target stays as before until the copy is complete. The source is only read and may be in
-    use; its sweeps cannot remove needed blobs unless the copy takes longer than their grace. The target must be without
-    tasks or an earlier state of the same store, and not in use; only a sweep of it may run. `report` gets the number of
-    blobs done and in total.
+    Blobs come first, and existing ones are skipped, so an interrupted copy resumes where it stopped. Kept answers and
+    feedback come next; theirs is a moment before the registry's, which therefore knows their tasks. The registry's rows
+    come in one transaction, so the target stays as before until the copy is complete. The source is only read and may
+    be in use; its sweeps cannot remove needed blobs unless the copy takes longer than their grace. The target must be
+    without tasks or an earlier state of the same store, and not in use; only a sweep of it may run. `report` gets the
+    number of blobs done and in total.
 
     Raises InvalidInput if the target is another store, with nothing changed; after StorageFull or StorageUnavailable
     the copy can be repeated.
     """
     with source.database.reading() as connection:
-        _require_earlier(connection, target)
+        is_new = _require_earlier(connection, target)
         wanted = _sizes(connection)
-    blobs = _Blobs(source, target, report)
-    # The long part runs outside a transaction; the few blobs added meanwhile follow inside one.
-    blobs.copy(wanted)
-    # A sweep of the target may have removed blobs that none of its rows names yet; from here on sweeps wait.
-    with target.database.adding() as lock:
-        blobs.look_again()
-        with source.database.reading() as rows:
+    with samples_copy(source.database, target.database) as samples:
+        samples.require_earlier(source.database, is_new)
+        blobs = _Blobs(source, target, report)
+        # The long part runs outside a transaction; the few blobs added meanwhile follow inside one.
+        blobs.copy(wanted)
+        # A sweep of the target may have removed blobs that none of its rows names yet; from here on sweeps wait.
+        with target.database.adding() as lock, samples.moment(), source.database.reading() as rows:
+            blobs.look_again()
             now = _sizes(rows)
             blobs.copy(now)
+            blobs.copied.kept = samples.write()
             with lock.writing() as sink, target.database.unhurried(sink):
                 blobs.copied.versions = _copy_rows(rows, sink)
     blobs.copied.problems = {digest: why for digest, why in blobs.copied.problems.items() if digest in now}
@@ -112,11 +119,12 @@ def _sizes(connection: Connection) -> dict[str, int]:
     return {row.digest: row.size for row in connection.execute(select(VERSIONS.c.digest, VERSIONS.c.size).distinct())}
 
 
-def _require_earlier(source: Connection, target: Store) -> None:
+def _require_earlier(source: Connection, target: Store) -> bool:
+    """Returns whether the target has no versions; raises InvalidInput if it has one that the source never had."""
     with target.database.reading() as connection:
         theirs = {(row.task, row.version): row.digest for row in _names(connection)}
     if not theirs:
-        return
+        return True
     last = {row.name: row.last_version for row in source.execute(select(TASKS))}
     ours = {(row.task, row.version): row.digest for row in _names(source)}
     for (task, version), digest in theirs.items():
@@ -124,6 +132,7 @@ def _require_earlier(source: Connection, target: Store) -> None:
         # The source may have deleted this version: its number is at or below the task's last one.
         if known != digest and (known or version > last.get(task, 0)):
             raise InvalidInput(f"{task}@{version} of the target never was in the source; copy into an empty store")
+    return False
 
 
 def _names(connection: Connection) -> Result[tuple[str, int, str]]:
@@ -133,13 +142,7 @@ def _names(connection: Connection) -> Result[tuple[str, int, str]]:
 
 def _copy_rows(source: Connection, target: Connection) -> int:
     """Replaces all rows of the target, without orphan marks and replicas; returns the number of versions."""
-    tables = [table for table in TABLES.sorted_tables if table not in (ORPHANS, REPLICAS)]
-    for table in reversed(tables):
-        target.execute(delete(table))
-    versions = 0
-    for table in tables:
-        result = source.execute(select(table).execution_options(yield_per=_ROWS_TOGETHER))
-        for rows in result.mappings().partitions():
-            target.execute(insert(table), [dict(row) for row in rows])
-            versions += len(rows) if table is VERSIONS else 0
-    return versions
+    counts = replace_rows(source, target, [table for table in TABLES.sorted_tables if table not in (ORPHANS, REPLICAS)])
+    if counts[None]:
+        raise StoreCorrupt(f"{counts[None]} rows of the registry are damaged")
+    return counts[VERSIONS]

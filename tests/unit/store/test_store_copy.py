@@ -1,27 +1,38 @@
 """`onebert store backup`, `restore` and `copy`: whole stores from one place to another, also while they are in use."""
 
 import os
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
-from sqlalchemy import select
+from cryptography.fernet import Fernet
+from sqlalchemy import select, text
 
 from onebert_store.errors import InvalidInput
 from onebert_store.registry.database import ORPHANS, TABLES
 from onebert_store.registry.dialects.sqlite import sqlite_url
+from onebert_store.registry.keeping import Keeping
 from onebert_store.registry.queries import version_entries
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import StoreAddress, join_store, open_store
+from onebert_store.samples.records import Feedback, Kind, Sample
+from onebert_store.samples.store import join_samples, open_samples
+from onebert_store.samples.tables import OF_TASKS, UNKNOWN
 from onebert_store.upkeep import transfer
 from onebert_store.upkeep.check import check_versions
 from onebert_store.upkeep.gc import sweep
-from stores import digests, name_of
+from stores import digests, feedback_of, name_of
 from tiny_delta import make_delta
+
+KEY = Fernet.generate_key().decode()
+KEPT = "1 kept answers, 2 rows of feedback\n"
 
 
 @pytest.fixture
 def source(tmp_path):
-    """Two tasks, of which one has a moved alias and lost its newest version, so that its next number is 4."""
+    """Two tasks, of which one has a moved alias and lost its newest version, so that its next number is 4.
+
+    The other has a kept answer and two rows of feedback.
+    """
     address = StoreAddress.within(tmp_path / "store")
     with Registry.open(address) as registry:
         for seed in (1, 2, 3):
@@ -30,7 +41,39 @@ def source(tmp_path):
         registry.move_alias("spam", "next", 1, None)
         registry.delete_version("spam", 3)
         registry.add("tone", make_delta(4, labels=["calm", "angry"]))
+        registry.set_keeping("tone", Keeping(1.0, 3650, 1000))
+    keep(address, "r/0", "order-1")
+    give(address, "order-2")
     return address
+
+
+def keep(address, id, *identifiers):
+    """Keeps an answer of `tone`, with feedback on it."""
+    sample = Sample("tone", id, 1, datetime.now(UTC), "key:app", ("late parcel",), ("angry",), 0.75, 0.1)
+    with join_store(address) as store, open_samples(store.database, [KEY]) as samples:
+        samples.keep([(samples.owner("tone").keeping, sample)])
+    give(address, *identifiers, texts=("late parcel",), texts_at=sample.at, answer_id=id)
+
+
+def give(address, *identifiers, task="tone", **more):
+    rows = [
+        Feedback(task, each, Kind.OUTCOME, "calm", {1: "angry"}, datetime.now(UTC), "key:people", **more)
+        for each in identifiers
+    ]
+    with join_store(address) as store, open_samples(store.database, [KEY]) as samples:
+        samples.prepare()
+        samples.record([(samples.owner(task), row) for row in rows])
+
+
+def labels(address, task="tone"):
+    with join_store(address) as store, open_samples(store.database, [KEY]) as samples:
+        return {row.identifier: (row.right, row.texts) for row in feedback_of(samples, task)}
+
+
+def unknown(address):
+    with join_store(address) as store, open_samples(store.database) as samples:
+        samples.sweeper.sweep()
+        return sum(rows.feedback for rows in samples.sweeper.unknown())
 
 
 @pytest.fixture(params=["folder", "database and bucket"])
@@ -43,10 +86,16 @@ def target(request, tmp_path):
 
 
 def rows(address):
-    """All rows but the marks of orphans."""
-    with join_store(address) as store, store.database.reading() as connection:
-        tables = [table for table in TABLES.sorted_tables if table is not ORPHANS]
-        return {table.name: sorted(map(repr, connection.execute(select(table)))) for table in tables}
+    """All rows but the marks of orphans and of unknown rows; kept answers and feedback as they are on the disk."""
+    with join_store(address) as store, join_samples(store.database) as samples:
+        of_store = [table for table in TABLES.sorted_tables if table is not ORPHANS]
+        of_samples = [table for table in OF_TASKS if table is not UNKNOWN] if samples else []
+        found = {}
+        for database, tables in ((store.database, of_store), (samples and samples.database, of_samples)):
+            for table in tables:
+                with database.reading() as connection:
+                    found[table.name] = sorted(map(repr, connection.execute(select(table))))
+        return found
 
 
 def blobs(address):
@@ -94,7 +143,11 @@ def as_argument(address):
 
 def test_a_copy_has_every_row_and_the_blobs_that_they_name(onebert, source, target, tmp_path):
     code, out, err = onebert("copy", tmp_path / "store", as_argument(target))
-    assert (code, out, err) == (0, "3 versions; 3 files (3,080 bytes) were new\n", "")
+    assert (code, out, err) == (
+        0,
+        "3 versions; 3 files (3,080 bytes) were new\n" + KEPT,
+        "",
+    )
     assert rows(target) == rows(source)
     # The blob of the deleted version stays behind.
     assert blobs(source) - blobs(target) == {make_delta(3).digest}
@@ -123,6 +176,97 @@ def test_a_finished_copy_is_brought_up_to_date(source, target):
     again = copy(source, target)
     assert (again.versions, again.blobs, again.problems) == (3, 1, {})
     assert rows(target) == rows(source)
+
+
+@pytest.mark.promise("backup-is-consistent")
+def test_feedback_that_comes_while_it_is_copied_is_known_to_the_copy(source, target):
+    """It is of a task that the first look at the registry does not have."""
+    with Registry.open(source) as registry:
+
+        def give_more(done, total):
+            registry.add("late", make_delta(7))
+            give(source, f"late-{done}", task="late")
+
+        copy(source, target, report=give_more)
+    assert labels(target, "late")
+    assert unknown(target) == 0
+
+
+@pytest.mark.promise("backup-is-consistent")
+def test_feedback_that_the_source_never_had_is_not_overwritten(source, target):
+    copy(source, target)
+    give(target, "order-3")
+    with pytest.raises(InvalidInput, match="feedback of the target never was in the source"):
+        copy(source, target)
+    assert labels(target).keys() == {"order-1", "order-2", "order-3"}
+    # What the source has deleted with its task may go.
+    with Registry.open(source) as registry:
+        registry.delete_task("tone")
+    copy(source, target)
+    assert unknown(target) == 0
+
+
+@pytest.mark.promise("backup-is-consistent")
+def test_a_copy_that_ends_between_samples_and_registry_is_finished_by_the_next(source, target, monkeypatch):
+    """In between, what the target's registry does not know yet stays there, marked."""
+    copy(source, target)
+    with Registry.open(source) as registry:
+        registry.add("late", make_delta(7))
+    give(source, "late-1", task="late")
+    with monkeypatch.context() as broken:
+        broken.setattr(transfer, "_copy_rows", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            copy(source, target)
+    assert "late" not in "".join(rows(target)["tasks"])
+    assert unknown(target) == 1
+    give(source, "late-2", task="late")
+    copy(source, target)
+    assert rows(target) == rows(source)
+    assert labels(target, "late").keys() == {"late-1", "late-2"}
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.promise("backup-is-consistent")
+def test_a_registry_restored_beside_later_feedback_leaves_it(onebert, source, tmp_path):
+    """Only the registry was lost; it knows no later task, and finds the others' feedback."""
+    assert onebert("backup", tmp_path / "backup")[0] == 0
+    with Registry.open(source) as registry:
+        registry.add("late", make_delta(7))
+    give(source, "late-1", task="late")
+    give(source, "order-3")
+    for path in (tmp_path / "store").glob("registry.sqlite3*"):
+        path.unlink()
+    code, out, _ = onebert("restore", tmp_path / "backup")
+    assert (code, out.splitlines()[1][:44]) == (0, "kept answers and feedback stay as they are: ")
+    assert labels(source).keys() == {"order-1", "order-2", "order-3"}
+    assert unknown(source) == 1
+
+
+def test_a_damaged_row_of_feedback_is_left_out_and_named(onebert, source, tmp_path):
+    damage = text("UPDATE feedback SET answers = 'x' WHERE identifier = 'order-1'")
+    with join_store(source) as store, open_samples(store.database) as samples:
+        samples.database.erase(lambda connection: connection.execute(damage))
+    code, out, err = onebert("backup", tmp_path / "backup")
+    assert (code, out.splitlines()[1]) == (1, "1 kept answers, 1 rows of feedback")
+    assert err == "error: 1 damaged rows of kept answers and feedback were left out\n"
+    assert labels(StoreAddress.within(tmp_path / "backup")).keys() == {"order-2"}
+
+
+def test_deleted_texts_leave_the_next_backup(onebert, source, tmp_path):
+    backup = tmp_path / "backup"
+    onebert("backup", backup)
+    with join_store(source) as store, open_samples(store.database) as samples:
+        with samples.database.reading() as connection:
+            tokens = connection.scalars(text("SELECT texts FROM samples UNION SELECT texts FROM feedback")).all()
+        samples.delete_texts(samples.owner("tone").task)
+    stored = [token.encode() for token in tokens if token]
+    files = lambda: b"".join(path.read_bytes() for path in backup.glob("samples.sqlite3*"))  # noqa: E731
+    assert [token in files() for token in stored] == [True, True]
+    onebert("backup", backup)
+    assert [token in files() for token in stored] == [False, False]
 
 
 @pytest.mark.promise("backup-is-consistent")
@@ -213,7 +357,7 @@ def test_a_backup_is_a_store_and_may_be_made_beside_the_owner(onebert, source, t
         assert onebert("backup", backup)[::2] == (0, "")
         registry.add("spam", make_delta(10))
         code, out, _ = onebert("backup", backup)
-        assert (code, out) == (0, "4 versions; 1 files (1,024 bytes) were new\n")
+        assert (code, out) == (0, "4 versions; 1 files (1,024 bytes) were new\n" + KEPT)
         assert rows(StoreAddress.within(backup)) == rows(source)
     assert onebert("check", "--data-dir", backup)[1].startswith("4 versions, 4 of them whole")
 
@@ -239,7 +383,7 @@ def test_a_store_that_is_not_empty_is_not_restored_into(onebert, source, tmp_pat
         path.unlink()
     # Only the database was lost: the blobs that are there are not copied again.
     code, out, _ = onebert("restore", tmp_path / "backup")
-    assert (code, out) == (0, "3 versions; 0 files (0 bytes) were new\n")
+    assert (code, out) == (0, "3 versions; 0 files (0 bytes) were new\n" + KEPT)
     assert rows(source) == rows(StoreAddress.within(tmp_path / "backup"))
 
 
@@ -249,7 +393,7 @@ def test_a_damaged_file_is_named_and_the_rest_is_copied(onebert, source, tmp_pat
     path.unlink()
     put(path)
     code, out, err = onebert("backup", tmp_path / "backup")
-    assert (code, out) == (1, "3 versions; 2 files (2,056 bytes) were new\n")
+    assert (code, out) == (1, "3 versions; 2 files (2,056 bytes) were new\n" + KEPT)
     assert f"{make_delta(1).digest}: the blob" in err
     assert err.endswith("error: 1 files could not be read; `onebert store check` names their versions\n")
     backup = StoreAddress.within(tmp_path / "backup")
