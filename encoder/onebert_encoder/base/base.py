@@ -147,8 +147,7 @@ class Base:
 
     def _release(self, names: Sequence[str], linear: Linear) -> None:
         """Gives back weights that a product has packed, if it holds them as exactly: never are all in memory twice."""
-        trained = any(self.params[name].requires_grad for name in names)
-        if isinstance(linear, PackedLinear) and self.precision == torch.float32 and not trained:
+        if isinstance(linear, PackedLinear) and self.precision == torch.float32:
             for index, name in enumerate(names):
                 self.params.release(name, partial(linear.unpacked, index, len(names)))
 

@@ -99,13 +99,11 @@ def read_own(folder: Path) -> Recorded | None:
 
 def own_tokenizer(folder: Path, recorded: Recorded) -> Tokenizer:
     """The tokenizer of a folder of our own; raises UnsupportedBase if it has changed or `tokenizers` cannot read it."""
+    content = (folder / TOKENIZER).read_bytes()
+    if hashlib.sha256(content).hexdigest() != recorded.files[TOKENIZER][1]:
+        raise UnsupportedBase(changed(TOKENIZER))
     try:
-        content = (folder / TOKENIZER).read_bytes()
-        if hashlib.sha256(content).hexdigest() != recorded.files[TOKENIZER][1]:
-            raise UnsupportedBase(changed(TOKENIZER))
         backend = tokenizers.Tokenizer.from_buffer(content)
-    except UnsupportedBase:
-        raise
     except Exception as error:  # tokenizers raises a bare Exception
         raise UnsupportedBase(f"its tokenizer cannot be read: {type(error).__name__}") from None
     return Tokenizer(backend, has_types=recorded.config.type_vocab_size > 1)

@@ -21,8 +21,10 @@ class Params(Mapping[str, Tensor]):
                 self._held[name] = held.to(device)
 
     def release(self, name: str, make: Callable[[], Tensor]) -> None:
-        """Gives a tensor's memory back; `make` returns the same numbers."""
-        self._held[name] = make
+        """Gives the memory of a tensor back that is not trained; `make` returns the same numbers."""
+        held = self._held[name]
+        if not (isinstance(held, Tensor) and held.requires_grad):
+            self._held[name] = make
 
     def __getitem__(self, name: str) -> Tensor:
         held = self._held[name]

@@ -113,28 +113,8 @@ class Answerer:
         first = _first(context, wanted, texts) if first is None else first
         whole = wanted.asked.whole or wanted.asked.window is not None
         inputs = await self.split(context, texts, whole)
-        at = _not_blank(inputs, refuse=blank is None)
-        if blank is None or len(at) == len(texts):
-            return await self._answer(context, wanted, texts, inputs, show, first, None, blank)
-        made: dict[int, T] = {}
-        if at:
-            wanted = replace(wanted, refs=wanted.refs and [wanted.refs[index] for index in at])
-            kept = [texts[index] for index in at], {base: [of[index] for index in at] for base, of in inputs.items()}
-            of_kept = await self._answer(context, wanted, *kept, show, first, at, blank)
-            made = dict(zip(at, of_kept, strict=True))
-        return [made[index] if index in made else blank() for index in range(len(texts))]
-
-    async def _answer(
-        self,
-        context: Context,
-        wanted: Wanted,
-        texts: Sequence[Text],
-        inputs: Split,
-        show: Callable[[int, Answered], T],
-        first: int,
-        at: Sequence[int] | None,
-        blank: Callable[[], T] | None,
-    ) -> list[T]:
+        if blank is None:
+            _refuse_blank(inputs)
         try:
             results = await self._backend.compute(context, wanted, inputs)
         except OneBertError as error:
@@ -146,7 +126,7 @@ class Answerer:
         for result in results:
             if blank is None and not result.computed:
                 raise BlankText(result.input, len(texts))
-        return await self._shown(context, texts, inputs, results, wanted.asked, show, first, at, blank)
+        return await self._shown(context, texts, inputs, results, wanted.asked, show, first, blank)
 
     async def answer_each(
         self,
@@ -159,7 +139,7 @@ class Answerer:
         """Like `answer`, but a question that fails, or is late slightly before the deadline, gets its own error."""
         first = _first(context, wanted, texts) if first is None else first
         inputs = await self.split(context, texts, whole=True)
-        _not_blank(inputs, refuse=True)
+        _refuse_blank(inputs)
         results = [
             Missed(result.facts.ref, result.input, BlankText(result.input, len(texts)))
             if isinstance(result, Result) and not result.computed
@@ -241,10 +221,9 @@ class Answerer:
         asked: Asked,
         show: Callable[[int, Any], T],
         first: int,
-        at: Sequence[int] | None = None,
         blank: Callable[[], T] | None = None,
     ) -> list[T]:
-        """Shows all answers, and reads each one just before; `at` has their indexes, and `first` the number of 0."""
+        """Shows all answers, and reads each one just before; `first` is the number of the first one."""
         began, observed = time.monotonic(), context.observed
 
         def read(index: int, one: Result | Missed) -> Answered | Unanswered:
@@ -255,12 +234,12 @@ class Answerer:
             return _noted(context, _Asked(first + index, text, one.keeping), answered, asked)
 
         def show_one(index: int, one: Result | Missed) -> T:
-            is_blank = blank and isinstance(one, Result) and not one.computed
-            return blank() if blank and is_blank else show(index, read(index, one))
+            if blank and isinstance(one, Result) and not one.computed:
+                return blank()
+            return show(index, read(index, one))
 
         def shown(part: slice) -> list[T]:
-            indexes = at or range(len(results))
-            return [show_one(index, one) for index, one in zip(indexes[part], results[part], strict=True)]
+            return [show_one(index, one) for index, one in enumerate(results[part], part.start or 0)]
 
         costs = [_cost(texts[one.input], one) for one in results]
         made = await self.here_or_beside(context.principal.name, costs, shown)
@@ -287,12 +266,11 @@ def _first(context: Context, wanted: Wanted, texts: Sequence[Text]) -> int:
     return context.observed.number(max(len(texts), len(wanted.refs or ())))
 
 
-def _not_blank(inputs: Split, refuse: bool) -> list[int]:
-    """Returns the indexes of texts with a token; with `refuse`, raises BlankText if one has none."""
-    filled = [any(any(one.lengths) for one in of_text) for of_text in zip(*inputs.values(), strict=True)]
-    if refuse and not all(filled):
-        raise BlankText(filled.index(False), len(filled))
-    return [index for index, any_token in enumerate(filled) if any_token]
+def _refuse_blank(inputs: Split) -> None:
+    """Raises BlankText for a text in which no base finds a token, before anything is computed."""
+    for index, of_text in enumerate(several := [*zip(*inputs.values(), strict=True)]):
+        if not any(any(pieces.lengths) for pieces in of_text):
+            raise BlankText(index, len(several))
 
 
 def _cost(text: Text, one: Result | Missed) -> int:

@@ -93,8 +93,7 @@ async def ask_many(
             if not again.parts:
                 shown.append(show(part.start, Unanswered(refs[part.start], error)))
         else:
-            # A part of blank texts alone has asked no version.
-            context = replace(context, counted=context.counted or bool(resolved) or policy.each)
+            context = replace(context, counted=True)
     return shown
 
 
