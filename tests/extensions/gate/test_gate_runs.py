@@ -1,6 +1,7 @@
 """Gates while they run: out of time, several at once, beside changes, and on texts that a version cannot answer."""
 
 import asyncio
+import hashlib
 import re
 import time
 from itertools import product
@@ -8,14 +9,19 @@ from threading import Event
 
 import numpy as np
 import pytest
+from cryptography.fernet import Fernet
 
+from needs import needs
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.access.context import own_work
-from onebert_server.access.principal import root
+from onebert_server.access.keys import Holder
+from onebert_server.access.principal import EVERY_SCOPE, Principal, root
+from onebert_server.answering.rates import Rates
 from onebert_server.engine.passes import Item
 from onebert_server.limits import MAX_ITEMS
+from onebert_store.registry.grants import Quotas
 from runtimes import LIVE, ask, client, get, opened, upload
-from servers import Task, overflowing_on, store
+from servers import Task, overflowing_on, store, tokenizer
 
 WORDS = "late broken lovely bad good great parcel invoice screen refund help password".split()
 TEXTS = [" ".join(words) for words in product(WORDS, WORDS)]
@@ -185,3 +191,43 @@ def test_an_answer_that_is_not_finite_is_a_wrong_row_and_named(tmp_path):
         assert refused["detail"].endswith("row 3: the answer of tone@2 to this input is not a finite number")
         set_gate(runtime, {"min": {"accuracy": 0.6}}, rows)
         assert ask(runtime, "PUT", LIVE, json={"version": 2}, headers=AT_1).status_code == 200
+
+
+@pytest.mark.promise("quotas")
+@needs("feedback")
+def test_a_caller_that_owes_for_a_gate_waits_with_requests_of_every_kind(tmp_path):
+    """Its gate is admitted while it owes nothing, and counts as one request, however many parts it has."""
+    small = {"tokens": Quotas(tokens=10.0), "two": Quotas(requests=2.0), "root": Quotas()}
+    store(tmp_path, tone=[OLD, NEW, Task(seed=3)])
+    with opened(tmp_path, samples_key=[Fernet.generate_key().decode()]) as runtime:
+        holders = {name: Holder(Principal(f"key:{name}", EVERY_SCOPE, ("*",), quotas=of)) for name, of in small.items()}
+        runtime.keys.replace({hashlib.sha256(name.encode()).digest(): holder for name, holder in holders.items()})
+        runtime.admission.rates = Rates(lambda: 0.0)
+
+        def ask_as(name, method, path, body=None, **headers):
+            return ask(runtime, method, path, json=body, headers={"Authorization": f"Bearer {name}"} | headers)
+
+        rules = {"rules": {"min": {"accuracy": 0.0}}, "rows": rows_of(NEW)}
+        assert ask_as("root", "PUT", GATE, rules).status_code == 200
+        assert ask_as("root", "PUT", "/v1/tasks/tone/samples", {"share": 1.0}).status_code == 200
+        assert ask_as("root", "POST", "/v1/tasks/tone/classify", {"inputs": TEXTS[:3]}).status_code == 200
+        assert ask_as("tokens", "PUT", LIVE, {"version": 2}, **AT_1).status_code == 200
+        owed = sum(len(tokenizer()(text)["input_ids"]) for text in TEXTS) - 10
+        texts, item = {"texts": ["late"], "request_data": {}, "model": "m"}, {"task": "tone", "text": "late"}
+        for method, path, body in (
+            ("POST", "/v1/tasks/tone/classify", {"inputs": "late"}),
+            ("POST", "/v1/tasks/tone/classify", {"inputs": "late", "explain": True}),
+            ("POST", "/v1/classify", {"items": [item]}),
+            ("POST", "/v1/classify", {"items": [item], "partial": True}),
+            ("POST", "/v1/fanout", {"text": "late", "tasks": ["*"]}),
+            ("POST", "/t/tone/beta/litellm_basic_guardrail_api", texts),
+            ("POST", "/v1/feedback", {"data": [item | {"label": "label 0"}]}),
+            ("GET", "/v1/tasks/tone/review", None),
+            ("PUT", LIVE, {"version": 3}),
+        ):
+            refused = ask_as("tokens", method, path, body, **({"If-Match": '"2"'} if method == "PUT" else {}))
+            assert refused.status_code == 429, (path, refused.text)
+            assert int(refused.headers["retry-after"]) == owed // 10 + 1, path
+        assert ask_as("two", "PUT", LIVE, {"version": 3}, **{"If-Match": '"2"'}).status_code == 200
+        classified = [ask_as("two", "POST", "/v1/tasks/tone/classify", {"inputs": "late"}) for _ in range(2)]
+        assert [answer.status_code for answer in classified] == [200, 429]
