@@ -125,6 +125,20 @@ def test_texts_on_which_a_version_overflows_keep_no_others_from_the_queue(tmp_pa
     assert TEXTS[0] not in shown
 
 
+def test_a_text_of_more_windows_than_a_version_reads_keeps_no_others_from_the_queue(tmp_path):
+    """The version that answered it before reads no windows."""
+    decision = {"window": {"tokens": 16, "overlap": 4, "reduction": "mean"}}
+    store(tmp_path, tone=[Task(seed=1), Task(seed=2, format=2, decision=decision)])
+    with opened(tmp_path, samples_key=[KEY]) as runtime:
+        ask(runtime, "PUT", "/v1/tasks/tone/samples", json={"share": 1.0})
+        endless = " ".join("abcdefghij" * 3276)
+        ask(runtime, "POST", "/v1/tasks/tone/classify", json={"inputs": [*TEXTS[:3], endless, *TEXTS[3:6]]})
+        wait_until(lambda: service(runtime).store.count("tone") == 7)
+        mean_to(runtime, "live", {1: 50, 2: 50})
+        found = queue(runtime)
+    assert {one["text"] for one in found["items"]} == {*TEXTS[:6]}
+
+
 def test_texts_of_a_base_that_is_not_loaded_have_no_queue(tmp_path):
     store(tmp_path, tone=TONE[0])
     with opened(tmp_path, samples_key=[KEY]) as runtime:
