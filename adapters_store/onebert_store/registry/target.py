@@ -15,6 +15,8 @@ MAX_VERSIONS = 16
 
 _DENSE = (",", ":")
 _STICKY = re.compile(r"principal|header:[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+# Headers whose value changes with every token, session or request: one user would see one version after the other.
+_PASSING = {"authorization", "proxy-authorization", "cookie", "x-request-id", "traceparent", "tracestate"}
 
 
 class Shadow(NamedTuple):
@@ -102,5 +104,7 @@ def check_target(target: Target) -> None:
         raise InvalidInput("a shadow computes 1 to 100 percent of the requests")
     if target.sticky is not None and not _STICKY.fullmatch(target.sticky):
         raise InvalidInput(f"sticky is principal or header:NAME, not {printable(target.sticky, 80)!r}")
+    if target.sticky is not None and target.sticky.removeprefix("header:").lower() in _PASSING:
+        raise InvalidInput(f"the value of {target.sticky} changes for one user; take principal, or another header")
     if target.sticky is not None and len(shares) < 2:
         raise InvalidInput("sticky is for a split: all requests go to one version here")

@@ -122,13 +122,14 @@ class ShadowsResponse(Declared, frozen=True):
 class VerdictFacts(Declared, frozen=True):
     """How a candidate, a shadow or a smaller share, has done beside the version with the largest share.
 
-    Counts are texts with feedback that both versions have answered; a pair is a text that exactly one got right.
+    Counts are identifiers, by their first feedback of the kind outcome, that both versions have answered; a pair is one
+    that exactly one version got right.
     """
 
     version: int
     wins: Annotated[int, Rule("pairs that the candidate got right")]
     losses: int
-    alike: Annotated[int, Rule("texts that both got right, or neither")]
+    alike: Annotated[int, Rule("identifiers that both got right, or neither")]
     better: Annotated[float, Rule("e-value: evidence that the candidate wins more than half of the pairs")]
     worse: Annotated[float, Rule("e-value: evidence that it wins less than half")]
     verdict: Annotated[str, Rule(one_of=("promote", "roll_back", "not_yet"))]

@@ -367,7 +367,10 @@ def test_samples_and_feedback_follow_their_task(runtime):
     keep(runtime)
     id = classify(runtime, "abc")
     recorded(runtime, {"id": f"{id}/0", "label": "label 0"})
+    outcomes = service(runtime).store.outcomes("tone", 1, [1])
+    assert outcomes != {1: Outcomes()}
     assert ask(runtime, "POST", "/v1/tasks/tone/rename", json={"name": "mood"}).status_code == 204
+    assert service(runtime).store.outcomes("mood", 1, [1]) == outcomes
     assert (service(runtime).store.count("tone"), service(runtime).store.count("mood")) == (0, 5)
     after = classify(runtime, "next", task="mood")
     assert get(runtime, "/v1/tasks/mood/samples").json()["share"] == 1.0

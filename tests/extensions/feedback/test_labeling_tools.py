@@ -19,13 +19,15 @@ LABEL_STUDIO = """
     "result": [
       {"from_name": "label", "id": "Dx_aB91ISN", "to_name": "text", "type": "choices", "origin": "manual",
        "value": {"choices": ["complaint"]}},
+      {"from_name": "sure", "id": "Dx_aB91ISP", "to_name": "text", "type": "choices", "value": {"choices": ["very"]}},
       {"from_name": "note", "id": "Dx_aB91ISO", "to_name": "text", "type": "textarea", "value": {"text": ["rude"]}}]}],
   "predictions": [{"created_ago": "3 hours", "model_version": "tone@1", "result": [
       {"from_name": "label", "to_name": "text", "type": "choices", "value": {"choices": ["praise"]}}]}]},
  {"id": 2, "data": {"id": "4bf92f35/1", "text": "a"}, "annotations": [], "predictions": []},
  {"id": 3, "data": {"id": "4bf92f35/2", "text": "b"}, "annotations": [
     {"was_cancelled": true, "result": [{"type": "choices", "value": {"choices": ["praise"]}}]},
-    {"was_cancelled": false, "result": []}]}]
+    {"was_cancelled": false, "result": [
+      {"from_name": "service", "to_name": "text", "type": "choices", "value": {"choices": ["praise"]}}]}]}]
 """
 
 # What `Dataset.records.to_json` of Argilla 2 writes.

@@ -137,16 +137,39 @@ def test_several_labels_and_people_who_disagree(server, client, ids, tmp_path, t
     }
 
 
-def test_what_is_refused_records_nothing(server, client, ids, tmp_path):
+def test_texts_that_the_task_cannot_learn_are_skipped_and_named_by_their_label(server, client, ids, tmp_path):
     labeled = tmp_path / "labeled.json"
-    good = {"id": f"{ids['tone']}/0", "responses": {"label": [{"value": "praise"}]}}
-    for label, says in (
-        ("prase", "labeled.json, item 2: 'prase' is not a label of tone"),
-        (["praise", "question"], "labeled.json, item 2: it has several labels, and tone has one for a text"),
-    ):
-        labeled.write_text(json.dumps([good, {"id": f"{ids['tone']}/1", "responses": {"label": [{"value": label}]}}]))
-        assert says in refused(server, "review", "tone", "--in", labeled, "--tool", "argilla")
-    assert client.feedback_rows("tone") == []
+    values = ["praise", "delivery", "delivery", ["praise", "question"], "prase"]
+    records = [
+        {"id": f"{ids['tone']}/{n}", "responses": {"label": [{"value": value}]}} for n, value in enumerate(values)
+    ]
+    labeled.write_text(json.dumps(records))
+    assert done(server, "review", "tone", "--in", labeled, "--tool", "argilla") == (
+        "tone: feedback on 1 texts; skipped: 2 labeled 'delivery', which the task does not have, "
+        "1 with several labels for one text, 1 labeled 'prase', which the task does not have\n"
+    )
+    assert [row.label for row in client.feedback_rows("tone")] == ["praise"]
+
+
+@pytest.mark.parametrize("tool", ["label-studio", "argilla"])
+def test_a_text_that_is_in_the_file_twice_is_one_that_people_may_disagree_on(server, client, ids, tmp_path, tool):
+    queue, labeled = tmp_path / "queue.json", tmp_path / "labeled.json"
+    done(server, "review", "tone", "--out", queue, "--tool", tool)
+    agreed, disputed, open_ = json.loads(queue.read_text())[:3]
+    labels = [(agreed, "praise"), (disputed, "praise"), (open_, "question"), (agreed, "praise"), (disputed, "question")]
+    records = [answered(tool, one, label) for one, label in labels] + [unanswered(tool, open_)]
+    labeled.write_text(json.dumps(records))
+    said = done(server, "review", "tone", "--in", labeled, "--tool", tool)
+    assert said == "tone: feedback on 2 texts; skipped: 1 on which people disagree\n"
+    assert {row.text: row.label for row in client.feedback_rows("tone")} == {
+        text_of(tool, agreed): "praise",
+        text_of(tool, open_): "question",
+    }
+
+
+def test_tasks_that_have_no_queue_are_refused(server, client, ids, tmp_path):
+    labeled = tmp_path / "labeled.json"
+    labeled.write_text("[]")
     says = "stars is a regression task; onebert review takes single_label and multi_label"
     assert says in refused(server, "review", "stars", "--in", labeled, "--tool", "argilla")
     assert says in refused(server, "review", "stars", "--out", tmp_path / "queue.json", "--tool", "argilla")

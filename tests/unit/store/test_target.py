@@ -23,6 +23,10 @@ SPLIT = Target(((7, 95), (8, 5)), "header:X-User", (Shadow(9, 50),))
         (Target(((7, 100),), None, (Shadow(8, 101),)), "1 to 100 percent"),
         (Target(((7, 50), (8, 50)), "cookie:x"), "principal or header:NAME"),
         (Target(((7, 50), (8, 50)), "header:a b"), "principal or header:NAME"),
+        *(
+            (Target(((7, 50), (8, 50)), f"header:{name}"), "changes for one user; take principal")
+            for name in ("Authorization", "cookie", "PROXY-AUTHORIZATION", "X-Request-Id", "traceparent")
+        ),
         (Target(((7, 100),), "principal"), "for a split"),
         (Target(((1, 100),), None, tuple(Shadow(n, 1) for n in range(2, MAX_VERSIONS + 2))), "at most 16"),
     ],

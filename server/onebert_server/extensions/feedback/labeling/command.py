@@ -15,8 +15,11 @@ from onebert_server.limits import MAX_ITEMS
 from onebert_server.references import version_of
 from onebert_store.command import console
 from onebert_store.disk import check_writable, write_whole
-from onebert_store.errors import InvalidData, InvalidInput, SampleNotFound
+from onebert_store.errors import InvalidInput, SampleNotFound
 from onebert_store.file.strict_json import printable
+
+# Reasons in one line, the most frequent first.
+MAX_REASONS = 20
 
 Program = Literal["label-studio", "argilla"]
 
@@ -38,7 +41,8 @@ def review(
     """Write the texts to label next for Label Studio or Argilla, or record their labels as feedback.
 
     With --out, the queue has kept texts without feedback, with the answers of today. With --in, each label becomes
-    feedback of the kind `review`; a record is skipped if it has no label, or if people disagree.
+    feedback of the kind `review`. A text is skipped if it has no label, if the task does not have its label, or if
+    people disagree.
     """
     if (out is None) == (labeled is None):
         raise typer.BadParameter("give --out FILE or --in FILE")
@@ -64,26 +68,34 @@ def _record(client: Client, task: str, file: Path, tool: Program) -> None:
     from onebert_server.extensions.feedback.labeling.tools import TOOLS, read_labeled  # noqa: PLC0415
 
     task_type, labels = _require_labels(client, task)
-    items, skipped = list[dict[str, Any]](), Counter[str]()
-    for number, record in enumerate(read_labeled(file, TOOLS[tool]), 1):
+    # A file may have a text several times, each with the labels of other people.
+    choices = dict[str, list[list[str]]]()
+    for record in read_labeled(file, TOOLS[tool]):
         # Somebody who submits no labels for a multi_label task says that none is right.
-        choices = [chosen for chosen in record.choices if chosen or task_type == "multi_label"]
-        if any({*chosen} - {*labels} for chosen in choices):
-            wrong = next(label for chosen in choices for label in chosen if label not in labels)
-            raise InvalidData(f"{file.name}, item {number}: {printable(wrong)!r} is not a label of {task}")
-        if task_type == "single_label" and any(len(chosen) > 1 for chosen in choices):
-            raise InvalidData(f"{file.name}, item {number}: it has several labels, and {task} has one for a text")
-        if not choices:
-            skipped["without a label"] += 1
-        elif any({*chosen} != {*choices[0]} for chosen in choices):
-            skipped["on which people disagree"] += 1
+        chosen = [names for names in record.choices if names or task_type == "multi_label"]
+        choices.setdefault(record.id, []).extend(chosen)
+    items, skipped = list[dict[str, Any]](), Counter[str]()
+    for id, chosen in choices.items():
+        if reason := _fault(chosen, labels, task_type):
+            skipped[reason] += 1
         else:
-            right = {"label": choices[0][0]} if task_type == "single_label" else {"labels": choices[0]}
-            items.append({"id": record.id, "kind": "review", **right})
+            right = {"label": chosen[0][0]} if task_type == "single_label" else {"labels": chosen[0]}
+            items.append({"id": id, "kind": "review", **right})
     recorded = sum(_send(client, items[start : start + MAX_ITEMS]) for start in range(0, len(items), MAX_ITEMS))
     skipped["no longer kept"] = len(items) - recorded
-    reasons = ", ".join(f"{count:,} {why}" for why, count in skipped.items() if count)
+    reasons = ", ".join(f"{count:,} {why}" for why, count in skipped.most_common(MAX_REASONS) if count)
     console.say(f"{task}: feedback on {recorded:,} texts" + (f"; skipped: {reasons}" if reasons else ""))
+
+
+def _fault(choices: Sequence[Sequence[str]], labels: Sequence[str], task_type: str) -> str:
+    """Why the labels that people chose for a text are no feedback; empty if they are."""
+    if not choices:
+        return "without a label"
+    if unknown := [label for chosen in choices for label in chosen if label not in labels]:
+        return f"labeled {printable(unknown[0], 80)!r}, which the task does not have"
+    if task_type == "single_label" and any(len(chosen) > 1 for chosen in choices):
+        return "with several labels for one text"
+    return "on which people disagree" if any({*chosen} != {*choices[0]} for chosen in choices) else ""
 
 
 def _send(client: Client, items: Sequence[Mapping[str, Any]]) -> int:

@@ -58,6 +58,7 @@ class _Choices(BaseModel):
 
 
 class _Part(BaseModel):
+    from_name: str = ""
     value: _Choices = _Choices()
 
 
@@ -103,7 +104,7 @@ def _write_label_studio(queue: ReviewQueue, item: ReviewItem) -> dict[str, Any]:
 def _read_label_studio(task: Any) -> Labeled:
     annotated = _Annotated.model_validate(task)
     choices = [
-        [label for part in annotation.result for label in part.value.choices]
+        [label for part in annotation.result if part.from_name == QUESTION for label in part.value.choices]
         for annotation in annotated.annotations
         if not annotation.was_cancelled
     ]

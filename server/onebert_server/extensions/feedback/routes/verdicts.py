@@ -11,7 +11,7 @@ router = registry_router()
 
 @router.get("/v1/tasks/{task}/aliases/{alias}/verdicts")
 async def verdicts(task: Name, alias: AliasName, view: ViewOf, service: ServiceOf) -> VerdictsResponse:
-    """Returns wins, losses and e-values of an alias's other versions beside the largest share, by feedback."""
+    """Returns wins, losses and e-values of an alias's other versions beside the largest share, by outcomes alone."""
     target = view.alias(task, alias).target
     facts = await service.verdicts.of(task, target)
     return VerdictsResponse(task, alias, target.version, LEVEL, facts)
