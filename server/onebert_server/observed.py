@@ -22,14 +22,15 @@ Carried = tuple[str, str]
 class Seen(NamedTuple):
     """One answer, for metrics: task, answered labels, top score (if any), version.
 
-    `comparable`: the version has a reference, and no rule of the request changed the labels or the score.
+    `text`: a hash of the text, by which watching leaves out repeats; None if its task type is not watched, or a rule of
+    the request changed the labels or the score.
     """
 
     task: str
     labels: tuple[str, ...] = ()
     score: float | None = None
     version: int = 0
-    comparable: bool = False
+    text: int | None = None
 
 
 class Kept(NamedTuple):

@@ -16,6 +16,11 @@ MIN_BIN_ROWS = 10
 MAX_TABLE_LABELS = 32
 # Labels of one answer that a server counts.
 MAX_ANSWERED = 64
+# The split of earlier files without a validation split: rows that other, less sure models answered.
+FOLDS = "folds"
+# A server compares windows of so many answers, and an unchanged one rings with this probability: once a month at 10,000
+# requests a day, with a judgement at each hundredth.
+WINDOW, LEVEL = 500, 1 / 3000
 
 Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Counts = list[Count]
@@ -38,7 +43,7 @@ class Reference(Strict):
     """Answers of one version, as a server gives them, to labeled rows that it was not trained on.
 
     Attributes:
-        split: the split's name, or `folds`: each row was answered by a run on the other rows.
+        split: the split's name; see also `FOLDS`.
         labels: how many answers have each label; an answer of some tasks has several, or none.
         abstained: how many answers abstained; they have no label.
         edges: upper bounds of the bins of top scores but the last, in between scores that occurred.
@@ -82,6 +87,26 @@ def _check_tables(reference: Reference, right: Right) -> None:
             raise ValueError("right: the rows of a table do not add up to its counts")
     if sum(answered) != reference.rows:
         raise ValueError("right: not every row has one answer")
+
+
+def heard_move(reference: Reference) -> float | None:
+    """The move of a label's share that rings in a full window, whichever label; None if one's rings neither way.
+
+    Fisher's exact test, as servers apply it: two-sided, times the labels that occur, at half the level.
+    """
+    from scipy.stats import hypergeom  # noqa: PLC0415 - slow to import, and few callers ask
+
+    live, heard, rows = np.arange(WINDOW + 1), [0.0], reference.rows
+    # The rarest and the most common label, and the one nearest to half of the rows: no other is heard worse.
+    for count in {min(reference.labels), max(reference.labels), min(reference.labels, key=lambda n: abs(2 * n - rows))}:
+        tests = sum(map(bool, reference.labels)) + (count == 0)
+        drawn = hypergeom(WINDOW + rows, live + count, WINDOW)
+        ringing = 4 * tests * np.minimum(drawn.cdf(live), drawn.sf(live - 1)) < LEVEL
+        moved = (live / WINDOW - count / rows)[ringing]
+        if not moved.size:
+            return None
+        heard += [float(abs(way).min()) for way in (moved[moved < 0], moved[moved > 0]) if way.size]
+    return max(heard)
 
 
 def bin_edges(scores: NDArray[np.float64]) -> list[float]:

@@ -77,7 +77,7 @@ class Sample:
         id: `X-Request-Id` of the response, `/`, index of the result.
         texts: the text, or the two texts of a pair.
         labels: the answered labels; none of a regression or an extracted span.
-        score: the top score, if it is a probability.
+        score: the top score, if it is a probability; a regression's number, its first one.
         share: the probability with which this answer was kept; its weight in an estimate is 1 / share.
     """
 

@@ -18,7 +18,7 @@ from onebert_server.access.principal import Action
 from onebert_server.answering.backend import Backend, Missed, Result, Wanted
 from onebert_server.answering.explaining import LeftOut, leave_out, prediction_of
 from onebert_server.answering.plan import Question, Reading, reduce
-from onebert_server.answering.seen import seen
+from onebert_server.answering.seen import kept, seen
 from onebert_server.answering.tokenizing import AT_ONCE, Split, Splitter, Tokenizing, characters_of
 from onebert_server.fairness.places import PartByPart
 from onebert_server.observed import ANSWER, TOKENIZE, Kept, Observed
@@ -293,14 +293,14 @@ def _noted(context: Context, one: _Asked, answered: Answered, asked: Asked) -> A
     observed, reading = context.observed, answered.reading if isinstance(answered.reading, Reading) else None
     # Not a secret, so no `secrets`: see `_request_ids`.
     share = one.keeping.share if one.keeping and observed.samples and reading else 0.0
-    kept = random.random() < share  # noqa: S311
-    if observed.answers is not None or kept:
-        answer = seen(answered.facts, reading and reading.answer, asked)
+    chosen = random.random() < share  # noqa: S311
+    if observed.answers is not None or chosen:
+        answer = seen(answered.facts, reading and reading.answer, asked, one.text)
         if observed.answers is not None:
             observed.answers.append(answer)
-        if kept and one.keeping and observed.samples:
+        if chosen and reading and one.keeping and observed.samples:
             own = f"{observed.answers_id}/{one.number}", time.time(), context.principal.name
-            observed.samples([Kept(*own, halves_of(one.text), answer, one.keeping)])
+            observed.samples([Kept(*own, halves_of(one.text), kept(reading.answer, answer), one.keeping)])
             observed.any_kept = True
     observed.tokens += reading.tokens if reading else 0
     return answered

@@ -1,16 +1,19 @@
 """The parts of an answer that task metrics and the access log show: its labels and its top score."""
 
 from collections.abc import Sequence
+from zlib import crc32
 
 from onebert_encoder.answering.asked import PLAIN, Asked
 from onebert_encoder.answering.results import Answer, Extraction, Labeling, Prediction
 from onebert_encoder.answering.scores import own_activation
+from onebert_encoder.text.tokens import Text, halves_of
 from onebert_server.observed import ABSTAINED, OTHER, Seen
 from onebert_server.versions.facts import Facts
+from onebert_store.file.manifest import WATCHED
 from onebert_store.file.reference import MAX_ANSWERED
 
 
-def seen(facts: Facts, answer: Answer | None, asked: Asked = PLAIN) -> Seen:
+def seen(facts: Facts, answer: Answer | None, asked: Asked = PLAIN, text: Text = "") -> Seen:
     """Returns the parts that are shown, with at most 64 labels; `answer` is None if its numbers were not finite."""
     labels: Sequence[str] = ()
     score = None
@@ -25,8 +28,15 @@ def seen(facts: Facts, answer: Answer | None, asked: Asked = PLAIN) -> Seen:
             labels = [ABSTAINED] if answer.abstained else ()
     # All further labels count as one more label.
     named = (*labels[:MAX_ANSWERED], OTHER) if len(labels) > MAX_ANSWERED else tuple(labels)
-    comparable = facts.has_reference and answer is not None and (asked is PLAIN or _own_rules(facts, asked))
-    return Seen(facts.task, named, None if score is None else _share(score), facts.version, comparable)
+    watched = facts.task_type in WATCHED and answer is not None and (asked is PLAIN or _own_rules(facts, asked))
+    # The same in every process, which `hash` is not.
+    hashed = crc32("\0".join(halves_of(text)).encode(errors="replace")) if watched else None
+    return Seen(facts.task, named, None if score is None else _share(score), facts.version, hashed)
+
+
+def kept(answer: Answer, summary: Seen) -> Seen:
+    """Returns the parts that are kept beside the text: the number of a regression, too, its first one."""
+    return summary._replace(score=answer.score) if isinstance(answer, Prediction) and not answer.ranks else summary
 
 
 def _own_rules(facts: Facts, asked: Asked) -> bool:

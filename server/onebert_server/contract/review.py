@@ -58,7 +58,7 @@ class SampleRow(Declared, frozen=True, kw_only=True, omit_defaults=True):
     text: str
     text_pair: str | None = None
     labels: Annotated[list[str], Rule("the answered labels; none of a regression or an extracted span")]
-    score: Annotated[float | None, Rule("the top score, if it is a probability")] = None
+    score: Annotated[float | None, Rule("the top score, if it is a probability; the number of a regression")] = None
     share: Annotated[float, Rule("probability with which it was kept; its weight in an estimate is 1 / share")]
     right: RightLabel | None = None
 

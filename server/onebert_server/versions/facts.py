@@ -21,7 +21,6 @@ class Facts:
         base: digest of the base that answers.
         max_length: tokens that an input is cut to.
         decision: how answers are read from the logits; None means the task type's own way.
-        has_reference: whether its answers are counted against the reference of its manifest.
     """
 
     task: str
@@ -33,7 +32,6 @@ class Facts:
     max_length: int
     pooling: Pooling
     decision: Decision | None = None
-    has_reference: bool = False
 
     @classmethod
     def from_record(cls, record: "VersionRecord") -> "Facts":
@@ -42,7 +40,7 @@ class Facts:
         labels = [sys.intern(label) for label in manifest.labels]
         base = sys.intern(manifest.base.digest)
         reads = manifest.task_type, labels, manifest.max_length, manifest.pooling, manifest.decision
-        return cls(record.task, record.version, record.digest, base, *reads, manifest.reference is not None)
+        return cls(record.task, record.version, record.digest, base, *reads)
 
     @cached_property
     def ref(self) -> str:

@@ -189,6 +189,13 @@ def test_a_labeled_text_leaves_the_queue_and_is_listed(runtime):
     assert all(row["share"] == 1.0 and row["version"] == 1 and len(row["labels"]) == 1 for row in samples)
 
 
+def test_a_kept_answer_of_a_regression_has_its_number(runtime):
+    task = Task(seed=5, labels=["stars"], task_type="regression")
+    [rows] = pages_of(runtime, "sample-rows", "limit=50", "stars")
+    numbers = {row["text"]: row["score"] for row in rows}
+    assert numbers == pytest.approx({text: task.logits(text).item() for text in TEXTS}, abs=1e-4)
+
+
 def test_no_spans_are_listed_as_spans_and_no_labels_as_labels(runtime):
     wait = {task: service(runtime).store.page(task, "", 1)[0][0][0].id for task in ("names", "topics")}
     given = [{"id": wait["names"], "spans": []}, {"id": wait["topics"], "labels": []}]

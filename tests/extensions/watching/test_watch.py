@@ -1,7 +1,9 @@
 """Counting and judging without HTTP: windows against counting by hand, memory, names, versions that go away."""
 
 import tracemalloc
+from itertools import count
 from threading import Event
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from onebert_encoder.answering.asked import Asked, AskedWindow
 from onebert_encoder.answering.results import Prediction
 from onebert_server.answering.seen import seen
 from onebert_server.extensions.watching.watch import Watch
+from onebert_server.extensions.watching.watched import Watched
 from onebert_server.extensions.watching.windows import PART, WINDOW, Window
 from onebert_server.observed import ABSTAINED, Seen
 from onebert_server.telemetry.answer_counts import AnswerCounts
@@ -38,6 +41,11 @@ def manifest_of(labels=2, rows=200, right=True):
     return parse_manifest(manifest_dict(format=FORMAT, labels=names, reference=reference))
 
 
+def plain(manifest, **changes):
+    """The same version without a reference."""
+    return parse_manifest(manifest.model_dump() | {"format": 1, "reference": None} | changes)
+
+
 answers = st.tuples(
     st.lists(st.sampled_from(["label 0", "label 1", ABSTAINED, "(other)"]), max_size=3, unique=True),
     st.none() | st.sampled_from([0.0, 0.5, 0.55, 0.6, 0.89, 0.95, 1.0]),
@@ -47,7 +55,7 @@ answers = st.tuples(
 @given(st.lists(answers, min_size=1, max_size=40), st.integers(1, 9 * PART))
 def test_a_window_has_the_counts_of_its_last_500_answers_by_hand(some, count):
     manifest = manifest_of()
-    window = Window(manifest, manifest.reference)
+    window = Window(manifest.labels, manifest.reference)
     stream = [some[number * number % len(some)] for number in range(count)]
     full = [window.add(*one) for one in stream]
     assert [number for number, one in enumerate(full, 1) if one is not None] == list(range(PART, count + 1, PART))
@@ -63,28 +71,31 @@ def test_a_window_has_the_counts_of_its_last_500_answers_by_hand(some, count):
     assert (live.answers, live.confidence) == (len(last), pytest.approx(sum(scores)))
 
 
-@pytest.mark.parametrize(("labels", "right", "most"), [(4, True, 5_000), (32, True, 25_000), (512, False, 100_000)])
+@pytest.mark.parametrize(
+    ("labels", "right", "most"), [(4, True, 8_000), (32, True, 28_000), (512, False, 105_000), (4, None, 15_000)]
+)
 def test_a_watched_version_takes_little_memory(labels, right, most):
+    """The last one learns its reference, from scores that it holds meanwhile."""
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
         manifest = manifest_of(labels, rows=2**14, right=right)
-        window = Window(manifest, manifest.reference)
-        for number in range(WINDOW):
-            window.add([f"label {number % labels}"], 0.7)
+        watched = Watched.from_manifest(manifest if right is not None else plain(manifest))
+        for number in range(2 * WINDOW - 1):
+            watched.count(Seen("tone", (f"label {number % labels}",), number / 1000, 1, next(NEW)))
         del manifest
         after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert after - before < most
-    assert window.last.answers == WINDOW
+    assert watched.answers == 2 * WINDOW - 1
 
 
-FACTS = Facts("tone", 1, "digest", "base", "single_label", ["a", "b"], 64, "mean", has_reference=True)
+FACTS = Facts("tone", 1, "digest", "base", "single_label", ["a", "b"], 64, "mean")
 
 
 @pytest.mark.parametrize(
-    ("asked", "decision", "comparable"),
+    ("asked", "decision", "counted"),
     [
         (Asked(top_k=1, energy=True), None, True),
         (Asked(activation="softmax"), None, True),
@@ -96,12 +107,18 @@ FACTS = Facts("tone", 1, "digest", "base", "single_label", ["a", "b"], 64, "mean
         (Asked(only_scores=True), Decision(thresholds={"a": 0.5}), False),
     ],
 )
-def test_answers_by_rules_of_a_request_are_not_compared(asked, decision, comparable):
+def test_answers_by_rules_of_a_request_are_not_compared(asked, decision, counted):
     facts = Facts(**vars(FACTS) | {"decision": decision})
     prediction = Prediction(["a", "b"], np.array([0.7, 0.3]), 0)
-    assert seen(facts, prediction, asked).comparable == comparable
-    assert not seen(Facts(**vars(facts) | {"has_reference": False}), prediction, asked).comparable
-    assert not seen(facts, None).comparable
+    assert (seen(facts, prediction, asked, "a text").text is not None) == counted
+    assert seen(Facts(**vars(facts) | {"task_type": "regression"}), prediction, asked, "a text").text is None
+    assert seen(facts, None, text="a text").text is None
+
+
+def test_equal_texts_have_one_hash_in_every_process_and_the_halves_of_a_pair_have_places():
+    of = {text: seen(FACTS, Prediction(["a", "b"], np.array([0.7, 0.3]), 0), text=text).text for text in TEXTS}
+    assert of["a text"] == 0xA9642A83
+    assert len(set(of.values())) == len(TEXTS)
 
 
 class Versions:
@@ -144,9 +161,14 @@ def watch(counts, versions, changed):
     watch.close()
 
 
+TEXTS = ["a text", "another", ("a", "text"), ("text", "a")]
+NEW = (crc32(str(number).encode()) for number in count())
+
+
 def tell(counts, label, count=WINDOW, task="tone"):
+    """Answers to texts that were never asked before."""
     for number in range(count):
-        counts.count([Seen(task, (label,), (0.4, 0.55, 0.7, 0.95)[number % 4], 1, comparable=True)], 0.1)
+        counts.count([Seen(task, (label,), (0.4, 0.55, 0.7, 0.95)[number % 4], 1, next(NEW))], 0.1)
 
 
 def begun(counts, watch, task="tone"):
@@ -161,8 +183,17 @@ def test_an_alarm_ends_when_its_task_is_renamed_and_is_raised_anew_by_the_next_w
     counts.rename("tone", "voice")
     tell(counts, "label 0", PART, task="voice")
     wait_until(lambda: len(changed) == 3)
-    cause = "label_shares"
-    assert changed == [("on", "tone", 1, cause), ("off", "tone", 1, None), ("on", "voice", 1, cause)]
+    assert [change[:3] for change in changed] == [("on", "tone", 1), ("off", "tone", 1), ("on", "voice", 1)]
+    assert changed[0][3] == {
+        "cause": "label_shares",
+        "labels": [
+            {"label": "label 0", "reference": 0.5, "live": 1.0},
+            {"label": "label 1", "reference": 0.5, "live": 0.0},
+            {"label": ABSTAINED, "reference": 0.0, "live": 0.0},
+        ],
+        "scores": {"reference": 0.7, "live": pytest.approx(0.65)},
+        "repeats": 0,
+    }
     assert watch.get("tone", 1) is None
     assert watch.alarms() == [("voice", 1)]
 
@@ -175,7 +206,7 @@ def test_an_alarm_ends_with_the_last_alias_of_its_version(counts, watch, version
     monkeypatch.setattr("onebert_server.extensions.watching.watch.CHECK_EVERY", 0.0)
     tell(counts, "label 0", PART)
     wait_until(lambda: changed[1:])
-    assert changed[1:] == [("off", "tone", 1, None)]
+    assert changed[1:] == [("off", "tone", 1, {})]
     assert not watch.alarms()
 
 
@@ -187,7 +218,7 @@ def test_an_alarm_ends_when_others_are_watched_in_place_of_its_version(counts, w
     versions.manifests["other", 1] = manifest_of()
     begun(counts, watch, "other")
     wait_until(lambda: changed[1:])
-    assert changed[1:] == [("off", "tone", 1, None)]
+    assert changed[1:] == [("off", "tone", 1, {})]
     assert watch.get("tone", 1) is None
 
 

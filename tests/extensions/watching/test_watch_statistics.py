@@ -17,8 +17,12 @@ from onebert_server.extensions.watching.alarms import (
     shift_of,
 )
 from onebert_server.extensions.watching.statistics import estimate_shift, labels_p, psi, psi_p
+from onebert_server.extensions.watching.watched import Watched
 from onebert_server.extensions.watching.windows import PARTS, WINDOW, Live
-from onebert_store.file.reference import Reference, Right, bin_edges, count_bins
+from onebert_server.observed import Seen
+from onebert_store.file.manifest import FORMAT, parse_manifest
+from onebert_store.file.reference import LEVEL, Reference, Right, bin_edges, count_bins, heard_move
+from tiny_delta import manifest_dict
 
 # Distances, in standard deviations, between the scores of two labels: right answers are 0.73 and 0.87 of all after the
 # shift; with the second one each label is found at a rate of 0.9 where both are equally frequent.
@@ -135,6 +139,102 @@ def test_levels_add_up_to_the_allowance_whatever_the_traffic():
 def sliding(parts):
     """Counts of windows by the counts of their parts, [tasks, parts, bins]."""
     return sum(parts[:, i : parts.shape[1] - PARTS + 1 + i] for i in range(PARTS))
+
+
+@pytest.mark.parametrize(("before", "now"), [(2.0, 3.0), (3.0, 2.0)], ids=["surer", "less sure"])
+def test_scores_that_are_only_higher_raise_no_alarm(before, now):
+    """As of texts that a version was trained on; scores that fell as far do."""
+    random = np.random.default_rng(0)
+    reference = counted(1000, *drawn(random, 1000, 0.5, HARD, trained=0.5, known=before))
+    judged = judge(reference, live(reference, *drawn(random, WINDOW, 0.5, HARD, trained=0.5, known=now)[1:]))
+    assert judged.psi > 0.1
+    assert judged.surer == (now > before) == (judged.p > OVER)
+
+
+@pytest.mark.parametrize("counts", [[20, 20], [4, 36], [0, 8], [150, 450, 400], [1, 5, 4]])
+def test_a_move_is_heard_as_windows_are_judged(counts):
+    """A label that moves so far rings, whichever and whichever way it can; some label needs as much."""
+    rows, ringing = sum(counts), []
+    scores = {"edges": [0.5], "scores": [rows // 2, rows - rows // 2], "confidence": 0.5}
+    reference = Reference(split="validation", rows=rows, labels=counts, **scores)
+    for place, count in enumerate(counts):
+        ways = {-1: [], 1: []}
+        for answers in range(WINDOW + 1):
+            # The other labels share the rest as before.
+            others = [(WINDOW - answers) * other / max(rows - count, 1) for other in counts]
+            labels = np.array([answers if at == place else round(other) for at, other in enumerate(others)] + [0])
+            moved = answers / WINDOW - count / rows
+            if judge(reference, Live(WINDOW, labels, np.array([250, 250]), 250.0)).p < LEVEL and moved:
+                ways[1 if moved > 0 else -1].append(abs(moved))
+        ringing += [min(way) for way in ways.values() if way]
+    # The judge tests the label that moved furthest, which of several need not be this one.
+    assert heard_move(reference) == pytest.approx(max(ringing), abs=0.015)
+
+
+def test_a_reference_of_few_rows_says_that_no_move_is_heard():
+    assert heard_move(Reference(split="validation", rows=4, labels=[2, 2], edges=[], scores=[])) is None
+
+
+def streamed(watched, random, rows, share, trained=0.2, known=None):
+    """Answers of a classifier to so many new texts; returns what is full after each hundredth."""
+    _, answered, scores = drawn(random, rows, share, EASY, trained, known)
+    texts = random.integers(0, 2**32, rows).tolist()
+    answers = zip(answered.tolist(), scores.tolist(), texts, strict=True)
+    seen = (Seen("tone", (f"label {label}",), score, 1, text) for label, score, text in answers)
+    return [full for one in seen if (full := watched.count(one)) is not None]
+
+
+def learning():
+    return Watched.from_manifest(parse_manifest(manifest_dict(labels=["label 0", "label 1"])))
+
+
+@pytest.mark.promise("false-alarms")
+def test_a_learned_reference_is_silent_without_a_change_and_hears_one():
+    """Two hundred versions without a reference, 3,000 answers each, then 20 points more of a label."""
+    random, low, heard = np.random.default_rng(0), 0, 0
+    for _ in range(200):
+        watched = learning()
+        while watched.reference is None:
+            for halves in streamed(watched, random, WINDOW, 0.2):
+                watched.learn(halves)
+        assert (watched.reference.split, watched.reference.rows) == ("answers", 2 * WINDOW)
+        low += sum(judge(watched.reference, full).p < 0.001 for full in streamed(watched, random, 3000, 0.2))
+        *_, last = streamed(watched, random, 2 * WINDOW, 0.4)
+        heard += judge(watched.reference, last).p < LEVEL
+    # Thirty windows each; sliding ones are low together.
+    assert low <= 2 * 0.001 * 200 * 30
+    assert heard >= 195
+
+
+def test_a_first_try_with_other_texts_does_not_become_the_reference():
+    """As with the training rows, which a version answers far more surely."""
+    random, watched = np.random.default_rng(0), learning()
+    tried = streamed(watched, random, WINDOW, 0.2, known=2 * EASY)
+    for halves in (*tried, *streamed(watched, random, WINDOW, 0.2)):
+        watched.learn(halves)
+    assert watched.reference is None
+    while watched.reference is None:
+        for halves in streamed(watched, random, WINDOW, 0.2):
+            watched.learn(halves)
+    assert all(judge(watched.reference, full).p > LEVEL for full in streamed(watched, random, 2000, 0.2))
+
+
+def test_a_text_asked_again_and_again_counts_once():
+    random, watched = np.random.default_rng(0), learning()
+    streamed(watched, random, 400, 0.2)
+    for _ in range(600):
+        watched.count(Seen("tone", ("label 1",), 0.99, 1, 7))
+    assert (watched.answers, watched.repeats, watched.window.answers) == (401, 599, 401)
+
+
+def test_a_reference_of_folds_is_not_used():
+    """Earlier files have them, of other, less sure models."""
+    reference = counted(300, *drawn(np.random.default_rng(0), 300, 0.2, EASY)).model_dump()
+    manifests = [
+        parse_manifest(manifest_dict(format=FORMAT, labels=["label 0", "label 1"], reference=reference | {"split": of}))
+        for of in ("validation", "folds")
+    ]
+    assert [Watched.from_manifest(manifest).reference is not None for manifest in manifests] == [True, False]
 
 
 @pytest.mark.promise("false-alarms")

@@ -213,5 +213,5 @@ def test_an_answer_names_a_bounded_number_of_labels():
     labels = [f"label {number}" for number in range(4096)]
     facts = Facts("wide", 3, "digest", "base", "multi_label", labels, 64, "cls")
     one = seen_of(facts, Prediction(labels, np.full(4096, 0.75), 0, labels=labels))
-    assert one == Seen("wide", (*labels[:MAX_ANSWERED], OTHER), 0.75, 3)
+    assert one == Seen("wide", (*labels[:MAX_ANSWERED], OTHER), 0.75, 3, text=0)
     assert seen_of(facts, Prediction(labels, np.full(4096, 0.75), 0, labels=labels[:2])).labels == tuple(labels[:2])

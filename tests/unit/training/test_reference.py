@@ -10,10 +10,10 @@ import pytest
 from onebert_encoder.answering.answer import answer
 from onebert_store.file.decision import Abstain
 from onebert_store.file.manifest import FORMAT, Manifest, parse_manifest
-from onebert_store.file.reference import MAX_ANSWERED, MAX_TABLE_LABELS
+from onebert_store.file.reference import MAX_ANSWERED, MAX_TABLE_LABELS, heard_move
 from onebert_training.fit.features import predict_delta
 from onebert_training.fit.loop import train
-from onebert_training.fit.reference import reference_of
+from onebert_training.fit.reference import reference_of, watching
 from onebert_training.fit.settings import Settings
 from onebert_training.selection.few import train_judged
 from tiny_delta import manifest_dict
@@ -45,15 +45,23 @@ def test_a_trained_delta_has_the_counts_of_its_answers_to_the_validation_split(b
     assert reference.confidence == pytest.approx(np.mean([one.score for one in answers]))
 
 
-def test_without_a_validation_split_the_folds_answers_are_counted(base, data):
+@pytest.mark.parametrize("method", ["layernorm", "head"])
+def test_folds_are_answered_by_other_models_and_are_no_reference(base, data, method):
     few = replace(data, splits={name: data.splits[name] for name in ("train", "test")})
-    result = train_judged(short_run(base, few, QUICK, method="layernorm"))
-    reference, rows = result.delta.manifest.reference, few.splits["train"]
-    assert (reference.split, reference.rows) == ("folds", len(rows))
-    answered = np.stack(result.measured.logits).argmax(axis=1)
-    assert reference.labels == np.bincount(answered, minlength=2).tolist()
-    right = sum(row[place] for place, row in enumerate(reference.right.answered))
-    assert right / len(rows) == pytest.approx(result.validation["accuracy"])
+    result = train_judged(short_run(base, few, QUICK, method=method))
+    assert (result.folds > 1, result.delta.manifest.reference) == (True, None)
+    assert watching(result.delta.manifest) == "the server learns its reference from the first 1,000 answers"
+
+
+def test_training_says_how_small_a_change_is_heard(base, data):
+    manifest = train(short_run(base, data, QUICK)).delta.manifest
+    moved = heard_move(manifest.reference)
+    assert watching(manifest) == (
+        f"{manifest.reference.rows} validation rows: a label that moves by {100 * moved:.0f} points is heard"
+    )
+    deaf = manifest.reference.model_dump() | {"rows": 4, "labels": [2, 2], "edges": [], "scores": [4], "right": None}
+    small = parse_manifest(manifest.model_dump() | {"reference": deaf})
+    assert watching(small) == "4 validation rows: too few to hear any change"
 
 
 @pytest.mark.parametrize(

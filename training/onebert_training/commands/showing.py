@@ -167,6 +167,8 @@ def show_trained(record: Mapping[str, Any], patience: int) -> None:
     table.add_row("file", f"{record['out']}, {record['file_bytes']:,} bytes")
     speed = f", {record['tokens_per_second']:,} tokens/s in training" if record["planned_steps"] else ""
     table.add_row("time", f"{record['seconds']:.1f} s{speed}")
+    if record["watching"] is not None:
+        table.add_row("watching", record["watching"])
     if record["digest"] is not None:
         table.add_row("digest", record["digest"])
     _show(f"{record['task']}: {record['method']} on {record['base']}", table, record["warnings"])

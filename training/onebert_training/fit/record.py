@@ -10,6 +10,7 @@ from onebert_encoder.base.base import Base
 from onebert_store.file.changes import changes
 from onebert_store.file.delta import DELTA, OUTPUT_SCALE, SCALE, Array
 from onebert_training.fit.keeping import jackknife_score, unbeaten
+from onebert_training.fit.reference import watching
 from onebert_training.fit.result import Result, to_arrays
 from onebert_training.fit.run import Run
 from onebert_training.fit.settings import OF_STEPS, REVISION
@@ -74,6 +75,7 @@ def make_record(
         "contest": dict(selection) if selection else None,
         "history": list(result.history),
         "change": changed_vectors(run.base, to_arrays(result.differences)),
+        "watching": watching(result.delta.manifest) if result.delta else None,
         "digest": result.delta.digest if result.delta else None,
     }
 

@@ -9,7 +9,15 @@ from numpy.typing import NDArray
 from onebert_encoder.answering.scores import own_activation, score
 from onebert_store.file.delta import Delta
 from onebert_store.file.manifest import WATCHED, Manifest, format_for
-from onebert_store.file.reference import MAX_ANSWERED, MAX_TABLE_LABELS, Reference, Right, bin_edges, count_bins
+from onebert_store.file.reference import (
+    MAX_ANSWERED,
+    MAX_TABLE_LABELS,
+    Reference,
+    Right,
+    bin_edges,
+    count_bins,
+    heard_move,
+)
 from onebert_training.tasks.objective import Logits
 
 Table = NDArray[np.int64]
@@ -53,6 +61,20 @@ def with_reference(delta: Delta, reference: Reference | None) -> Delta:
     """The delta with this reference, or without any."""
     format_ = format_for(delta.manifest.decision, delta.manifest.head, reference)
     return delta.with_manifest(format=format_, reference=reference and reference.model_dump())
+
+
+def watching(manifest: Manifest) -> str | None:
+    """How small a change a server hears in this version's answers, as text; None of a task that is not watched."""
+    reference = manifest.reference
+    if manifest.task_type not in WATCHED:
+        return None
+    if reference is None:
+        return "the server learns its reference from the first 1,000 answers"
+    moved = heard_move(reference)
+    hears = (
+        "too few to hear any change" if moved is None else f"a label that moves by {100 * moved:.0f} points is heard"
+    )
+    return f"{reference.rows:,} {reference.split} rows: {hears}"
 
 
 def _table(rows: NDArray[Any], columns: NDArray[Any], shape: tuple[int, int]) -> list[list[int]]:

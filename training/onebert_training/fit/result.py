@@ -70,12 +70,14 @@ class Result:
         return replace(self, delta=self.delta.with_manifest(training={**self.delta.manifest.training, **facts}))
 
     def with_measured(self, run: Run, measured: Measurement | None) -> "Result":
-        """Adds the measurement by which the result is judged, and the manifest's reference from the same rows."""
+        """Adds the measurement by which the result is judged, and the manifest's reference from validation rows.
+
+        Folds give none: other models answer in them, less sure than this one.
+        """
         delta = self.delta
-        if delta is not None and measured is not None and len(measured.logits) == len(run.data.splits[measured.split]):
-            split = "validation" if measured.split == "validation" else "folds"
-            gold = run.data.splits[measured.split].gold
-            delta = with_reference(delta, reference_of(delta.manifest, measured.logits, gold, split))
+        if delta is not None and measured is not None and measured.split == "validation":
+            gold = run.data.splits["validation"].gold
+            delta = with_reference(delta, reference_of(delta.manifest, measured.logits, gold, "validation"))
         return replace(self, delta=delta, measured=measured)
 
 

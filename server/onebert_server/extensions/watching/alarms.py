@@ -1,14 +1,16 @@
 """Judges windows: which answers differ too much from the reference, by how many false alarms a month are allowed."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from onebert_server.contract.fleet import LabelShift
 from onebert_server.extensions.watching import statistics
 from onebert_server.extensions.watching.statistics import Shift
 from onebert_server.extensions.watching.windows import Live
+from onebert_server.observed import ABSTAINED
 from onebert_store.file.reference import Reference
 
 MONTH = 30 * 86400.0
@@ -56,13 +58,15 @@ class Judged:
     """A window compared with its reference.
 
     Attributes:
-        p: the probability of a difference of this size by chance, in labels or scores.
+        p: the probability of a difference of this size by chance, in labels, or in scores unless they are `surer`.
         psi: of the top scores; None if they are not compared.
+        surer: scores differ, and are only higher, as for texts that the version was trained on.
     """
 
     live: Live
     p: float
     psi: float | None
+    surer: bool
 
 
 def judge(reference: Reference, live: Live) -> Judged:
@@ -71,10 +75,21 @@ def judge(reference: Reference, live: Live) -> Judged:
     by_label = statistics.labels_p(counts, reference.rows, live.labels, live.answers)
     scores = np.array(reference.scores)
     if len(scores) < 2 or not live.scores.sum():
-        return Judged(live, float(by_label), None)
-    by_score = statistics.psi_p(scores, live.scores)
-    p = min(1.0, 2 * float(min(by_label, by_score)))
-    return Judged(live, p, float(statistics.psi(scores, live.scores)))
+        return Judged(live, float(by_label), None, surer=False)
+    by_score = float(statistics.psi_p(scores, live.scores))
+    surer = by_score < OVER and statistics.less_sure_p(scores, live.scores) >= OVER
+    p = min(1.0, 2 * min(float(by_label), 1.0 if surer else by_score))
+    return Judged(live, p, float(statistics.psi(scores, live.scores)), surer)
+
+
+def shares_of(labels: Sequence[str], reference: Reference, live: Live) -> list[LabelShift]:
+    """Every label's share before and now, and that of abstentions; the one that moved furthest comes first."""
+    rows = zip((*labels, ABSTAINED), (*reference.labels, reference.abstained), live.labels.tolist(), strict=True)
+    shares = [
+        LabelShift(label=label, reference=before / reference.rows, live=now / live.answers)
+        for label, before, now in rows
+    ]
+    return sorted(shares, key=lambda share: -abs(share.live - share.reference))
 
 
 def shift_of(reference: Reference, live: Live) -> Shift | None:

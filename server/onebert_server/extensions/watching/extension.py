@@ -1,6 +1,8 @@
 """Compares the answers of each version with its reference, and raises alarms."""
 
+from collections.abc import Mapping
 from contextlib import ExitStack
+from typing import Any
 
 from onebert_server.extensions.watching import routes
 from onebert_server.extensions.watching.fleet import columns
@@ -16,9 +18,9 @@ def _open(runtime: Runtime, opened: ExitStack) -> Watch | None:
     if not settings.false_alarms:
         return None
 
-    def changed(state: str, task: str, version: int, cause: str | None) -> None:
+    def changed(state: str, task: str, version: int, change: Mapping[str, Any]) -> None:
         changes.labels(state).inc()
-        hooks.announce(f"alarm.{state}", {"task": task, "version": version, "cause": cause})
+        hooks.announce(f"alarm.{state}", {"task": task, "version": version, **change})
 
     watch = Watch(metrics.answers, settings.false_alarms, runtime.catalog, runtime.settings.task_metrics, changed)
     metrics.registry.register(watch)

@@ -5,9 +5,9 @@ from typing import Any
 
 from onebert_server.access.context import Context
 from onebert_server.contract.fleet import LabelShift
-from onebert_server.extensions.watching.alarms import cause_of
-from onebert_server.extensions.watching.watch import Watch, Watched
-from onebert_server.observed import ABSTAINED
+from onebert_server.extensions.watching.alarms import cause_of, shares_of
+from onebert_server.extensions.watching.watch import Watch
+from onebert_server.extensions.watching.watched import Watched
 from onebert_server.runtime import Runtime
 from onebert_server.versions.version import TaskEntry
 from onebert_store.registry.names import LIVE
@@ -23,19 +23,15 @@ def _columns(watch: Watch, task: TaskEntry) -> dict[str, Any]:
     live = task.aliases[LIVE]
     watched = {number: watch.get(task.name, number) for number, _ in live.target.shares}
     alarmed = next((version for version in watched.values() if version is not None and version.alarm_since), None)
-    facts = task.versions[live.version].known_facts
     return {
-        "shift": _shift(facts.labels, watched.get(live.version)) if facts else None,
+        "shift": _shift(watched.get(live.version)),
         "alarm_since": alarmed.alarm_since if alarmed else None,
         "cause": cause_of(alarmed.shift) if alarmed else None,
     }
 
 
-def _shift(labels: list[str], watched: Watched | None) -> LabelShift | None:
-    if watched is None or watched.window.last is None:
+def _shift(watched: Watched | None) -> LabelShift | None:
+    reference, live = (watched.reference, watched.last) if watched is not None else (None, None)
+    if watched is None or reference is None or live is None:
         return None
-    reference, live = watched.window.reference, watched.window.last
-    rows = zip((*labels, ABSTAINED), (*reference.labels, reference.abstained), live.labels.tolist(), strict=True)
-    shares = [(label, before / reference.rows, now / live.answers) for label, before, now in rows]
-    label, before, now = max(shares, key=lambda share: abs(share[2] - share[1]))
-    return LabelShift(label=label, reference=before, live=now)
+    return shares_of(watched.labels, reference, live)[0]

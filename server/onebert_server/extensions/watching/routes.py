@@ -11,17 +11,19 @@ from onebert_server.contract.watching import (
     WatchFacts,
 )
 from onebert_server.extensions.watching.alarms import cause_of
+from onebert_server.extensions.watching.learning import Learning
 from onebert_server.extensions.watching.settings import Settings
 from onebert_server.extensions.watching.statistics import Interval, Shift
-from onebert_server.extensions.watching.watch import Watch, Watched
+from onebert_server.extensions.watching.watch import Watch
+from onebert_server.extensions.watching.watched import Watched, mean_scores
 from onebert_server.extensions.watching.windows import Live
 from onebert_server.http.routes.registry import Name, registry_router
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf, in_thread
 from onebert_server.observed import ABSTAINED
 from onebert_server.runtime import Runtime
 from onebert_server.versions.view import View
-from onebert_store.file.manifest import Manifest
-from onebert_store.file.reference import Reference
+from onebert_store.file.manifest import WATCHED, Manifest
+from onebert_store.file.reference import Reference, heard_move
 
 router = registry_router()
 
@@ -29,6 +31,8 @@ router = registry_router()
 @router.get("/v1/tasks/{task}/watch")
 async def watch(task: Name, runtime: RuntimeOf, view: ViewOf) -> WatchFacts:
     """Shows each version that an alias means: its answers beside its reference, its alarm, its estimated accuracy.
+
+    A version whose file has no reference learns one from its first thousand answers.
 
     The counts are this server's alone, since its start; counts of several replicas add up.
     """
@@ -45,34 +49,47 @@ def _described(runtime: Runtime, view: View, task: str) -> WatchFacts:
     shown = []
     for number, names in sorted(aliases.items()):
         manifest = view.manifest(view.version(task, number))
-        watched = watch.get(task, number) if watch is not None else None
-        shown.append(_version(number, names, manifest, watched))
+        if watch is None or manifest.task_type not in WATCHED:
+            shown.append(WatchedVersion(version=number, aliases=names, state="unwatched", labels=[]))
+        else:
+            watched = watch.get(task, number) or Watched.from_manifest(manifest)
+            shown.append(_version(number, names, manifest, watched))
     return WatchFacts(task=task, false_alarms=runtime.settings_of(Settings).false_alarms, versions=shown)
 
 
-def _version(number: int, aliases: list[str], manifest: Manifest, watched: Watched | None) -> WatchedVersion:
-    reference = manifest.reference
-    if reference is None:
+def _version(number: int, aliases: list[str], manifest: Manifest, watched: Watched) -> WatchedVersion:
+    window, judged = watched.window, watched.judged
+    answers, repeats = watched.answers, watched.repeats
+    if isinstance(window, Learning):
         return WatchedVersion(
-            version=number, aliases=aliases, state="unwatched", answers=0, window=0, rows=0, labels=[]
+            version=number,
+            aliases=aliases,
+            state="learning",
+            answers=answers,
+            repeats=repeats,
+            window=window.answers,
+            split=manifest.reference.split if manifest.reference is not None else None,
+            labels=[],
         )
-    judged, shift, since = (watched.judged, watched.shift, watched.alarm_since) if watched else (None, None, None)
-    window = watched.window if watched else None
-    live = judged.live if judged is not None else window.last if window is not None else None
+    reference, shift, since = window.reference, watched.shift, watched.alarm_since
+    live = judged.live if judged is not None else window.last
     return WatchedVersion(
         version=number,
         aliases=aliases,
+        answers=answers,
+        repeats=repeats,
         state="collecting" if judged is None else "watched",
         alarm_since=since,
         cause=None if since is None else cause_of(shift),
-        answers=window.answers if window is not None else 0,
         window=live.answers if live is not None else 0,
         rows=reference.rows,
         split=reference.split,
+        hears=heard_move(reference),
         p=None if judged is None else judged.p,
+        surer=judged is not None and judged.surer,
         labels=list(_labels(manifest.labels, reference, live, shift)),
         scores=_scores(reference, live, None if judged is None else judged.psi),
-        accuracy=_accuracy(reference, live, shift),
+        accuracy=_accuracy(reference, shift),
     )
 
 
@@ -94,17 +111,17 @@ def _scores(reference: Reference, live: Live | None, psi: float | None) -> Watch
     if not reference.scores:
         return None
     live_counts = live.scores.tolist() if live is not None else [0] * len(reference.scores)
-    return WatchedScores(edges=reference.edges, reference=reference.scores, live=live_counts, psi=psi)
+    means = {f"{side}_mean": mean for side, mean in mean_scores(reference, live).items()}
+    return WatchedScores(edges=reference.edges, reference=reference.scores, live=live_counts, psi=psi, **means)
 
 
-def _accuracy(reference: Reference, live: Live | None, shift: Shift | None) -> WatchedAccuracy | None:
+def _accuracy(reference: Reference, shift: Shift | None) -> WatchedAccuracy | None:
     """Estimates for answers of one label each, if the reference knows which of its own are right."""
     if reference.right is None:
         return None
     right = sum(row[place] for place, row in enumerate(reference.right.answered))
     return WatchedAccuracy(
         reference=right / reference.rows,
-        by_confidence=live.confidence / live.answers if live is not None and reference.scores else None,
         by_shares=None if shift is None else _estimate(shift.accuracy, ()),
     )
 

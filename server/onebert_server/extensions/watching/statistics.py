@@ -42,6 +42,16 @@ def psi_p(reference: Numbers, live: Numbers) -> Array:
     return np.asarray(chdtrc(max(live.shape[-1] - 1, 1), psi(reference, live) / scale))
 
 
+def less_sure_p(reference: Numbers, live: Numbers) -> float:
+    """The probability that chance alone puts so many more live scores [bins] below some edge.
+
+    The one-sided two-sample test of Smirnov, whose limit is careful for few bins.
+    """
+    rows, answers = reference.sum(), live.sum()
+    lower = (live.cumsum() / answers - reference.cumsum() / rows).max()
+    return float(np.exp(-2 * max(lower, 0.0) ** 2 * rows * answers / (rows + answers)))
+
+
 def labels_p(reference: Numbers, rows: int, live: Numbers, answers: int) -> Array:
     """The probability [...] that some label's count moves this far by chance.
 

@@ -3,24 +3,24 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Protocol
+from typing import Any, Protocol
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from onebert_server.extensions.watching.alarms import LEAST_ANSWERS, OVER, Budget, Judged, cause_of, judge, shift_of
-from onebert_server.extensions.watching.statistics import Shift
-from onebert_server.extensions.watching.windows import Live, Window
+from onebert_server.extensions.watching.alarms import LEAST_ANSWERS, Budget
+from onebert_server.extensions.watching.learning import Halves
+from onebert_server.extensions.watching.watched import Watched
+from onebert_server.extensions.watching.windows import Live
 from onebert_server.observed import Seen
 from onebert_server.telemetry.answer_counts import AnswerCounts, Key, Slot
 from onebert_store.errors import OneBertError
 from onebert_store.file.manifest import Manifest
+from onebert_store.file.strict_json import printable
 
 logger = logging.getLogger("onebert.watch")
 
@@ -43,35 +43,17 @@ class Versions(Protocol):
         """Whether an alias means this version now."""
 
 
-@dataclass(eq=False, slots=True)
-class Watched:
-    """A version that has answered.
-
-    Attributes:
-        judged: the last full window beside the reference; None below 200 answers.
-        alarm_since: None while there is no alarm.
-    """
-
-    window: Window
-    judged: Judged | None = None
-    alarm_since: datetime | None = None
-
-    @property
-    def shift(self) -> Shift | None:
-        """Estimates from the window of `judged`; None without it, or with too few rows by right label."""
-        return None if self.judged is None else shift_of(self.window.reference, self.judged.live)
-
-
 class Watch(Collector):
-    """Watches every version that answers and has a reference: the event loop counts, a thread of its own judges.
+    """Watches every version that answers: the event loop counts, a thread of its own judges.
 
-    Answers before a manifest is read, some milliseconds, are not counted. Windows begin anew with each start.
+    Answers before a manifest is read, some milliseconds, are not counted. Windows, and what is learned, begin anew with
+    each start.
 
     Args:
         counts: holds the watched versions.
         false_alarms: how many a month all versions together may raise.
         shown: at most this many alarms have series of their own.
-        changed: called with `on` or `off`, task, version, and the cause if it is known.
+        changed: called with `on` or `off`, task, version, and of an alarm that goes on with `Watched.change`.
     """
 
     def __init__(
@@ -80,7 +62,7 @@ class Watch(Collector):
         false_alarms: float,
         versions: Versions,
         shown: int,
-        changed: Callable[[str, str, int, str | None], None],
+        changed: Callable[[str, str, int, Mapping[str, Any]], None],
     ) -> None:
         self._budget = Budget(false_alarms)
         self._versions = versions
@@ -105,7 +87,7 @@ class Watch(Collector):
     def count(self, answers: Sequence[Seen], _: float) -> None:
         """Counts the answers of one request that may be compared with a reference; the lock is held."""
         for answer in answers:
-            if answer.comparable:
+            if answer.text is not None:
                 self._count(answer)
 
     def get(self, task: str, version: int) -> Watched | None:
@@ -135,8 +117,8 @@ class Watch(Collector):
         key = answer.task, answer.version
         watched = self._watched.get(key)
         if watched is not None:
-            if (live := watched.window.add(answer.labels, answer.score)) is not None:
-                self._waiting.put(partial(self._take, key, watched, live))
+            if (full := watched.count(answer)) is not None:
+                self._waiting.put(partial(self._take, key, watched, full))
         elif key not in self._beginning and self._waiting.qsize() <= _MOST_WAITING:
             self._beginning.add(key)
             self._waiting.put(partial(self._begin, key))
@@ -156,33 +138,31 @@ class Watch(Collector):
             except Exception as error:
                 logger.error("a version is not judged: %s", type(error).__name__)
 
-    def _take(self, key: Key, watched: Watched, live: Live) -> None:
+    def _take(self, key: Key, watched: Watched, full: Live | Halves) -> None:
+        if not isinstance(full, Live):
+            watched.learn(full)
         # An alarm of an evicted version would never end.
-        if live.answers >= LEAST_ANSWERS and self.get(*key) is watched and self._versions.is_aliased(*key):
-            self._judge(key, watched, live)
+        elif full.answers >= LEAST_ANSWERS and self.get(*key) is watched and self._versions.is_aliased(*key):
+            self._judge(key, watched, full)
 
     def _begin(self, key: Key) -> None:
         # Without its manifest (the registry is away, or the task has just been renamed) the next answer asks again.
         try:
             with suppress(OneBertError):
-                manifest = self._versions.manifest_of(*key)
-                if manifest.reference is not None:
-                    watched = Watched(Window(manifest, manifest.reference))
-                    with self._lock:
-                        if self._watched.get(key) is None:
-                            self._watched.put(key, watched, watched.window.labels)
+                watched = Watched.from_manifest(self._versions.manifest_of(*key))
+                with self._lock:
+                    if self._watched.get(key) is None:
+                        self._watched.put(key, watched, len(watched.labels))
         finally:
             self._beginning.discard(key)
 
     def _judge(self, key: Key, watched: Watched, live: Live) -> None:
-        watched.judged = judged = judge(watched.window.reference, live)
-        level = self._budget.spend()
-        if watched.alarm_since is None and judged.p < level:
-            watched.alarm_since = datetime.now(UTC)
-            cause = cause_of(watched.shift)
-            logger.warning("%s@%d: its answers are no longer like its reference, cause: %s", *key, cause or "not known")
-            self._changed("on", *key, cause)
-        elif watched.alarm_since is not None and judged.p >= OVER:
+        on = watched.judge(live, self._budget.spend())
+        if on:
+            change = watched.change()
+            logger.warning("%s@%d: its answers are no longer like its reference: %s", *key, _told(change))
+            self._changed("on", *key, change)
+        elif on is False:
             self._end(key, watched, "its answers are like its reference again")
 
     def _drop_unused(self) -> None:
@@ -200,7 +180,14 @@ class Watch(Collector):
             return
         watched.alarm_since = None
         logger.warning("%s@%d: the alarm is off, %s", *key, reason)
-        self._changed("off", *key, None)
+        self._changed("off", *key, {})
+
+
+def _told(change: Mapping[str, Any]) -> str:
+    moved = [f"{printable(one['label'], 40)} {one['reference']:.1%} -> {one['live']:.1%}" for one in change["labels"]]
+    if scores := change["scores"]:
+        moved.append(f"mean top score {scores['reference']:.3f} -> {scores['live']:.3f}")
+    return f"{', '.join(moved)}; cause: {change['cause'] or 'not known'}; {change['repeats']} repeats left out"
 
 
 def _families() -> tuple[GaugeMetricFamily, GaugeMetricFamily]:

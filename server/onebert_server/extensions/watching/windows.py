@@ -1,20 +1,23 @@
-"""Counts the answers of one version in a sliding window, as its reference counts them; no text is kept."""
+"""Counts the answers of one version in a sliding window, as its reference counts them; no text is kept.
+
+With four labels a watched version takes 7 KB, with 32 labels 25 KB, its reference included, and 8 KB more while it
+learns one (`test_watch.py` bounds it): counts of a part are two bytes each.
+"""
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onebert_server.observed import ABSTAINED
-from onebert_store.file.manifest import Manifest
-from onebert_store.file.reference import Reference
+from onebert_store.file.reference import WINDOW, Reference
 
 # A window slides by a part, so that a change in the middle of one is detected within a window of its start.
-PART, PARTS = 100, 5
-WINDOW = PART * PARTS
+PARTS = 5
+PART = WINDOW // PARTS
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,47 +36,51 @@ class Live:
     confidence: float
 
 
+class Texts:
+    """Hashes of the last 500 texts that were counted, so that a window has each text once."""
+
+    __slots__ = ("_hashes", "_place")
+
+    def __init__(self) -> None:
+        self._hashes, self._place = bytearray(4 * WINDOW), 0
+
+    def add(self, text: int) -> bool:
+        """Adds a hash of 32 bits; False if it is among them."""
+        hashed = text.to_bytes(4, "little")
+        # A search in bytes takes a microsecond. That two texts are taken for one has a chance of one in two million.
+        if hashed in self._hashes:
+            return False
+        self._hashes[self._place : self._place + 4] = hashed
+        self._place = (self._place + 4) % len(self._hashes)
+        return True
+
+
+def places_of(labels: Sequence[str]) -> Mapping[str, int]:
+    """The place of each label's count; abstentions come last."""
+    return {ABSTAINED: len(labels)} | {label: place for place, label in enumerate(labels)}
+
+
 class Window:
-    """The last answers of one version; one thread counts.
+    """The last answers of one version; one thread counts."""
 
-    With four labels it takes 4 KB, with 32 labels 22 KB, its reference included (`test_watch.py` bounds it): counts of
-    a part are two bytes each, and the tables of the reference are the larger half.
-    """
+    __slots__ = ("_bins", "_filled", "_part", "_places", "_ring", "_sums", "_width", "answers", "last", "reference")
 
-    __slots__ = (
-        "_bins",
-        "_filled",
-        "_index",
-        "_part",
-        "_ring",
-        "_sums",
-        "_width",
-        "answers",
-        "last",
-        "reference",
-    )
-
-    def __init__(self, manifest: Manifest, reference: Reference) -> None:
+    def __init__(self, labels: Sequence[str], reference: Reference) -> None:
         self.reference = reference
         self.answers = 0
         self.last: Live | None = None
-        self._bins = len(manifest.labels) + 1
-        self._index = {ABSTAINED: self._bins - 1} | {label: place for place, label in enumerate(manifest.labels)}
+        self._bins = len(labels) + 1
+        self._places = places_of(labels)
         self._width = self._bins + len(reference.scores)
         self._ring = array("H", bytes(2 * PARTS * self._width))
         self._sums = [0.0] * PARTS
         self._part = self._filled = 0
 
-    @property
-    def labels(self) -> int:
-        """The number of the task's labels."""
-        return self._bins - 1
-
     def add(self, labels: Sequence[str], score: float | None) -> Live | None:
         """Counts one answer; returns the window's counts when a part is full, also in `last`."""
         ring, start = self._ring, self._part * self._width
         for label in labels:
-            place = self._index.get(label)
+            place = self._places.get(label)
             if place is not None:
                 ring[start + place] += 1
         if score is not None and self.reference.scores:
