@@ -188,6 +188,8 @@ SINGLE = ("--task-type", "single_label")
         (with_config(n_layer=10**9), SINGLE, "config.json names over 1,000 layers"),
         (with_config(parts=[{"num_layers": 10**9}]), SINGLE, "config.json names over 1,000 layers"),
         (with_config(pooler_hidden_size=2**31), SINGLE, "pooler_hidden_size in config.json is over 2,147,483,647"),
+        (with_config(model_type=["deberta-v2"]), SINGLE, "is no architecture of transformers"),
+        (with_config(vocab_size=10**7), SINGLE, "config.json describes a far larger model than it has weights for"),
         (with_config(hidden_size="wide"), SINGLE, "its config.json cannot be read: "),
         (with_config(hidden_size=48), SINGLE, "transformers does not load the checkpoint: "),
         (
@@ -207,6 +209,23 @@ def test_what_teaches_nothing_is_refused_in_one_line(onebert, foreign, files, tm
     capsys.readouterr()
     assert words in refused(onebert(*ask(folder, tmp_path / "x.safetensors", files, *asked)))
     assert [path.name for path in tmp_path.iterdir()] == ["tone"]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        # Layers by other names than "layer".
+        {"model_type": "funnel", "architectures": ["FunnelForSequenceClassification"], "block_sizes": [100_000, 1]},
+        {"model_type": "funnel", "architectures": ["FunnelForSequenceClassification"], "block_sizes": [1] * 100_000},
+        {"model_type": "albert", "architectures": ["AlbertForSequenceClassification"], "inner_group_num": 100_000},
+    ],
+)
+def test_a_model_that_is_larger_than_its_weights_is_not_made(onebert, foreign, files, tmp_path, config):
+    folder = shutil.copytree(foreign, tmp_path / "tone")
+    vocab_size = json.loads((folder / "config.json").read_text())["vocab_size"]
+    (folder / "config.json").write_text(json.dumps({**config, "vocab_size": vocab_size}))
+    error = refused(onebert(*ask(folder, tmp_path / "x.safetensors", files, *SINGLE)))
+    assert "config.json describes a far larger model than it has weights for" in error
 
 
 def test_texts_that_are_too_few_are_refused_in_one_line(onebert, foreign, files, tmp_path):

@@ -1,6 +1,7 @@
 """Reads a fine-tuned Hugging Face checkpoint: weights, model, tokenizer and configuration; and its own answers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -9,7 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from safetensors import safe_open
 from torch import Tensor
+from torch.nn.modules.module import (
+    register_module_module_registration_hook,
+    register_module_parameter_registration_hook,
+)
 
 from onebert_encoder.answering.scores import Array
 from onebert_encoder.base.base import Base, has_tokenizer, read_tokenizer
@@ -28,6 +34,9 @@ from onebert_training.interop.merged import CLASS_NAMES
 from onebert_training.interop.sentence import MODULES, read_modules
 
 _BATCH_TOKENS = 4096
+# Most modules and numbers of a model: a few, and more for each tensor and each byte of its files. Activations have no
+# tensors; transformers sets tied and loaded parameters twice; a pooler may be missing.
+_ROOM, _EACH = (1000, 2**24), (10, 4)
 _IMPORTED = "the checkpoint cannot be imported: {}"
 
 
@@ -172,7 +181,7 @@ def _require_parameters(params: Mapping[str, Tensor], base: Base, head: Head) ->
 def load_model(folder: Path, config: Any, kind: Kind | None) -> tuple[Any, set[str]]:
     """The plain model of transformers, and the parameters that the checkpoint lacks; `kind` None is a bare encoder."""
     try:
-        with quiet():
+        with quiet(), _no_larger_than(folder):
             model, loading = getattr(transformers, AUTO_CLASSES[kind] if kind else "AutoModel").from_pretrained(
                 str(folder),
                 config=config,
@@ -183,9 +192,35 @@ def load_model(folder: Path, config: Any, kind: Kind | None) -> tuple[Any, set[s
                 attn_implementation="eager",
                 output_loading_info=True,
             )
+    except InvalidInput:
+        raise
     except Exception as error:  # a damaged folder can raise anything in transformers' loader
         raise InvalidInput(f"transformers does not load the checkpoint: {type(error).__name__}") from None
     return model.eval(), set(loading["missing_keys"])
+
+
+@contextmanager
+def _no_larger_than(folder: Path) -> Iterator[None]:
+    """Ends the making of a model that is far larger than the weights in its folder."""
+    modules, numbers = _ROOM
+    for file in folder.glob("model*.safetensors"):
+        with safe_open(file, "pt") as weights:
+            modules += _EACH[0] * len(weights.keys())
+        numbers += _EACH[1] * file.stat().st_size
+    made = {"modules": 0, "numbers": 0}
+
+    def count(_: torch.nn.Module, __: str, part: torch.nn.Module | Tensor | None) -> None:
+        made["modules"] += isinstance(part, torch.nn.Module)
+        made["numbers"] += part.numel() if isinstance(part, Tensor) else 0
+        if made["modules"] > modules or made["numbers"] > numbers:
+            raise InvalidInput("its config.json describes a far larger model than it has weights for")
+
+    hooks = (register_module_module_registration_hook(count), register_module_parameter_registration_hook(count))
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 @torch.inference_mode()

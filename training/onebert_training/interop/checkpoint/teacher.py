@@ -69,7 +69,8 @@ def read_teacher(folder: Path) -> Teacher:
 
 def _read(folder: Path) -> Teacher:
     raw = read_json(folder / "config.json")
-    if (model_type := raw.get("model_type")) not in CONFIG_MAPPING_NAMES:
+    model_type = raw.get("model_type")
+    if not isinstance(model_type, str) or model_type not in CONFIG_MAPPING_NAMES:
         name = printable(str(model_type))
         raise InvalidInput(f"{name} is no architecture of transformers, and the code of a checkpoint is never run")
     if (kind := kind_named(folder, raw)) not in ("sequence", None):
