@@ -53,7 +53,7 @@ class EarlierTraining:
         task: None if the manifest names none.
         base, base_digest: the base's name, by which it may be found here, and its identity.
         settings, reading: as they were asked for; other values, such as the epochs of few rows, follow the data.
-        data_digest: of the data without added rows; None if the manifest has none.
+        data_digest: of the data before rows were drawn, held out or added; of an earlier OneBERT, after that.
         added_rows: rows from --more or feedback.
     """
 
@@ -84,8 +84,8 @@ class EarlierTraining:
 
     def differences(self, data: Dataset) -> list[str]:
         """Notes on rows that this training read and that a repetition on `data` does not read, or the reverse."""
-        digest = data.facts["digest"]
-        notes = [f"the data are not those of {self.name}"] if self.data_digest not in (None, digest) else []
+        same = self.data_digest in (None, data.facts["digest"], data.digest)
+        notes = [] if same else [f"the data are not those of {self.name}"]
         if self.added_rows and data.added is None:
             notes.append(f"{self.name} also learned {self.added_rows:,} added rows: --feedback or --more adds rows")
         return notes

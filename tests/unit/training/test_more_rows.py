@@ -1,6 +1,7 @@
 """More training rows beside the data (`--more`): joined to the training split, with the labels that win."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,7 @@ def test_rows_are_added_and_their_labels_win(data: Path, tmp_path: Path) -> None
 def test_the_digest_of_the_data_stays_and_the_rows_have_their_own(data: Path, tmp_path: Path) -> None:
     more = write(tmp_path / "feedback.jsonl", [("it leaks", "bad")])
     plain, found = load_dataset(str(data)), load_dataset(str(data), DataOptions(more=more))
-    assert plain.facts == {"name": "data", "digest": plain.digest}
+    assert plain.facts == {"name": "data", "digest": plain.digest}, "no row was held out"
     assert found.facts == {"name": "data", "digest": plain.digest, "more": {"rows": 1, "digest": found.digest}}
     assert found.digest != plain.digest  # no interrupted run of the data alone is continued
 
@@ -62,13 +63,21 @@ def test_the_last_of_several_labels_of_one_text_counts(data: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("more", [None, [("it leaks", "bad")]])
-def test_rows_that_are_joined_again_have_the_digest_of_data_from_which_none_was_held_out(
+def test_the_digest_of_the_data_is_the_same_whatever_is_drawn_held_out_or_added(
     tmp_path: Path, more: list[tuple[str, str]] | None
 ) -> None:
     file = write(tmp_path / "data.jsonl", [(f"text {at}", ("bad", "good")[at % 3 == 0]) for at in range(40)])
-    asked = DataOptions(more=more and write(tmp_path / "more.jsonl", more))
-    rejoined, all_kept = load_dataset(file, asked).rejoined(), load_dataset(file, asked, keep_all=True)
-    assert rejoined.facts["digest"] == all_kept.facts["digest"] == load_dataset(file, keep_all=True).digest
+    added = DataOptions(more=more and write(tmp_path / "more.jsonl", more))
+    datasets = [
+        load_dataset(file, replace(added, **drawn), keep_all=keep_all)
+        for drawn in ({}, {"train_rows": 20}, {"validation_share": 0.3}, {"validation_rows": 3})
+        for keep_all in (False, True)
+    ]
+    digests = {data.facts["digest"] for data in (*datasets, datasets[0].rejoined())}
+    assert digests == {load_dataset(file, keep_all=True).digest}
+    assert len({data.digest for data in datasets}) > 1, "a checkpoint is of the rows that are trained on"
+    write(tmp_path / "data.jsonl", [(f"text {at}", ("bad", "good")[at % 2]) for at in range(40)])
+    assert load_dataset(file, added).facts["digest"] not in digests
 
 
 def test_rows_of_a_label_that_the_data_lack_are_refused(data: Path, tmp_path: Path) -> None:

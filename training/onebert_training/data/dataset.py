@@ -33,7 +33,8 @@ class Dataset:
         labels: names of the labels by index; a regression has the one name `score`.
         splits: `train`; `validation`, unless few rows were kept together; `test` if the data has one.
         undivided: the training rows in their order, if the validation rows were taken from them.
-        added: the training rows from `--more`; `digest` has them, too.
+        added: number of training rows from `--more`; None without it.
+        undrawn: the splits before rows were drawn, held out or added; None if they are `splits`.
     """
 
     name: str
@@ -43,7 +44,8 @@ class Dataset:
     splits: Mapping[str, Split]
     notes: tuple[str, ...] = ()
     undivided: Split | None = None
-    added: "Added | None" = None
+    added: int | None = None
+    undrawn: Mapping[str, Split] | None = None
 
     @property
     def has_pairs(self) -> bool:
@@ -56,8 +58,7 @@ class Dataset:
         splits = {name: split for name, split in self.splits.items() if name != "validation"}
         splits["train"] = self.undivided
         note = f"a head alone is fitted on all {len(splits['train']):,} training rows, and folds of them are measured"
-        added = self.added and Added(self.added.rows, self.added.without.rejoined())
-        return replace(self, splits=splits, notes=(*self.notes, note), undivided=None, added=added)
+        return replace(self, splits=splits, notes=(*self.notes, note), undivided=None)
 
     @cached_property
     def digest(self) -> str:
@@ -65,18 +66,9 @@ class Dataset:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Name and digest for manifests and records; the digest is without added rows, and these have their own."""
-        if self.added is None:
-            return {"name": self.name, "digest": self.digest}
-        added = {"rows": self.added.rows, "digest": self.digest}
-        return {"name": self.name, "digest": self.added.without.digest, "more": added}
-
-
-class Added(NamedTuple):
-    """Rows added to the training split, and the data without them."""
-
-    rows: int
-    without: Dataset
+        """Name and digest for manifests and records: of the data before rows were drawn, held out or added."""
+        facts = {"name": self.name, "digest": digest_of(self.task_type, self.labels, self.undrawn or self.splits)}
+        return facts | ({} if self.added is None else {"more": {"rows": self.added, "digest": self.digest}})
 
 
 class Labeled(NamedTuple):
@@ -148,6 +140,7 @@ def load_dataset(
     labels = cells["train"].label_names(task_type)
     splits = {name: part.split(task_type, labels) for name, part in cells.items()}
     checks.check_validation_labels(splits, task_type, labels)
+    undrawn = dict(splits)
     if share is not None and "validation" in splits:
         splits["test"] = splits.pop("validation")
     doubts = checks.repetitions(splits, task_type, tables["train"])
@@ -167,7 +160,16 @@ def load_dataset(
     if train_rows is not None and rows_there < train_rows:
         notes.append(f"only {rows_there:,} training rows exist, not {train_rows:,}")
     notes += [*read_as, *checks.label_doubts(task_type, labels, guessed, splits["train"]), *doubts]
-    dataset = Dataset(read.name, task_type, labels, read.metric, splits, tuple(notes), undivided if held_out else None)
+    dataset = Dataset(
+        read.name,
+        task_type,
+        labels,
+        read.metric,
+        splits,
+        tuple(notes),
+        undivided=undivided if held_out else None,
+        undrawn=undrawn,
+    )
     added = extra or options.more
     return dataset if added is None else _with_more(dataset, added)
 
@@ -195,7 +197,7 @@ def _with_more(dataset: Dataset, source: str | Source) -> Dataset:
         splits={**dataset.splits, "train": train},
         notes=(*dataset.notes, note),
         undivided=dataset.undivided and joined(dataset.undivided),
-        added=Added(len(new), dataset),
+        added=len(new),
     )
 
 
