@@ -4,7 +4,6 @@ An older registry put back beside newer samples does not know their tasks. The m
 runs `onebert store gc` a day later.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -108,23 +107,17 @@ def delete_texts(connection: Connection, samples: ColumnElement[bool], feedback:
 
 def trim_feedback(connection: Connection, task: str, limit: int) -> None:
     """Deletes a task's rows above a number, each the oldest of the principal that has most: nobody else loses one."""
-    rows, count = FEEDBACK.c.task == task, func.count()
-    number = connection.scalar(select(count).select_from(FEEDBACK).where(rows)) or 0
+    own = FEEDBACK.c.task == task
+    number = connection.scalar(select(func.count()).select_from(FEEDBACK).where(own)) or 0
     if number <= limit:
         return
-    # One per cent more, because the counts of all principals take ten times as long.
-    excess = number - limit + limit // 100
-    by_principal = select(FEEDBACK.c.principal, count.label("rows")).where(rows).group_by(FEEDBACK.c.principal)
-    most = by_principal.order_by(count.desc(), func.min(FEEDBACK.c.at)).limit(excess)
-    counts, deleted = {row.principal: row.rows for row in connection.execute(most)}, Counter[str]()
-    for _ in range(excess):
-        largest = max(counts, key=counts.__getitem__)
-        counts[largest] -= 1
-        deleted[largest] += 1
-    for principal, number in deleted.items():
-        own = select(FEEDBACK.c.identifier).where(rows, FEEDBACK.c.principal == principal)
-        oldest = own.order_by(FEEDBACK.c.at, FEEDBACK.c.identifier).limit(number)
-        connection.execute(delete(FEEDBACK).where(rows, FEEDBACK.c.identifier.in_(oldest)))
+    # The highest places are those of the principal that has most.
+    latest = FEEDBACK.c.at.desc(), FEEDBACK.c.identifier.desc()
+    place = func.row_number().over(partition_by=FEEDBACK.c.principal, order_by=latest)
+    # One per cent more, because all rows are sorted.
+    oldest = select(FEEDBACK.c.identifier).where(own).order_by(place.desc(), FEEDBACK.c.at)
+    oldest = oldest.limit(number - limit + limit // 100)
+    connection.execute(delete(FEEDBACK).where(own, FEEDBACK.c.identifier.in_(oldest)))
 
 
 def _trim_samples(connection: Connection, task: str, limit: int) -> None:

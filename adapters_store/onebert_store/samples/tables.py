@@ -48,7 +48,6 @@ FEEDBACK = sa.Table(
     sa.Column("reviewer", sa.Boolean, info={"since": 4}),
     sa.Index("ix_feedback_answer", "task", "answer_id"),
     sa.Index("ix_feedback_at", "task", "at", "identifier"),
-    sa.Index("ix_feedback_principal", "task", "principal", "at", "identifier"),
     info={"since": 1},
 )
 

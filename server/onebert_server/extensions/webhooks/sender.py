@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from onebert_server.extensions.webhooks.message import Message, message_of
-from onebert_server.extensions.webhooks.receiver import Receiver
+from onebert_server.extensions.webhooks.receiver import open_receiver
 from onebert_server.hooks import Event
 from onebert_store.errors import OneBertError
 from onebert_store.registry.feed import Feed
@@ -27,6 +27,7 @@ READ_TOGETHER, MOST_WAITING = 100, 1000
 CLOSE_TIMEOUT = 1.0
 GONE = 410
 
+Post = Callable[[Message], int | str]
 # Events of this process that are sent.
 SENT = ("gate.failed", "alarm.on", "alarm.off")
 
@@ -67,11 +68,11 @@ class Sender:
             self._waiting.append(Message(f"event-{secrets.token_hex(16)}", event.type, datetime.now(UTC), event.data))
 
     def _run(self) -> None:
-        with Receiver(self._url, self._secret) as receiver:
+        with open_receiver(self._url, self._secret) as post:
             while not self._ended.wait(self._pause or POLL_EVERY):
                 try:
-                    ready = not self._cursor.behind or self._send_changes(receiver)
-                    while ready and self._waiting and self._settled(receiver, self._waiting[0]):
+                    ready = not self._cursor.behind or self._send_changes(post)
+                    while ready and self._waiting and self._settled(post, self._waiting[0]):
                         self._waiting.popleft()
                 except OneBertError:
                     pass  # the follower logs that the registry cannot be read
@@ -79,14 +80,14 @@ class Sender:
                 except Exception as error:
                     logger.error("webhooks go on after an unexpected error: %s", type(error).__name__)
 
-    def _send_changes(self, receiver: Receiver) -> bool:
+    def _send_changes(self, post: Post) -> bool:
         """Sends what this replica may; False if a message has to wait."""
         with self._cursor.claimed() as claimed:
             at = claimed
             while at is not None and (changes := self._feed.audit(at, READ_TOGETHER)):
                 for change in changes:
                     message = message_of(change)
-                    if message is not None and not self._settled(receiver, message):
+                    if message is not None and not self._settled(post, message):
                         return False
                     # Changes that are not sent are noted with the next one that is, or the last one.
                     if message is not None or change is changes[-1]:
@@ -95,14 +96,14 @@ class Sender:
                         at = change.seq
         return True
 
-    def _settled(self, receiver: Receiver, message: Message) -> bool:
+    def _settled(self, post: Post, message: Message) -> bool:
         """Makes one attempt; True if the receiver has the message, or never takes it.
 
         No attempt after the end, nor after 410 until the next start.
         """
         if self._ended.is_set():
             return False
-        answer = receiver.post(message)
+        answer = post(message)
         status, outcome = (answer, f"status {answer}") if isinstance(answer, int) else (0, answer)
         taken = 200 <= status < 300
         self._count("sent" if taken else "failed")
