@@ -1,6 +1,7 @@
 """A server of an added base, in an environment without the Hugging Face libraries for models."""
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -49,6 +50,26 @@ def test_a_server_of_a_base_folder_answers_without_transformers(tmp_path, folder
         client.push("mood", task.file)
         [result] = client.classify("mood", TEXT)["results"]
         assert_answers(result, task.scores(TEXT))
+
+
+@pytest.mark.parametrize("spoil", ["overwritten", "cut"])
+def test_files_that_change_under_a_server_change_none_of_its_answers(tmp_path, folder, spoil):
+    folder = shutil.copytree(folder, tmp_path / "base")
+    tasks = {kind: Task(kind, seed=2).with_golden() for kind in ("bitfit", "lora-xs", "sparse")}
+    with Server(tmp_path, base=folder, front_ends=1) as server, server.client() as client:
+        server.push({"before": Task(seed=1).with_golden()})
+        answers = client.classify("before", TEXT)["results"]
+        for path in folder.iterdir():
+            if spoil == "cut":
+                os.truncate(path, 8)
+            else:
+                with path.open("r+b") as file:
+                    file.write(b"?" * path.stat().st_size)
+        assert client.classify("before", TEXT)["results"] == answers
+        # Folded and proved now.
+        server.push(tasks)
+        for name, task in tasks.items():
+            assert_answers(client.classify(name, TEXT)["results"][0], task.scores(TEXT))
 
 
 def run(without, *arguments):
