@@ -140,12 +140,7 @@ class Answerer:
         first = _first(context, wanted, texts) if first is None else first
         inputs = await self.split(context, texts, whole=True)
         _refuse_blank(inputs)
-        results = [
-            Missed(result.facts.ref, result.input, BlankText(result.input, len(texts)))
-            if isinstance(result, Result) and not result.computed
-            else result
-            for result in await self._backend.compute_each(_earlier(context), wanted, inputs)
-        ]
+        results = await self._backend.compute_each(_earlier(context), wanted, inputs)
         return await self._shown(context, texts, inputs, results, wanted.asked, show, first)
 
     async def answer_explained(
@@ -229,6 +224,8 @@ class Answerer:
         def read(index: int, one: Result | Missed) -> Answered | Unanswered:
             if isinstance(one, Missed):
                 return Unanswered(one.ref, one.error)
+            if not one.computed:
+                return Unanswered(one.facts.ref, BlankText(one.input, len(texts)))
             text = texts[one.input]
             answered = self._read_one(text, inputs[one.facts.base][one.input], one, asked)
             return _noted(context, _Asked(first + index, text, one.keeping), answered, asked)

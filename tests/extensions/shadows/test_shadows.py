@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from bases import tiny_base
 from onebert_server.access.keys import Holder
 from onebert_server.access.principal import EVERY_SCOPE, Principal, root
 from onebert_server.versions.version import State
@@ -105,6 +106,19 @@ def test_a_request_that_a_shadow_cannot_answer_is_answered_without_it(tmp_path):
         answer = ask(runtime, "POST", "/v1/tasks/tone/classify", json=body)
         assert answer.status_code == 200, answer.text
         wait_until(lambda: get(runtime, f"{LIVE}/shadows").json()["shadows"][0]["left_out"] == 1)
+
+
+@pytest.mark.parametrize(("versions", "status"), [(("roberta", "bert"), 200), (("bert", "roberta"), 422)])
+def test_a_text_in_which_a_base_finds_no_token_is_no_question_for_its_shadow_or_version(tmp_path, versions, status):
+    with opened(tmp_path, base=f"{tiny_base('bert')},{tiny_base('roberta')}") as runtime:
+        for family in versions:
+            upload(runtime, "tone", Task(folder=tiny_base(family)))
+        move(runtime, {"version": 1, "shadow": [{"version": 2}]})
+        answer = ask(runtime, "POST", "/v1/tasks/tone/classify", json={"inputs": "\ufffd"})
+        assert answer.status_code == status, answer.text
+        wait_until(lambda: all(version.pins == 0 for version in runtime.directory.versions()))
+        [found] = get(runtime, f"{LIVE}/shadows").json()["shadows"]
+        assert (found["answers"], found["left_out"]) == (0, int(status == 200))
 
 
 def test_a_shadow_whose_answer_cannot_be_read_leaves_no_pin(runtime, monkeypatch):
