@@ -47,7 +47,8 @@ class Texts:
     def add(self, text: int) -> bool:
         """Adds a hash of 32 bits; False if it is among them."""
         hashed = text.to_bytes(4, "little")
-        # A search in bytes takes a microsecond. That two texts are taken for one has a chance of one in two million.
+        # A set would be faster, by some microseconds, and 20 times as large. A search in bytes takes two texts for one
+        # in one case of two million.
         if hashed in self._hashes:
             return False
         self._hashes[self._place : self._place + 4] = hashed
