@@ -7,7 +7,6 @@ import sys
 import time
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
-from math import inf
 from threading import Condition, Thread
 from typing import Any, TextIO
 
@@ -92,7 +91,7 @@ class Worker:
             with self._changed:
                 if request["number"] not in self._begun:
                     raise _Cancelled
-                smaller = [waiting for waiting in self._waiting.values() if 2 * _work(waiting) < _work(request)]
+                smaller = [waiting for waiting in self._waiting.values() if 2 * waiting["work"] < request["work"]]
                 if not smaller or (began < alone_until and not request["improve"]):
                     return
                 first = self._begin(smaller)
@@ -121,10 +120,6 @@ class Worker:
     def _say(self, request: Request, **fields: object) -> None:
         self._answers.write(json.dumps({"number": request["number"], **fields}) + "\n")
         self._answers.flush()
-
-
-def _work(request: Request) -> float:
-    return inf if request["improve"] else request["work"]
 
 
 def train_examples(base: Base, request: Request, report: Report) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import io
 import json
 import tempfile
 from itertools import count
+from math import inf
 from pathlib import Path
 
 from bases import tiny_base
@@ -49,7 +50,7 @@ def answered(*at_first_step, again=0):
     """The answers, with their `order`; `at_first_step` comes while the improvement 0 is computed."""
     answers = Answers(list(at_first_step))
     answers.worker = worker = Worker(load_on(str(tiny_base()), "float32", "cpu"), answers)
-    worker.take(examples(0, 1, improve=True))
+    worker.take(examples(0, inf, improve=True))
     for _ in range(1 + again):
         worker.answer()
     return answers

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from onebert_server.access.context import Context
-from onebert_server.extensions.trainer.work import Rows, Work, work_of
+from onebert_server.extensions.trainer.work import Rows, work_of
 from onebert_server.extensions.trainer.worker import Done, OnProgress, Worker
 from onebert_server.fairness.places import Places
 from onebert_server.fairness.shares import Permits
@@ -142,10 +142,11 @@ class Trainer:
         return [improvement for improvement in self._improvements if improvement.is_of(task)]
 
     async def _create(self, task: str, rows: Rows, improve: bool, context: Context) -> CreatedVersion:
-        work = await self._work(rows, context)
+        tokens = await self._tokens(rows, context)
+        work = work_of(rows, tokens, self._runtime.hosts[0])
         await self._require_room(task, 0, context)
-        self._rates.count(context.principal, 1, work.tokens)
-        request = {"task": task, "rows": rows, "improve": False, "work": work.total}
+        self._rates.count(context.principal, 1, tokens)
+        request = {"task": task, "rows": rows, "improve": False, "work": work}
         head = self._heads.setdefault(context.principal.name, Places(1))
         facts = await self._train(head, context, request)
         taken = await self._store(lambda: task, facts, context)
@@ -156,21 +157,22 @@ class Trainer:
             self._improvements.append(improvement)
             self._permits.add(context.principal.name, 1)
             context = replace(context, deadline=inf, observed=Observed())
-            running = asyncio.create_task(self._improve(improvement, {**request, "improve": True}, work, context))
+            running = asyncio.create_task(
+                self._improve(improvement, {**request, "improve": True, "work": inf}, tokens, context)
+            )
             self._running.add(running)
             running.add_done_callback(self._running.discard)
         return CreatedVersion(taken, facts, self._is_live(task, version), improvement)
 
-    async def _work(self, rows: Rows, context: Context) -> Work:
+    async def _tokens(self, rows: Rows, context: Context) -> int:
         texts = [
             (row["text"], row["text_pair"]) if "text_pair" in row else row.get("text", row["label"]) for row in rows
         ]
-        host = self._runtime.hosts[0]
         pieces = await self._runtime.answerer.split(context, texts, whole=False)
-        return work_of(rows, pieces[host.digest], host)
+        return sum(len(half) for text in pieces[self._runtime.hosts[0].digest] for half in text.ids)
 
     async def _improve(
-        self, improvement: Improvement, request: Mapping[str, Any], work: Work, context: Context
+        self, improvement: Improvement, request: Mapping[str, Any], tokens: int, context: Context
     ) -> None:
         def require_wanted() -> str:
             """Returns the task's present name; raises an error if nobody may have the result any more."""
@@ -185,7 +187,7 @@ class Trainer:
         try:
             # The head is a part of the result.
             await self._require_room(improvement.task, improvement.versions[0].entry.size, context)
-            self._rates.count(context.principal, 0, EPOCHS * work.tokens)
+            self._rates.count(context.principal, 0, EPOCHS * tokens)
             facts = await self._train(self._improving, context, request, on_progress)
             taken = await self._store(require_wanted, facts, context)
             improvement.score = facts["score"]
