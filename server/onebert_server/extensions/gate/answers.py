@@ -33,7 +33,8 @@ class RowAnswers:
         Raises:
             DeadlineExceeded: some are missing; the next call asks for these alone. See `ask_many` for other errors.
         """
-        keys = [(version.entry.digest, sha256(repr(text).encode()).digest()) for version, text in questions]
+        digests = {text: sha256(repr(text).encode()).digest() for text in {text for _, text in questions}}
+        keys = [(version.entry.digest, digests[text]) for version, text in questions]
         answers = {key: self._known[key] for key in keys if key in self._known}
         missing, reasons = [index for index, key in enumerate(keys) if key not in answers], dict[int, str]()
 
