@@ -19,7 +19,7 @@ from onebert_server.score.sources import Source
 from onebert_store.errors import InvalidData
 from onebert_store.file.strict_json import printable
 from onebert_store.suggestion import suggestion
-from onebert_store.tables.binary.arrow import Parquet, binary_note, is_binary
+from onebert_store.tables.binary.arrow import Parquet, binary_note
 from onebert_store.tables.columns import Columns, named, require_texts
 from onebert_store.tables.file import File
 from onebert_store.tables.records import Record, open_records
@@ -246,7 +246,7 @@ def _is_text(kind: pyarrow.DataType) -> bool:
     if types.is_dictionary(kind):
         return _is_text(kind.value_type)
     texts = (types.is_string, types.is_large_string, types.is_string_view, types.is_null)
-    return any(is_text(kind) for is_text in (*texts, is_binary))
+    return any(is_text(kind) for is_text in texts) or str(kind).startswith(("binary", "large_binary", "fixed_size_b"))
 
 
 def _bytes(column: pyarrow.ChunkedArray) -> Array:

@@ -10,7 +10,6 @@ from transformers import AutoConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
 from onebert_encoder.base.base import tokenizer_of
-from onebert_encoder.base.config import MOST_LAYERS, MOST_SIZE
 from onebert_encoder.base.source import read_json
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_store.errors import InvalidInput, OneBertError, TensorMismatch
@@ -29,6 +28,8 @@ _LEFT_OUT = {
 # Some classes number positions from the padding's id on, which takes two of them.
 _BEFORE_FIRST = 2
 _USUAL_LENGTH = 512
+# Largest whole number of a configuration: more than any vocabulary or number of positions.
+_MOST = 2**24
 
 
 @dataclass(frozen=True)
@@ -113,28 +114,22 @@ def _outputs(raw: Mapping[str, Any]) -> int:
 def _config(raw: Mapping[str, Any], outputs: int) -> Any:
     """transformers' configuration, without the keys that would change how the model is loaded."""
     used = {key: value for key, value in raw.items() if key not in _LEFT_OUT}
-    for key, value in _whole_numbers(used):
-        # All modules of a model are made before its weights are read.
-        if "layer" in key and value > MOST_LAYERS:
-            raise InvalidInput(f"config.json names over {MOST_LAYERS:,} layers")
-        if value > MOST_SIZE:
-            raise InvalidInput(f"{printable(key)} in config.json is over {MOST_SIZE:,}")
+    # Configurations make lists of as many items as they name layers; `load_model` bounds the model.
+    if max(_whole_numbers(used), default=0) > _MOST:
+        raise InvalidInput(f"a number in its config.json is over {_MOST:,}")
     try:
         return AutoConfig.for_model(used.pop("model_type"), **used, num_labels=outputs)
     except Exception as error:  # transformers may raise anything for values of the wrong kind
         raise InvalidInput(f"its config.json cannot be read: {type(error).__name__}") from None
 
 
-def _whole_numbers(value: Any, key: str = "") -> Iterator[tuple[str, int]]:
-    """Every whole number of a JSON value, with the key before it."""
+def _whole_numbers(value: Any) -> Iterator[int]:
+    """Every whole number of a JSON value."""
     if isinstance(value, int):
-        yield key, value
-    elif isinstance(value, dict):
-        for name, item in value.items():
-            yield from _whole_numbers(item, name)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _whole_numbers(item, key)
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _whole_numbers(item)
 
 
 def _digest(files: list[Path]) -> str:
