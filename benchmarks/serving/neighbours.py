@@ -42,7 +42,7 @@ def main() -> None:
         process() as sender,
         process() as beside,
     ):
-        judge = task_delta(base, "bitfit", 0).with_manifest(decision={"positives": [LABELS[1]]})
+        judge = task_delta(base, "bitfit", 0).with_manifest(format=2, decision={"positives": [LABELS[1]]})
         with Client(server.url, KEYS["other"]) as client:
             client.push("judge", dumps(judge))
         key = KEYS["large" if asked.same else "other"]

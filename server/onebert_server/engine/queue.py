@@ -122,10 +122,15 @@ class FairQueue:
     def flood_seconds(self, each: float) -> float:
         """Returns the seconds of waiting work in a flood, if each waiting principal has `each` seconds of it; else 0.
 
-        Some need twice as much, since `Backlog.least` estimates. The server's own work does not count.
+        Some need twice as much, since `Backlog.least` estimates. The server's own work does not count. A short request
+        that is next, among larger ones than a batch, does not wait for a longer batch of these.
         """
-        least, total = self._tokens.least(), self._tokens.total
-        return total * self.seconds_per_token if least * self.seconds_per_token >= each else 0.0
+        first = self._turns.first()
+        if first is None or self._tokens.least() * self.seconds_per_token < each:
+            return 0.0
+        of_first = sum(first.work[self._progress[first].next :]) * self.seconds_per_token
+        mean = self.seconds / len(self._progress)
+        return 0.0 if of_first < each < mean else self._tokens.total * self.seconds_per_token
 
     def check(self, principal: str) -> None:
         """Raises QueueFull or OverShare if `put` would refuse the smallest request of this principal; cheap."""

@@ -299,6 +299,21 @@ def test_a_short_text_beside_somebody_elses_flood_waits_for_a_batch_and_its_own(
     assert max(one.waited for one in probes) <= batches * ONE_CALL.of(device.batch_tokens(device.host))
 
 
+@pytest.mark.promise("short-beside-fanout")
+@pytest.mark.parametrize(("principal", "batches"), [("large", 4), ("other", 2)], ids=["one's own", "another's"])
+@pytest.mark.parametrize("length", [32, 256, 512], ids=["explanations", "a guardrail's texts", "long texts"])
+def test_a_short_text_beside_large_requests_waits_for_a_batch_of_them_and_a_small_one_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, length: int, principal: str, batches: int
+) -> None:
+    """A batch of one's own large requests has grown to three, and makes way for others alone."""
+    lengths, until = [length] * (20_000 // length), 6.0
+    large = [Asked(at, lengths, "large") for at in np.arange(0.0, until, 0.6)]
+    probes = [Asked(at, [24], principal) for at in np.arange(0.1, until, 0.0513)]
+    device = simulate(monkeypatch, ONE_CALL, [*large, *probes])
+    assert not any(one.refused for one in [*large, *probes])
+    assert max(one.waited for one in probes) <= 1.02 * batches * ONE_CALL.of(device.batch_tokens(device.host))
+
+
 @pytest.mark.parametrize(
     ("load", "principals", "makes_way", "times"),
     [(3.0, 1, True, 3), (3.0, 3, True, 3), (3.0, 100, True, 1), (0.8, 1, True, 1), (3.0, 1, False, 1)],
