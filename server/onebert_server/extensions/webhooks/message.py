@@ -44,13 +44,13 @@ def message_of(change: Change) -> Message | None:
     kind = _TYPES.get(change.action)
     if kind is None or (change.action == Action.UPLOAD and change.alias is None):
         return None
-    data = {"change": change.seq} | {name: getattr(change, name) for name in ("task", *_FIELDS[kind], "principal")}
-    if kind == "alias.moved":
-        # Fields without a value are null in webhooks.
-        data["target"] = change.target and {"sticky": None, "shadow": None, **as_dict(facts_of(change.target))}
+    # Fields without a value are null in webhooks.
+    target = change.target and {"sticky": None, "shadow": None, **as_dict(facts_of(change.target))}
+    data = {"change": change.seq, **{name: getattr(change, name) for name in _FIELDS}, "target": target}
     return Message(f"change-{change.seq}-{change.at.timestamp():.0f}", kind, change.at, data)
 
 
+_FIELDS = ("task", "alias", "before", "version", "name", "principal", "forced")
 _TYPES: Mapping[str, str] = {
     Action.UPLOAD: "alias.moved",
     Action.PROMOTE: "alias.moved",
@@ -58,11 +58,4 @@ _TYPES: Mapping[str, str] = {
     Action.DELETE_VERSION: "version.deleted",
     Action.DELETE_TASK: "task.deleted",
     Action.RENAME_TASK: "task.renamed",
-}
-_FIELDS = {
-    "alias.moved": ("alias", "before", "version", "forced"),
-    "alias.deleted": ("alias", "before"),
-    "version.deleted": ("version",),
-    "task.deleted": (),
-    "task.renamed": ("name",),
 }
