@@ -76,6 +76,22 @@ def test_steps_that_end_within_an_epoch_are_repeated(train, data):
     assert again.read_bytes() == first.read_bytes()
 
 
+def test_a_version_whose_exact_head_was_kept_is_repeated_by_the_method_that_was_asked_for(train, data, tmp_path):
+    """It has more rows than a head alone holds out of: the digest is of the data before that."""
+    file = tmp_path / "many.csv"
+    rows = (data / "train.csv").read_text().splitlines()
+    file.write_text("\n".join([rows[0], *(f"{row.replace(',', f' {i},')}" for i in range(8) for row in rows[1:])]))
+    # A rate that forgets what the exact head knows.
+    steps = ("--method", "bitfit", "--max-steps", "10", "--lr", "1e-30", "--head-lr", "1000")
+    first, record, _ = train("first", "--task", "tone", *steps, data=file)
+    again, repeated, error = train("again", "--like", first, data=file)
+    manifest = load(first).manifest.training
+    assert (record["contest"]["kept"], record["method"], manifest["settings"]["method"]) == ("alone", "head", "bitfit")
+    assert again.read_bytes() == first.read_bytes()
+    assert repeated["rows"] == record["rows"]
+    assert "are not those of" not in error
+
+
 def test_options_beside_like_replace_its_settings_and_other_data_are_noted(train, data, tmp_path):
     first, _, _ = train("first", "--task", "tone", "--method", "bitfit", "--max-steps", "4", "--seed", "3", data=data)
     again, record, error = train("again", "--like", first, "--task", "mood", "--seed", "5", data=write_more(tmp_path))
