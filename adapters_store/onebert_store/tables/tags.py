@@ -14,7 +14,7 @@ def bio_names(names: Collection[str]) -> dict[str, str]:
     for scheme in (_BEFORE, _BEHIND):
         tags = {name: tag for name in names if (tag := scheme.fullmatch(name))}
         rest = [name for name in names if name not in tags]
-        # One tag that is not like the others is that of words outside.
+        # The only tag unlike the others marks the words outside.
         if tags and len(rest) == 1:
             bio = {name: f"{'B' if tag['place'] in _FIRST else 'I'}-{tag['kind']}" for name, tag in tags.items()}
             return {name: tag for name, tag in (bio | {rest[0]: "O"}).items() if name != tag}

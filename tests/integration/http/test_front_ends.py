@@ -179,12 +179,17 @@ def test_front_ends_end_with_the_engines_process(tmp_path):
         wait_until(server.refuses)
 
 
-def test_sockets_lie_in_a_private_folder_that_goes_with_the_server(tmp_path, monkeypatch):
+def test_sockets_lie_in_a_private_folder_that_goes_with_the_server_or_at_the_next_start(tmp_path, monkeypatch):
     with tempfile.TemporaryDirectory() as folder:
         monkeypatch.setenv("TMPDIR", folder)
-        with Server(tmp_path, front_ends=1):
-            [own] = Path(folder).iterdir()
-            assert stat.S_IMODE(own.stat().st_mode) == 0o700
+        with Server(tmp_path, front_ends=1) as server:
+            [left] = Path(folder).iterdir()
+            assert stat.S_IMODE(left.stat().st_mode) == 0o700
+            server.kill()
+            # The socket of a server that has listened for longer than a start takes.
+            os.utime(left / "engine", (0, 0))
+            server.start()
+            assert not left.exists()
         assert not [*Path(folder).iterdir()]
 
 
