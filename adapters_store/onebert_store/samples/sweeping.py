@@ -111,7 +111,7 @@ def trim_feedback(connection: Connection, task: str, limit: int) -> None:
     number = connection.scalar(select(func.count()).select_from(FEEDBACK).where(own)) or 0
     if number <= limit:
         return
-    # The highest places are those of the principal that has most.
+    # The principal with the most rows has the highest places.
     latest = FEEDBACK.c.at.desc(), FEEDBACK.c.identifier.desc()
     place = func.row_number().over(partition_by=FEEDBACK.c.principal, order_by=latest)
     # One per cent more, because all rows are sorted.

@@ -23,7 +23,7 @@ Signatures = Mapping[str, Sequence[Any]]
 
 POINTER, INT, FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 
-# Prefix of temporary folders. A build removes those of killed ones.
+# Prefix of temporary folders; a later build removes the folder of a killed build.
 _PREFIX, _LEFT_SECONDS = "onebert-kernels-", 3600
 # Status for a token outside the embedding tables (forward.cpp).
 _OUTSIDE = 2

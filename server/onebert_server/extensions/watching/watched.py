@@ -13,7 +13,7 @@ from onebert_server.observed import Seen
 from onebert_store.file.manifest import Manifest
 from onebert_store.file.reference import FOLDS, Reference
 
-# Labels that an alarm names, those that moved furthest.
+# Number of labels in an alarm: the labels that moved furthest.
 _NAMED = 3
 
 

@@ -114,7 +114,7 @@ def _outputs(raw: Mapping[str, Any]) -> int:
 def _config(raw: Mapping[str, Any], outputs: int) -> Any:
     """transformers' configuration, without the keys that would change how the model is loaded."""
     used = {key: value for key, value in raw.items() if key not in _LEFT_OUT}
-    # Configurations make lists of as many items as they name layers; `load_model` bounds the model.
+    # A configuration makes a list with an item for each layer; `load_model` bounds the model.
     if max(_whole_numbers(used), default=0) > _MOST:
         raise InvalidInput(f"a number in its config.json is over {_MOST:,}")
     try:
