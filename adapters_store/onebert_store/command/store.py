@@ -46,13 +46,13 @@ def check(
     """
     from onebert_store.registry.queries import version_entries  # noqa: PLC0415
     from onebert_store.registry.store import join_store  # noqa: PLC0415
-    from onebert_store.samples.store import join_samples  # noqa: PLC0415
+    from onebert_store.samples.store import open_samples  # noqa: PLC0415
     from onebert_store.upkeep.check import check_database, check_versions  # noqa: PLC0415 - see `inspect`
     from onebert_store.upkeep.gc import find_orphans  # noqa: PLC0415
 
-    with join_store(address) as opened, join_samples(opened.database) as samples:
+    with join_store(address) as opened, open_samples(opened.database) as samples:
         check_database(opened.database)
-        if samples and samples.database is not opened.database:
+        if samples.database is not opened.database:
             check_database(samples.database)
         with opened.database.reading() as connection:
             entries = version_entries(connection)
@@ -61,8 +61,8 @@ def check(
             checks = bar.track(every, total=len(entries), description="reading files")
             broken = [check for check in checks if check.problem]
         orphans = find_orphans(opened)
-        unknown = samples.sweeper.unknown() if samples else []
-        kept = samples.check() if samples else {}
+        unknown = samples.sweeper.unknown()
+        kept = samples.check()
         if as_json:
             problems = [asdict(bad.entry) | {"problem": bad.problem, "repaired": bad.repaired} for bad in broken]
             facts = [_facts(opened, orphan) for orphan in orphans]
@@ -75,12 +75,11 @@ def check(
                 rows = ((name, str(bad.problem), "repaired" if bad.repaired else "") for name, bad in named)
                 console.show(("version", "problem", ""), rows)
             _print_orphans(opened, orphans)
-            if kept:
-                console.say(f"{kept['samples']:,} kept answers, {kept['feedback']:,} rows of feedback")
+            console.say(f"{kept['samples']:,} kept answers, {kept['feedback']:,} rows of feedback")
             _print_unknown(dict.fromkeys(unknown, False))
     if unrepaired := sum(not bad.repaired for bad in broken):
         raise StoreCorrupt(f"{unrepaired} of {len(entries)} versions cannot be served as they are")
-    if damaged := kept.get("damaged"):
+    if damaged := kept["damaged"]:
         raise StoreCorrupt(f"{damaged} rows of kept answers and feedback are damaged, and left out everywhere")
 
 
@@ -100,13 +99,13 @@ def gc(
     feedback of its tasks, only as long as none has been removed.
     """
     from onebert_store.registry.store import join_store  # noqa: PLC0415
-    from onebert_store.samples.store import join_samples  # noqa: PLC0415
+    from onebert_store.samples.store import open_samples  # noqa: PLC0415
     from onebert_store.upkeep.gc import sweep  # noqa: PLC0415
 
     grace = duration(older_than)
-    with join_store(address) as opened, join_samples(opened.database) as samples:
+    with join_store(address) as opened, open_samples(opened.database) as samples:
         swept = sweep(opened, grace)
-        rows = samples.sweeper.remove_unknown(grace) if samples else {}
+        rows = samples.sweeper.remove_unknown(grace)
         if as_json:
             removed = [asdict(blob) for blob in swept.removed]
             unknown = [asdict(unknown_rows) | {"removed": gone} for unknown_rows, gone in rows.items()]

@@ -2,30 +2,15 @@
 
 import hmac
 import json
-import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import cached_property, partial
 from math import inf
-from typing import Any, TypeVar
+from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Row,
-    Select,
-    Table,
-    and_,
-    exists,
-    func,
-    not_,
-    or_,
-    select,
-    tuple_,
-    update,
-)
+from sqlalchemy import Connection, Row, and_, exists, func, not_, or_, select, tuple_, update
 
 from onebert_store.errors import SampleNotFound, SamplesKeyNeeded
 from onebert_store.registry.database import upsert
@@ -34,13 +19,10 @@ from onebert_store.registry.dialects.sqlite import SqliteDatabase
 from onebert_store.registry.schema import ensure_schema
 from onebert_store.samples.cipher import Cipher, check_token
 from onebert_store.samples.owners import Owners
-from onebert_store.samples.reading import feedback_of, rows_of, sample_of
+from onebert_store.samples.reading import feedback_of, page_of, read_rows, rows_of, sample_of
 from onebert_store.samples.records import Feedback, Kind, Outcomes, Owner, Sample
-from onebert_store.samples.sweeping import NO_TEXT, Sweeper, delete_texts, erase, texts_of, trim_feedback
+from onebert_store.samples.sweeping import NO_TEXT, Sweeper, erase, texts_of, trim_feedback
 from onebert_store.samples.tables import FEEDBACK, NAMING, SAMPLES, TABLES
-
-logger = logging.getLogger("onebert.samples")
-T = TypeVar("T")
 
 FILE = "samples.sqlite3"
 # Rows of feedback of a task; the oldest go.
@@ -67,16 +49,6 @@ def open_samples(registry: Database, keys: Sequence[str] = ()) -> Iterator["Samp
         yield SampleStore(registry, database, cipher)
     finally:
         database.close()
-
-
-@contextmanager
-def join_samples(registry: Database) -> Iterator["SampleStore | None"]:
-    """Opens the store beside a registry, if there is one, for work that reads no text."""
-    if isinstance(registry, SqliteDatabase) and not registry.path.with_name(FILE).exists():
-        yield None
-        return
-    with open_samples(registry) as samples:
-        yield samples
 
 
 class SampleStore:
@@ -147,7 +119,7 @@ class SampleStore:
         names = self._owners.names(tasks, sees)
         query = select(SAMPLES).where(selected, SAMPLES.c.task.in_(names))
         with self.database.reading() as connection:
-            return self._read(connection, query, lambda row: sample_of(row, names[row.task], self._cipher.decrypt))
+            return read_rows(connection, query, lambda row: sample_of(row, names[row.task], self._cipher.decrypt))
 
     def without_feedback(self, task: str, limit: int) -> list[Sample]:
         """Returns the latest samples of a task that nobody has given feedback on."""
@@ -155,7 +127,7 @@ class SampleStore:
         query = select(SAMPLES).where(SAMPLES.c.task == self.owner(task).task, ~has_feedback)
         latest = query.order_by(SAMPLES.c.at.desc(), SAMPLES.c.id).limit(limit)
         with self.database.reading() as connection:
-            return self._read(connection, latest, partial(sample_of, task=task, decrypt=self._cipher.decrypt))
+            return read_rows(connection, latest, partial(sample_of, task=task, decrypt=self._cipher.decrypt))
 
     def page(self, task: str, after: str, limit: int) -> tuple[list[tuple[Sample, Feedback | None]], str | None]:
         """Returns the samples of a task behind an id, by id, each with the latest feedback on it, and the last id.
@@ -164,14 +136,14 @@ class SampleStore:
         """
         id, decrypt = self.owner(task).task, self._cipher.decrypt
         with self.database.reading() as connection:
-            query, end = _page(connection, SAMPLES, id, after, limit)
-            samples = self._read(connection, query, partial(sample_of, task=task, decrypt=decrypt))
+            query, end = page_of(connection, SAMPLES, id, after, limit)
+            samples = read_rows(connection, query, partial(sample_of, task=task, decrypt=decrypt))
             about = FEEDBACK.c.task == id, FEEDBACK.c.answer_id.in_([sample.id for sample in samples])
             # Identifiers first: one answer may have a hundred thousand rows with texts.
             identifiers = select(FEEDBACK.c.answer_id, FEEDBACK.c.identifier).where(*about).order_by(FEEDBACK.c.at)
             last = {row.answer_id: row.identifier for row in connection.execute(identifiers)}
             newest = select(FEEDBACK).where(FEEDBACK.c.task == id, FEEDBACK.c.identifier.in_(last.values()))
-            rows = self._read(connection, newest, partial(feedback_of, task=task, decrypt=decrypt))
+            rows = read_rows(connection, newest, partial(feedback_of, task=task, decrypt=decrypt))
         latest = {feedback.answer_id: feedback for feedback in rows}
         return [(sample, latest.get(sample.id)) for sample in samples], end
 
@@ -179,8 +151,8 @@ class SampleStore:
         """Returns the feedback of a task whose text is kept, by identifier, behind one, and the last identifier."""
         id, has_text = self.owner(task).task, FEEDBACK.c.texts.is_not(None)
         with self.database.reading() as connection:
-            query, end = _page(connection, FEEDBACK, id, after, limit, has_text)
-            return self._read(connection, query, partial(feedback_of, task=task, decrypt=self._cipher.decrypt)), end
+            query, end = page_of(connection, FEEDBACK, id, after, limit, has_text)
+            return read_rows(connection, query, partial(feedback_of, task=task, decrypt=self._cipher.decrypt)), end
 
     def count(self, task: str) -> int:
         """Returns how many samples a task has."""
@@ -242,7 +214,7 @@ class SampleStore:
         outcomes = select(FEEDBACK.c.counted).where(*selected)
         counts: dict[int, Counter[tuple[bool, bool]]] = {version: Counter() for version in versions}
         with self.database.reading() as connection:
-            for right, answers in self._read(connection, outcomes, _right_and_answers):
+            for right, answers in read_rows(connection, outcomes, _right_and_answers):
                 for version, count in counts.items():
                     if {str(version), str(main)} <= answers.keys():
                         count[answers[str(version)] == right, answers[str(main)] == right] += 1
@@ -256,21 +228,12 @@ class SampleStore:
             raise no_sample()
         owner = self.owner(task).task
         about = or_(FEEDBACK.c.answer_id == id, FEEDBACK.c.identifier == id)
-        sample, feedback = (SAMPLES.c.task == owner) & (SAMPLES.c.id == id), (FEEDBACK.c.task == owner) & about
-        if not self.database.erase(partial(delete_texts, samples=sample, feedback=feedback)):
+        if not erase(self.database, texts_of(owner, SAMPLES.c.id == id, about)):
             raise no_sample()
 
     def delete_texts(self, id: str) -> None:
         """Deletes the samples of a task, by its id, and the texts in its feedback; its labels stay."""
         erase(self.database, texts_of(id))
-
-    def _read(self, connection: Connection, query: Select[Any], read: Callable[[Row[Any]], T]) -> list[T]:
-        rows = [*rows_of(connection.execute(query), read)]
-        readable = [row for row in rows if row is not None]
-        if len(readable) < len(rows):
-            number = len(rows) - len(readable)
-            logger.warning("%d damaged rows are left out: see `onebert store check`", number)
-        return readable
 
     def _answered(self, connection: Connection, ids: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
         """The samples, by task and id, that are not deleted; none is before the commit."""
@@ -301,17 +264,6 @@ def _replaced(connection: Connection, row: Mapping[str, Any]) -> bool:
 def no_sample() -> SampleNotFound:
     """Makes the error for an id that is not kept, or not one of the caller's tasks; both look the same."""
     return SampleNotFound("no answer with this id is kept")
-
-
-def _page(
-    connection: Connection, table: Table, id: str, after: str, limit: int, *where: ColumnElement[bool]
-) -> tuple[Select[Any], str | None]:
-    """Returns the query for a page of a task's rows, and the key of its last row; None if no further rows follow."""
-    [_, key] = table.primary_key
-    selected = select(key).where(table.c.task == id, key > after, *where).order_by(key).limit(limit)
-    keys = connection.scalars(selected).all()
-    query = select(table).where(table.c.task == id, key.in_(keys)).order_by(key)
-    return query, keys[-1] if len(keys) == limit else None
 
 
 def _columns(record: Sample | Feedback) -> dict[str, Any]:

@@ -4,12 +4,12 @@ An older registry put back beside newer samples does not know their tasks. The m
 runs `onebert store gc` a day later.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Table, delete, func, select, true, union, update
+from sqlalchemy import Column, ColumnElement, Connection, Select, Table, delete, func, select, true, union, update
 
 from onebert_store.errors import StorageFull
 from onebert_store.registry.database import upsert
@@ -30,18 +30,17 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Erasure(NamedTuple):
-    """The rows of a task that a condition selects: they are deleted, or get `values`."""
+    """The rows of a task with the keys of a query: they are deleted, or get `values`."""
 
     table: Table
     id: str
-    where: ColumnElement[bool] = _ALL
+    keys: Select[Any]
     values: Mapping[str, None] | None = None
 
     def run(self, connection: Connection, number: int) -> int:
         """Erases so many rows; returns how many there were."""
-        key, of_task = [*self.table.primary_key][-1], self.table.c.task == self.id
-        chosen = of_task, key.in_(select(key).where(of_task, self.where).limit(number))
         erased = update(self.table).values(self.values) if self.values else delete(self.table)
+        chosen = self.table.c.task == self.id, _key(self.table).in_(self.keys.limit(number))
         return connection.execute(erased.where(*chosen)).rowcount
 
 
@@ -79,11 +78,9 @@ class Sweeper:
 
     def _sweep(self, id: str) -> Unknown | None:
         retention = self._owners.retention(id)
-        if bound := retention and retention.max_samples:
-            self._database.erase(lambda connection: _trim_samples(connection, id, bound))
         return self._erase(id, retention, _expired(id, retention) if retention else ())
 
-    def _erase(self, id: str, retention: Retention | None, erasures: Iterable[Erasure]) -> Unknown | None:
+    def _erase(self, id: str, retention: Retention | None, erasures: Sequence[Erasure]) -> Unknown | None:
         """Deletes rows of a task, marks or unmarks what the registry does not know of it, and returns that."""
         erase(self._database, erasures)
         with self._database.writing() as connection:
@@ -96,13 +93,6 @@ class Sweeper:
         ids = union(*(select(table.c.task) for table in OF_TASKS))
         with self._database.reading() as connection:
             return [*connection.scalars(ids)]
-
-
-def delete_texts(connection: Connection, samples: ColumnElement[bool], feedback: ColumnElement[bool]) -> int:
-    """Deletes the samples and the texts of feedback that fulfil a condition; returns how many."""
-    deleted = connection.execute(delete(SAMPLES).where(samples)).rowcount
-    texts = update(FEEDBACK).where(feedback, FEEDBACK.c.texts.is_not(None))
-    return deleted + connection.execute(texts.values(NO_TEXT)).rowcount
 
 
 def trim_feedback(connection: Connection, task: str, limit: int) -> None:
@@ -120,32 +110,39 @@ def trim_feedback(connection: Connection, task: str, limit: int) -> None:
     connection.execute(delete(FEEDBACK).where(own, FEEDBACK.c.identifier.in_(oldest)))
 
 
-def _trim_samples(connection: Connection, task: str, limit: int) -> None:
-    """Deletes a task's oldest samples above a number."""
-    # One direction for both columns, so that the index gives the order and nothing is sorted.
-    own = select(SAMPLES.c.id).where(SAMPLES.c.task == task)
-    oldest = own.order_by(SAMPLES.c.at.desc(), SAMPLES.c.id.desc()).offset(limit)
-    connection.execute(delete(SAMPLES).where(SAMPLES.c.task == task, SAMPLES.c.id.in_(oldest)))
+def erase(database: Database, erasures: Sequence[Erasure]) -> int:
+    """Deletes rows, some in each transaction; returns how many. Raises StorageFull if a disk refuses even one row."""
+    erased, number = 0, _ERASED_TOGETHER
+    while True:
+        try:
+            rows = database.erase(partial(_run, erasures=erasures, number=number))
+        except StorageFull:
+            if number == 1:
+                raise
+            number //= _FEWER
+        else:
+            erased += rows
+            if rows < number:
+                return erased
 
 
-def erase(database: Database, erasures: Iterable[Erasure]) -> None:
-    """Deletes rows, some in each transaction; raises StorageFull if a full disk refuses even one row."""
-    for erasure in erasures:
-        number = _ERASED_TOGETHER
-        while number:
-            try:
-                if not database.erase(partial(erasure.run, number=number)):
-                    break
-            except StorageFull:
-                number //= _FEWER
-                if not number:
-                    raise
+def _run(connection: Connection, erasures: Sequence[Erasure], number: int) -> int:
+    return sum(erasure.run(connection, number) for erasure in erasures)
 
 
 def texts_of(id: str, samples: ColumnElement[bool] = _ALL, feedback: ColumnElement[bool] = _ALL) -> list[Erasure]:
     """Returns what deletes samples of a task, and the texts of its feedback, that fulfil conditions."""
-    texts = Erasure(FEEDBACK, id, feedback & FEEDBACK.c.texts.is_not(None), NO_TEXT)
-    return [Erasure(SAMPLES, id, samples), texts]
+    texts = _rows(FEEDBACK, id, feedback, FEEDBACK.c.texts.is_not(None))
+    return [_rows(SAMPLES, id, samples), texts._replace(values=NO_TEXT)]
+
+
+def _rows(table: Table, id: str, *where: ColumnElement[bool]) -> Erasure:
+    return Erasure(table, id, select(_key(table)).where(table.c.task == id, *where))
+
+
+def _key(table: Table) -> Column[Any]:
+    key: Column[Any] = [*table.primary_key][-1]
+    return key
 
 
 def _expired(id: str, retention: Retention) -> list[Erasure]:
@@ -153,14 +150,17 @@ def _expired(id: str, retention: Retention) -> list[Erasure]:
         return _all_rows(id)
     if retention.days is not None:
         since = datetime.now(UTC) - timedelta(days=retention.days)
-        return texts_of(id, SAMPLES.c.at < since, FEEDBACK.c.texts_at < since)
+        # One direction for both columns, so that the index gives the order and nothing is sorted.
+        latest = select(SAMPLES.c.id).where(SAMPLES.c.task == id).order_by(SAMPLES.c.at.desc(), SAMPLES.c.id.desc())
+        too_many = Erasure(SAMPLES, id, latest.offset(retention.max_samples))
+        return [too_many, *texts_of(id, SAMPLES.c.at < since, FEEDBACK.c.texts_at < since)]
     if end := retention.unkept_at:
         return texts_of(id, SAMPLES.c.at <= end, FEEDBACK.c.texts_at <= end)
     return []
 
 
 def _all_rows(id: str) -> list[Erasure]:
-    return [Erasure(table, id) for table in OF_TASKS]
+    return [_rows(table, id) for table in OF_TASKS]
 
 
 def _unknown(connection: Connection, id: str, retention: Retention | None) -> Unknown | None:

@@ -1,36 +1,31 @@
 """Copies the rows of tables from one database to another."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from itertools import islice
-from typing import Any
 
-from sqlalchemy import Connection, Table, delete, insert, select
+from sqlalchemy import Connection, Row, Table, delete, insert, select
 
 from onebert_store.samples.reading import rows_of
 
+DAMAGED = "damaged"
 _ROWS_TOGETHER = 500
 
 
-def replace_rows(source: Connection, target: Connection, tables: Iterable[Table]) -> Counter[Table | None]:
-    """Makes the target's rows those of the source; returns how many each table has, under None those left out.
+def replace_rows(source: Connection, target: Connection, tables: Sequence[Table]) -> Counter[str]:
+    """Makes the target's rows those of the source; returns their numbers by table, and that of `DAMAGED` ones.
 
-    A row is left out if one of its values is not of its column's type.
+    A damaged row has a value that is not of its column's type; it is left out.
     """
-    tables = list(tables)
     for table in reversed(tables):
         target.execute(delete(table))
-    counts = Counter[Table | None]()
+    counts = Counter[str]()
     for table in tables:
         result = source.execute(select(table).execution_options(yield_per=_ROWS_TOGETHER))
-        for rows in _batches(rows_of(result, lambda row: row._asdict())):
-            readable = [row for row in rows if row is not None]
+        rows = rows_of(result, Row._asdict)
+        while batch := [*islice(rows, _ROWS_TOGETHER)]:
+            readable = [row for row in batch if row is not None]
             if readable:
                 target.execute(insert(table), readable)
-            counts.update({table: len(readable), None: len(rows) - len(readable)})
+            counts.update({table.name: len(readable), DAMAGED: len(batch) - len(readable)})
     return counts
-
-
-def _batches(rows: Iterator[dict[str, Any] | None]) -> Iterator[list[dict[str, Any] | None]]:
-    while batch := [*islice(rows, _ROWS_TOGETHER)]:
-        yield batch

@@ -1,5 +1,6 @@
 """Copies a whole store into another, between any databases and blob stores."""
 
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -9,8 +10,9 @@ from sqlalchemy import Connection, Result, select
 from onebert_store.errors import InvalidInput, StoreCorrupt
 from onebert_store.registry.database import ORPHANS, REPLICAS, TABLES, TASKS, VERSIONS
 from onebert_store.registry.store import Store
-from onebert_store.upkeep.rows import replace_rows
-from onebert_store.upkeep.samples_copy import CopiedSamples, samples_copy
+from onebert_store.samples.store import open_samples
+from onebert_store.upkeep.rows import DAMAGED, replace_rows
+from onebert_store.upkeep.samples_copy import later_stay, one_moment, replace_samples
 
 # Blobs that are copied at a time; most of that time is waiting for a bucket or a disk.
 WORKERS = 8
@@ -27,14 +29,15 @@ class Copied:
         versions: versions in the target now.
         blobs: blobs that the target did not have before.
         size: bytes of these blobs.
-        kept: kept answers and feedback.
+        kept: numbers of `samples` and `feedback`, and of `damaged` rows, which were left out; None if the target's
+            later ones stay.
         problems: by digest, why the source could not deliver a blob. The target has the rows of such blobs.
     """
 
     versions: int = 0
     blobs: int = 0
     size: int = 0
-    kept: CopiedSamples = field(default_factory=CopiedSamples)
+    kept: Counter[str] | None = None
     problems: dict[str, str] = field(default_factory=dict)
 
 
@@ -54,17 +57,17 @@ def copy_store(source: Store, target: Store, report: Callable[[int, int], None] 
     with source.database.reading() as connection:
         is_new = _require_earlier(connection, target)
         wanted = _sizes(connection)
-    with samples_copy(source.database, target.database) as samples:
-        samples.require_earlier(source.database, is_new)
+    with open_samples(source.database) as ours, open_samples(target.database) as theirs:
+        stay = later_stay(source.database, ours.database, theirs.database, is_new)
         blobs = _Blobs(source, target, report)
         # The long part runs outside a transaction; the few blobs added meanwhile follow inside one.
         blobs.copy(wanted)
         # A sweep of the target may have removed blobs that none of its rows names yet; from here on sweeps wait.
-        with target.database.adding() as lock, samples.moment(), source.database.reading() as rows:
+        with target.database.adding() as lock, one_moment(ours.database) as kept, source.database.reading() as rows:
             blobs.look_again()
             now = _sizes(rows)
             blobs.copy(now)
-            blobs.copied.kept = samples.write()
+            blobs.copied.kept = None if stay else replace_samples(kept, theirs.database)
             with lock.writing() as sink, target.database.unhurried(sink):
                 blobs.copied.versions = _copy_rows(rows, sink)
     blobs.copied.problems = {digest: why for digest, why in blobs.copied.problems.items() if digest in now}
@@ -143,6 +146,6 @@ def _names(connection: Connection) -> Result[tuple[str, int, str]]:
 def _copy_rows(source: Connection, target: Connection) -> int:
     """Replaces all rows of the target, without orphan marks and replicas; returns the number of versions."""
     counts = replace_rows(source, target, [table for table in TABLES.sorted_tables if table not in (ORPHANS, REPLICAS)])
-    if counts[None]:
-        raise StoreCorrupt(f"{counts[None]} rows of the registry are damaged")
-    return counts[VERSIONS]
+    if counts[DAMAGED]:
+        raise StoreCorrupt(f"{counts[DAMAGED]} rows of the registry are damaged")
+    return counts[VERSIONS.name]

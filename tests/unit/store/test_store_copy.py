@@ -15,7 +15,7 @@ from onebert_store.registry.queries import version_entries
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import StoreAddress, join_store, open_store
 from onebert_store.samples.records import Feedback, Kind, Sample
-from onebert_store.samples.store import join_samples, open_samples
+from onebert_store.samples.store import open_samples
 from onebert_store.samples.tables import OF_TASKS, UNKNOWN
 from onebert_store.upkeep import transfer
 from onebert_store.upkeep.check import check_versions
@@ -87,11 +87,11 @@ def target(request, tmp_path):
 
 def rows(address):
     """All rows but the marks of orphans and of unknown rows; kept answers and feedback as they are on the disk."""
-    with join_store(address) as store, join_samples(store.database) as samples:
+    with join_store(address) as store, open_samples(store.database) as samples:
         of_store = [table for table in TABLES.sorted_tables if table is not ORPHANS]
-        of_samples = [table for table in OF_TASKS if table is not UNKNOWN] if samples else []
+        of_samples = [table for table in OF_TASKS if table is not UNKNOWN]
         found = {}
-        for database, tables in ((store.database, of_store), (samples and samples.database, of_samples)):
+        for database, tables in ((store.database, of_store), (samples.database, of_samples)):
             for table in tables:
                 with database.reading() as connection:
                     found[table.name] = sorted(map(repr, connection.execute(select(table))))
