@@ -1,7 +1,7 @@
 """The reference of a manifest (format 3): the answers to rows that the task was not trained on, as counts."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,6 +124,13 @@ def bin_edges(scores: NDArray[np.float64]) -> list[float]:
             edges.append(middle)
             filled = place
     return edges
+
+
+def score_counts(scores: NDArray[np.float64]) -> dict[str, Any]:
+    """The fields of a reference by the top scores [rows] of its answers."""
+    edges = bin_edges(scores)
+    counts = np.bincount(count_bins(edges, scores), minlength=len(edges) + 1)
+    return {"edges": edges, "scores": counts.tolist(), "confidence": min(float(scores.mean()), 1.0)}
 
 
 def count_bins(edges: Sequence[float], scores: NDArray[np.float64]) -> NDArray[np.int64]:

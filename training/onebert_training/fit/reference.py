@@ -14,9 +14,9 @@ from onebert_store.file.reference import (
     MAX_TABLE_LABELS,
     Reference,
     Right,
-    bin_edges,
     count_bins,
     heard_move,
+    score_counts,
 )
 from onebert_training.tasks.objective import Logits
 
@@ -35,25 +35,23 @@ def reference_of(manifest: Manifest, logits: Sequence[Logits], gold: Any, split:
     answered = answered & ~abstained[:, None]
     if answered.sum(axis=1).max() > MAX_ANSWERED:
         return None
-    likely = own_activation(manifest) != "none"
-    edges = bin_edges(top) if likely else []
-    bins = count_bins(edges, top)
+    by_score = score_counts(top) if own_activation(manifest) != "none" else {"edges": [], "scores": []}
     right = None
     if manifest.task_type == "single_label" and scored.selected is None and labels <= MAX_TABLE_LABELS:
         shown = np.where(abstained, labels, best)
         right = Right(
             answered=_table(gold, shown, (labels, labels + 1)),
-            scores=_table(gold, bins, (labels, len(edges) + 1)) if likely else [[] for _ in range(labels)],
+            scores=_table(gold, count_bins(by_score["edges"], top), (labels, len(by_score["scores"])))
+            if by_score["scores"]
+            else [[] for _ in range(labels)],
         )
     return Reference(
         split=split,
         rows=rows,
         labels=answered.sum(axis=0).tolist(),
         abstained=int(abstained.sum()),
-        edges=edges,
-        scores=np.bincount(bins, minlength=len(edges) + 1).tolist() if likely else [],
-        confidence=min(float(top.mean()), 1.0) if likely else None,
         right=right,
+        **by_score,
     )
 
 

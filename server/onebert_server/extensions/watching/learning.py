@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from onebert_server.extensions.watching.alarms import judge
 from onebert_server.extensions.watching.windows import Live, places_of
-from onebert_store.file.reference import WINDOW, Reference, bin_edges, count_bins
+from onebert_store.file.reference import WINDOW, Reference, count_bins, score_counts
 
 # The `split` of a reference that was learned.
 ANSWERS = "answers"
@@ -74,15 +74,5 @@ def learned(older: Half, newer: Half) -> Reference | None:
 
 def _counted(rows: int, answers: Half) -> Reference:
     *labels, abstained = answers.labels.tolist()
-    if len(answers.scores) < rows:
-        return Reference(split=ANSWERS, rows=rows, labels=labels, abstained=abstained, edges=[], scores=[])
-    edges = bin_edges(answers.scores)
-    return Reference(
-        split=ANSWERS,
-        rows=rows,
-        labels=labels,
-        abstained=abstained,
-        edges=edges,
-        scores=np.bincount(count_bins(edges, answers.scores), minlength=len(edges) + 1).tolist(),
-        confidence=min(float(answers.scores.mean()), 1.0),
-    )
+    by_score = score_counts(answers.scores) if len(answers.scores) == rows else {"edges": [], "scores": []}
+    return Reference(split=ANSWERS, rows=rows, labels=labels, abstained=abstained, **by_score)

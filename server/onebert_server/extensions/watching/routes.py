@@ -1,6 +1,7 @@
 """The route of a task's watched versions."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from onebert_server.contract.watching import (
     Estimate,
@@ -11,7 +12,6 @@ from onebert_server.contract.watching import (
     WatchFacts,
 )
 from onebert_server.extensions.watching.alarms import cause_of
-from onebert_server.extensions.watching.learning import Learning
 from onebert_server.extensions.watching.settings import Settings
 from onebert_server.extensions.watching.statistics import Interval, Shift
 from onebert_server.extensions.watching.watch import Watch
@@ -58,26 +58,14 @@ def _described(runtime: Runtime, view: View, task: str) -> WatchFacts:
 
 
 def _version(number: int, aliases: list[str], manifest: Manifest, watched: Watched) -> WatchedVersion:
-    window, judged = watched.window, watched.judged
     answers, repeats = watched.answers, watched.repeats
-    if isinstance(window, Learning):
-        return WatchedVersion(
-            version=number,
-            aliases=aliases,
-            state="learning",
-            answers=answers,
-            repeats=repeats,
-            window=window.answers,
-            split=manifest.reference.split if manifest.reference is not None else None,
-            labels=[],
-        )
-    reference, shift, since = window.reference, watched.shift, watched.alarm_since
-    live = judged.live if judged is not None else window.last
-    return WatchedVersion(
-        version=number,
-        aliases=aliases,
-        answers=answers,
-        repeats=repeats,
+    version = partial(WatchedVersion, version=number, aliases=aliases, answers=answers, repeats=repeats)
+    reference, judged, shift, since = watched.reference, watched.judged, watched.shift, watched.alarm_since
+    if reference is None:
+        unused = manifest.reference.split if manifest.reference is not None else None
+        return version(state="learning", window=watched.window.answers, split=unused, labels=[])
+    live = judged.live if judged is not None else watched.last
+    return version(
         state="collecting" if judged is None else "watched",
         alarm_since=since,
         cause=None if since is None else cause_of(shift),
