@@ -1,4 +1,4 @@
-"""Creates tables in a database, or adds to those of an older schema what this code's schema has more."""
+"""Creates tables in a database, or adds what an older schema lacks."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

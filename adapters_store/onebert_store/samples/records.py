@@ -25,7 +25,7 @@ class Kind(StrEnum):
 
 
 class Owner(NamedTuple):
-    """Where a task's rows are: its id in the registry, and the id of its keeping if it keeps answers."""
+    """The place of a task's rows: its id in the registry, and the id of its keeping if it keeps answers."""
 
     task: str
     keeping: str | None

@@ -13,7 +13,7 @@ _ROWS_TOGETHER = 500
 
 
 def replace_rows(source: Connection, target: Connection, tables: Sequence[Table]) -> Counter[str]:
-    """Makes the target's rows those of the source; returns their numbers by table, and that of `DAMAGED` ones.
+    """Makes the target's rows those of the source; counts them by table, and the `DAMAGED` ones.
 
     A damaged row has a value that is not of its column's type; it is left out.
     """

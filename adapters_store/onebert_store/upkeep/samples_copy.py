@@ -35,7 +35,7 @@ def later_stay(registry: Database, source: Database, target: Database, is_new: b
 
 @contextmanager
 def one_moment(samples: Database) -> Iterator[Connection]:
-    """Opens a transaction whose moment is now; SQLite's is otherwise that of its first query."""
+    """Opens a transaction whose moment is now; SQLite alone would wait for the first query."""
     with samples.reading() as connection:
         connection.execute(select(SAMPLES.c.id).limit(1)).all()
         yield connection
