@@ -69,7 +69,6 @@ class FrontEnds:
         self._opened = ExitStack()
         self._servers: list[asyncio.AbstractServer] = []
         self._keepers: list[asyncio.Task[None]] = []
-        self._watching: asyncio.Task[None] | None = None
         self._processes: dict[int, asyncio.subprocess.Process] = {}
         self._desks: set[FrontDesk] = set()
         self._listening = asyncio.Semaphore(0)
@@ -88,7 +87,7 @@ class FrontEnds:
         numbers = [listener.fileno() for listener in listeners]
         start = await self._open(numbers)
         self._keepers = [loop.create_task(self._keep(start, numbers)) for _ in range(count)]
-        self._watching = loop.create_task(self._watch())
+        self._opened.callback(loop.create_task(self._watch()).cancel)
         listening = loop.create_task(self._all_listen(count))
         try:
             done, _ = await asyncio.wait(
@@ -121,8 +120,6 @@ class FrontEnds:
         for keeper in self._keepers:
             keeper.cancel()
         await asyncio.gather(*self._keepers, return_exceptions=True)
-        if self._watching is not None:
-            self._watching.cancel()
         for server in self._servers:
             server.close()
         self._opened.close()
