@@ -70,12 +70,14 @@ class EarlierTraining:
     def overridden(
         self, settings: Settings, reading: DataOptions, names: Collection[str]
     ) -> tuple[Settings, DataOptions]:
-        """This training's settings with the named fields of others; raises InvalidSettings if they do not combine."""
+        """This training's settings with the named fields of others, without steps for an exact head.
 
-        def chosen(group: Settings | DataOptions) -> dict[str, Any]:
-            return {field.name: getattr(group, field.name) for field in fields(group) if field.name in names}
-
-        return replace(self.settings, **chosen(settings)), replace(self.reading, **chosen(reading))
+        Raises InvalidSettings if they do not combine.
+        """
+        given = {**asdict(settings), **asdict(reading)}
+        method = given["method"] if "method" in names else self.settings.method
+        inherited = repeatable(replace(self.settings, method=method), self.reading)
+        return settings_from(inherited | {name: given[name] for name in names if name in given})
 
     def require_base(self, base: BaseSpec) -> None:
         """Refuses another base of the same name with InvalidInput."""
@@ -84,7 +86,7 @@ class EarlierTraining:
 
     def differences(self, data: Dataset) -> list[str]:
         """Notes on rows that this training read and that a repetition on `data` does not read, or the reverse."""
-        same = self.data_digest in (None, data.facts["digest"], data.digest)
+        same = self.data_digest in (None, data.facts["digest"], data.unadded or data.digest)
         notes = [] if same else [f"the data are not those of {self.name}"]
         if self.added_rows and data.added is None:
             notes.append(f"{self.name} also learned {self.added_rows:,} added rows: --feedback or --more adds rows")

@@ -6,7 +6,6 @@ from collections.abc import Collection
 _BEFORE = re.compile(r"(?P<place>[BIELMSUW])[-_](?P<kind>.+)")
 _BEHIND = re.compile(r"(?P<kind>.+)[-_](?P<place>[BIELMSUW])")
 _FIRST = "BSUW"  # places of a word that begins an entity
-_OUTSIDE = ("o", "out", "outside")
 
 
 def bio_names(names: Collection[str]) -> dict[str, str]:
@@ -18,5 +17,4 @@ def bio_names(names: Collection[str]) -> dict[str, str]:
         if tags and len(rest) == 1:
             bio = {name: f"{'B' if tag['place'] in _FIRST else 'I'}-{tag['kind']}" for name, tag in tags.items()}
             return {name: tag for name, tag in (bio | {rest[0]: "O"}).items() if name != tag}
-    outside = [name for name in names if name.casefold() in _OUTSIDE]
-    return {outside[0]: "O"} if len(outside) == 1 and outside != ["O"] else {}
+    return {}

@@ -182,4 +182,5 @@ def test_what_cannot_be_repeated_is_refused_in_one_line(onebert, train, server, 
     assert "imported.safetensors records no settings to repeat" in refused(onebert(*like, "--like", imported))
     assert "there is no task nothing" in refused(onebert(*like, "--like", "nothing"))
     assert "nowhere.safetensors" in refused(onebert(*like, "--like", tmp_path / "nowhere.safetensors"))
-    assert "leave out --max-steps" in refused(onebert(*like, "--like", first, "--method", "head", "--base", BASE))
+    head = ("--like", first, "--method", "head", "--base", BASE)
+    assert "leave out --max-steps" in refused(onebert(*like, *head, "--max-steps", "2"))

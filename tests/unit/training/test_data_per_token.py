@@ -132,7 +132,15 @@ def test_tags_of_every_scheme_are_read_as_bio(tmp_path, scheme, indices):
 
 
 @pytest.mark.parametrize(
-    "tags", [("NOUN", "VERB", "O"), ("B-x", "I-x", "NOUN", "O"), ("S-x", "E-x"), ("I", "O", "B"), ("o", "O", "NOUN")]
+    "tags",
+    [
+        ("NOUN", "VERB", "O"),
+        ("en", "hi", "o"),
+        ("B-x", "I-x", "NOUN", "O"),
+        ("S-x", "E-x"),
+        ("I", "O", "B"),
+        ("o", "O", "NOUN"),
+    ],
 )
 def test_tags_that_mark_no_entities_stay(tmp_path, tags):
     write(tmp_path / "a.jsonl", ("tokens", "pos_tags"), [([f"word{i}", *tags], [tags[0], *tags]) for i in range(20)])

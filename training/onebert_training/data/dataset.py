@@ -34,7 +34,8 @@ class Dataset:
         splits: `train`; `validation`, unless few rows were kept together; `test` if the data has one.
         undivided: the training rows in their order, if the validation rows were taken from them.
         added: number of training rows from `--more`; None without it.
-        undrawn: the splits before rows were drawn, held out or added; None if they are `splits`.
+        undrawn: digest of the data before rows were drawn, held out or added; None if none were.
+        unadded: digest before rows were added; None if none were.
     """
 
     name: str
@@ -45,7 +46,8 @@ class Dataset:
     notes: tuple[str, ...] = ()
     undivided: Split | None = None
     added: int | None = None
-    undrawn: Mapping[str, Split] | None = None
+    undrawn: str | None = None
+    unadded: str | None = None
 
     @property
     def has_pairs(self) -> bool:
@@ -67,7 +69,7 @@ class Dataset:
     @property
     def facts(self) -> dict[str, Any]:
         """Name and digest for manifests and records: of the data before rows were drawn, held out or added."""
-        facts = {"name": self.name, "digest": digest_of(self.task_type, self.labels, self.undrawn or self.splits)}
+        facts = {"name": self.name, "digest": self.undrawn or self.digest}
         return facts | ({} if self.added is None else {"more": {"rows": self.added, "digest": self.digest}})
 
 
@@ -140,7 +142,7 @@ def load_dataset(
     labels = cells["train"].label_names(task_type)
     splits = {name: part.split(task_type, labels) for name, part in cells.items()}
     checks.check_validation_labels(splits, task_type, labels)
-    undrawn = dict(splits)
+    undrawn = digest_of(task_type, labels, splits)
     if share is not None and "validation" in splits:
         splits["test"] = splits.pop("validation")
     doubts = checks.repetitions(splits, task_type, tables["train"])
@@ -198,6 +200,7 @@ def _with_more(dataset: Dataset, source: str | Source) -> Dataset:
         notes=(*dataset.notes, note),
         undivided=dataset.undivided and joined(dataset.undivided),
         added=len(new),
+        unadded=dataset.digest,
     )
 
 
