@@ -123,7 +123,8 @@ def _promises() -> str:
         for promise, sentence in section["promises"].items():
             tests, command = _tests_of_promises().get(promise, {}), section["measured"].get(promise)
             runs = sorted(set().union(*tests.values())) + ["measured"] * bool(command)
-            lines += [f"- `{promise}`: {sentence} [{', '.join(runs)}]", *([f"  `{command}`"] if command else [])]
+            when = "" if runs == ["landing"] else f" [{', '.join(runs)}]"
+            lines += [f"- `{promise}`: {sentence}{when}", *([f"  `{command}`"] if command else [])]
         parts.append("\n".join(lines))
     return _page("Promises", PROMISES, *parts)
 
@@ -254,9 +255,8 @@ From BitFit (Ben Zaken et al. 2022), LoRA (Hu et al. 2022), LoRA-XS (Bałazy et 
 55](../decisions.md#55-the-default-trains-whole-matrices-and-keeps-their-leading-singular-parts).
 """
 PROMISES = """
-Each promise with the name of its tests (`git grep 'promise("NAME")'`) or the command that measured it. Brackets: the
-tests run before every landing, or in a group of `make test-nightly`. Nothing else is promised.
-[Overload](../../benchmarks/results/overload.md): figures of ten times the server's capacity.
+Each promise has tests (`git grep 'promise("NAME")'`), which run before every landing unless brackets name something
+else: a group of `make test-nightly`, or a command that measured it. Nothing else is promised.
 """
 PAGES: Mapping[str, Callable[[], str]] = {
     "settings.md": _settings,
