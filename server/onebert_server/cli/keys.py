@@ -64,10 +64,7 @@ def create(
 
 @keys.command("list")
 @with_options(place=administration)
-def list_(
-    place: Administration,
-    as_json: AsJson = False,
-) -> None:
+def list_(place: Administration, as_json: AsJson = False) -> None:
     """List the keys: whose each is, what for, and until when."""
     with place as opened:
         keys = opened.keys()

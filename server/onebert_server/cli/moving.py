@@ -18,12 +18,7 @@ from onebert_store.registry.names import LIVE
 
 
 def move(
-    client: Client,
-    task: str,
-    alias: str,
-    to: int | TargetFacts,
-    wait: Wait | None = None,
-    message: str | None = None,
+    client: Client, task: str, alias: str, to: int | TargetFacts, wait: Wait | None = None, message: str | None = None
 ) -> dict[str, Any]:
     """Moves the alias and compares the main versions before and after; `message` moves past the task's gate."""
     facts = client.task(task)

@@ -75,8 +75,7 @@ class WatchedVersion(Declared, frozen=True, kw_only=True):
         Rule("the split of these rows; answers: learned; folds: a reference of other models, which is not used"),
     ] = None
     hears: Annotated[
-        float | None,
-        Rule("how far a label's share must move to ring at one alarm in 3,000 windows; null: none rings"),
+        float | None, Rule("how far a label's share must move to ring at one alarm in 3,000 windows; null: none rings")
     ] = None
     p: Annotated[
         float | None, Rule("probability of a difference of this size by chance, over labels, and scores if not surer")

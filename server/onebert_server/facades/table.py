@@ -5,17 +5,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from onebert_server.facades.address import PREFIX
-from onebert_server.facades.clients import (
-    fms,
-    health,
-    hugging_face,
-    kserve,
-    litellm,
-    open_inference,
-    openai,
-    tei,
-    vllm,
-)
+from onebert_server.facades.clients import fms, health, hugging_face, kserve, litellm, open_inference, openai, tei, vllm
 from onebert_server.facades.facade import Facade, any_body
 from onebert_server.facades.plugged import plugged_in
 from onebert_store.errors import InvalidSettings

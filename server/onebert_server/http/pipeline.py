@@ -157,10 +157,7 @@ class Dispatch:
         context = with_body_timeout(context, decoded)
         async with CancelScope(context, receive):
             content, extra, media_type = await form.reply(match.parameters, decoded, context, edge)
-        fields: list[Field] = [
-            (b"content-length", b"%d" % len(content)),
-            (b"content-type", media_type.encode()),
-        ]
+        fields: list[Field] = [(b"content-length", b"%d" % len(content)), (b"content-type", media_type.encode())]
         for name, value in extra.items():
             fields.append((name.encode(), value.encode()))
         await send_whole(send, 200, fields, content, edge.untaken, context.principal.name)

@@ -60,9 +60,7 @@ def run_score_by_server(options: ScoreOptions, url: str, api_key: str | None) ->
 
 
 def _run(
-    options: ScoreOptions,
-    tasks: Sequence[ScoredTask],
-    scorer: Callable[[MakeJob], AbstractContextManager[Scores]],
+    options: ScoreOptions, tasks: Sequence[ScoredTask], scorer: Callable[[MakeJob], AbstractContextManager[Scores]]
 ) -> None:
     sources = find_sources(options.data, options.sheet)
     chosen = _choose(options, sources)

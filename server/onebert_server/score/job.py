@@ -80,12 +80,7 @@ class Job:
             "texts": [*self.chosen.texts],
             "ids": [*self.chosen.ids],
             "tasks": [
-                {
-                    "name": task.name,
-                    "version": task.version,
-                    "digest": task.digest,
-                    "labels": task.manifest.labels,
-                }
+                {"name": task.name, "version": task.version, "digest": task.digest, "labels": task.manifest.labels}
                 for task in self.tasks
             ],
             "scores": self.all_scores,

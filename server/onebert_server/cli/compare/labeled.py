@@ -43,11 +43,7 @@ class LabeledRow:
 
 
 def labeled_rows(
-    read: Source,
-    split: str | None,
-    columns: Columns,
-    manifests: Sequence[Manifest],
-    keep: Sequence[str] = (),
+    read: Source, split: str | None, columns: Columns, manifests: Sequence[Manifest], keep: Sequence[str] = ()
 ) -> list[LabeledRow]:
     """The rows of one split, read as by `onebert evaluate`; labels are read if all versions answer labels or a number.
 

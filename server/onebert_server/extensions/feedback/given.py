@@ -91,13 +91,7 @@ def label_of(facts: Facts, answer: Answer) -> Label:
     return list(short) if isinstance(short, tuple) else short
 
 
-_FIELDS = {
-    "single_label": "label",
-    "multi_label": "labels",
-    "token": "spans",
-    "span": "spans",
-    "regression": "value",
-}
+_FIELDS = {"single_label": "label", "multi_label": "labels", "token": "spans", "span": "spans", "regression": "value"}
 
 
 def _names(facts: Facts) -> Iterable[str]:

@@ -46,7 +46,4 @@ def _agreement(answers: Sequence[Scored]) -> tuple[float, ...]:
     return (count, *_margin(answers))
 
 
-_KEYS: Mapping[Order, Callable[[Sequence[Scored]], tuple[float, ...]]] = {
-    "margin": _margin,
-    "disagreement": _agreement,
-}
+_KEYS: Mapping[Order, Callable[[Sequence[Scored]], tuple[float, ...]]] = {"margin": _margin, "disagreement": _agreement}

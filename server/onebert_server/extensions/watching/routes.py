@@ -109,8 +109,7 @@ def _accuracy(reference: Reference, shift: Shift | None) -> WatchedAccuracy | No
         return None
     right = sum(row[place] for place, row in enumerate(reference.right.answered))
     return WatchedAccuracy(
-        reference=right / reference.rows,
-        by_shares=None if shift is None else _estimate(shift.accuracy, ()),
+        reference=right / reference.rows, by_shares=None if shift is None else _estimate(shift.accuracy, ())
     )
 
 
