@@ -3,6 +3,7 @@
 import hashlib
 import logging
 import re
+import threading
 import time
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -133,6 +134,25 @@ def test_a_message_that_is_refused_is_given_up_and_holds_up_no_other(tmp_path, r
         upload(runtime, "last", Task(seed=1))
         wait_until(lambda: receiver.moves[-1] == ("last", "live", 1, 4))
         assert len(receiver.refused) == 2 * sender.MAX_REFUSALS
+
+
+def test_a_change_behind_an_event_that_is_refused_has_all_its_attempts(tmp_path, receiver):
+    moved = threading.Event()
+
+    def status_of(body):
+        # The change comes while the event has two of its refusals.
+        if body["type"] == "alarm.on" and len(receiver.refused) == 1:
+            moved.wait(60)
+        return 400
+
+    receiver.status_of = status_of
+    with opened(tmp_path, **receiver.settings) as runtime:
+        runtime.hooks.announce("alarm.on", {"task": "tone", "version": 1})
+        wait_until(lambda: receiver.refused)
+        upload(runtime, "tone", Task(seed=1))
+        moved.set()
+        wait_until(lambda: counted(runtime, "dead") == 2)
+        assert [body["type"] for _, body in receiver.refused].count("alias.moved") == sender.MAX_REFUSALS
 
 
 @pytest.mark.parametrize("status", [302, 408, 425, 429, 500, 503])

@@ -43,8 +43,8 @@ class Sender:
         self._url, self._secret, self._feed, self._cursor, self._count = url, secret, feed, cursor, count
         self._waiting = deque[Message]()
         self._pause = 0.0
-        # Refusals of the first message.
-        self._refusals = 0
+        # The message that was refused last, and how often in a row.
+        self._refused = ("", 0)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="onebert-webhooks", daemon=True)
 
@@ -111,8 +111,10 @@ class Sender:
             logger.error("webhooks are not sent until the next start: the receiver is gone (status %d)", GONE)
             self._ended.set()
             return False
-        self._refusals += 400 <= status < 500 and status not in NOT_NOW
-        dead = not taken and self._refusals >= MAX_REFUSALS
+        refusals = self._refused[1] if self._refused[0] == message.id else 0
+        refusals += 400 <= status < 500 and status not in NOT_NOW
+        self._refused = message.id, refusals
+        dead = not taken and refusals >= MAX_REFUSALS
         if dead:
             self._count("dead")
             logger.error("gave up a webhook that the receiver refuses: %s %s, %s", message.type, message.id, outcome)
@@ -120,8 +122,5 @@ class Sender:
             logger.warning("the receiver takes webhooks again")
         elif not taken and not self._pause:
             logger.error("the receiver takes no webhooks, which wait: %s", outcome)
-        if taken or dead:
-            self._pause, self._refusals = 0.0, 0
-        else:
-            self._pause = min(max(self._pause * 2, FIRST_PAUSE), LONGEST_PAUSE)
+        self._pause = 0.0 if taken or dead else min(max(self._pause * 2, FIRST_PAUSE), LONGEST_PAUSE)
         return taken or dead
