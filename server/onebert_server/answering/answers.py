@@ -93,8 +93,8 @@ class Answerer:
         context: Context,
         wanted: Wanted,
         texts: Sequence[Text],
-        show: Callable[[int, Answered], T],
-        blank: Callable[[], T] | None = None,
+        show: Callable[[int, Any], T],
+        blanks: bool = False,
         first: int | None = None,
     ) -> list[T]:
         """Answers the i-th text with the i-th version; a single text with every version.
@@ -103,17 +103,17 @@ class Answerer:
             show: turns an answer and its index into the caller's result. It runs in a worker thread if there is much to
                 read, so large results are best encoded there. Answers are read one after the other, in turns with other
                 principals, and a cancelled request reads no more.
-            blank: makes the result for a text in which the base of its version finds no token.
+            blanks: whether `show` gets an Unanswered for a text in which the base of its version finds no token.
             first: the number of the first question in its request, if it has one already; see `Observed.number`.
 
         Raises:
-            BlankText: a text is blank, and there is no `blank`.
+            BlankText: a text is blank, and `blanks` are not shown.
             OneBertError: see Backend; QueueFull also if too many texts wait for tokenization.
         """
         first = _first(context, wanted, texts) if first is None else first
         whole = wanted.asked.whole or wanted.asked.window is not None
         inputs = await self.split(context, texts, whole)
-        if blank is None:
+        if not blanks:
             _refuse_blank(inputs)
         try:
             results = await self._backend.compute(context, wanted, inputs)
@@ -124,9 +124,9 @@ class Answerer:
             inputs = await self.split(context, texts, whole=True)
             results = await self._backend.compute(context, wanted, inputs)
         for result in results:
-            if blank is None and not result.computed:
+            if not (blanks or result.computed):
                 raise BlankText(result.input, len(texts))
-        return await self._shown(context, texts, inputs, results, wanted.asked, show, first, blank)
+        return await self._shown(context, texts, inputs, results, wanted.asked, show, first)
 
     async def answer_each(
         self,
@@ -216,7 +216,6 @@ class Answerer:
         asked: Asked,
         show: Callable[[int, Any], T],
         first: int,
-        blank: Callable[[], T] | None = None,
     ) -> list[T]:
         """Shows all answers, and reads each one just before; `first` is the number of the first one."""
         began, observed = time.monotonic(), context.observed
@@ -225,18 +224,13 @@ class Answerer:
             if isinstance(one, Missed):
                 return Unanswered(one.ref, one.error)
             if not one.computed:
-                return Unanswered(one.facts.ref, BlankText(one.input, len(texts)))
+                return Unanswered(one.facts.ref, BlankText(0, 1))
             text = texts[one.input]
             answered = self._read_one(text, inputs[one.facts.base][one.input], one, asked)
             return _noted(context, _Asked(first + index, text, one.keeping), answered, asked)
 
-        def show_one(index: int, one: Result | Missed) -> T:
-            if blank and isinstance(one, Result) and not one.computed:
-                return blank()
-            return show(index, read(index, one))
-
         def shown(part: slice) -> list[T]:
-            return [show_one(index, one) for index, one in enumerate(results[part], part.start or 0)]
+            return [show(index, read(index, one)) for index, one in enumerate(results[part], part.start or 0)]
 
         costs = [_cost(texts[one.input], one) for one in results]
         made = await self.here_or_beside(context.principal.name, costs, shown)

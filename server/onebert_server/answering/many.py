@@ -52,12 +52,12 @@ async def ask_many(
     show: Callable[[int, Any], T],
     policy: Policy = FAIL,
     asked: Asked = PLAIN,
-    blank: Callable[[], T] | None = None,
+    blanks: bool = False,
 ) -> list[T]:
     """Answers each text with its reference, which means the same version in all parts.
 
-    Quotas check and count one request, with the first part, and the tokens of all parts. `show` and `blank` are as for
-    `Answerer.answer`, and an index is one of `texts`, in errors too; without `blank` a text without a token is refused.
+    Quotas check and count one request, with the first part, and the tokens of all parts. `show` and `blanks` are as for
+    `Answerer.answer`, and an index is one of `texts`, in errors too.
 
     Raises:
         OneBertError: see `Answerer.answer`, and `Policy`.
@@ -80,7 +80,7 @@ async def ask_many(
             if policy.each:
                 shown += await answerer.answer_each(*questions, number + part.start)
             else:
-                shown += await answerer.answer(*questions, blank, number + part.start)
+                shown += await answerer.answer(*questions, blanks or policy.goes_on, number + part.start)
         except OneBertError as error:
             again = _again(error, part, len(texts), policy)
             at = time.monotonic() + again.pause
@@ -120,7 +120,7 @@ class _Again(NamedTuple):
 def _again(error: OneBertError, part: range, count: int, policy: Policy) -> _Again:
     """Raises the error if it ends the request, of `count` texts."""
     # A front end's errors have the code of their kind, and no kind.
-    if policy.goes_on and (error.code == TooLarge.code or isinstance(error, BlankText)):
+    if policy.goes_on and error.code == TooLarge.code:
         half = len(part) // 2
         return _Again((part[:half], part[half:]) if half else ())
     if policy.goes_on and error.code in _BUSY and error.retry_after is not None:

@@ -52,14 +52,8 @@ class Call(Generic[Body]):
     def task(self, named: str | None = None, field: str = "model") -> str:
         return task_of(self.context.principal, self.parameters, self.headers, named, field)
 
-    async def ask(
-        self,
-        wanted: Wanted,
-        texts: Sequence[Text],
-        show: Callable[[int, Answered], T],
-        blank: Callable[[], T] | None = None,
-    ) -> list[T]:
-        return await self.edge.answerer.answer(self.context, wanted, texts, show, blank)
+    async def ask(self, wanted: Wanted, texts: Sequence[Text], show: Callable[[int, Answered], T]) -> list[T]:
+        return await self.edge.answerer.answer(self.context, wanted, texts, show)
 
 
 def any_body(_: Any) -> bool:
@@ -170,13 +164,13 @@ async def read_whole(
     call: Call[Any],
     refs: Sequence[str],
     texts: Sequence[Text],
-    show: Callable[[int, Answered], T],
+    show: Callable[[int, Any], T],
     options: Asked = PLAIN,
-    blank: Callable[[], T] | None = None,
+    blanks: bool = False,
 ) -> list[T]:
     """Classifies each text with its reference, and reads texts over the task's length in windows; see `ask_many`."""
     options = replace(options, whole=True)
-    return await ask_many(call.edge.answerer, call.context, refs, texts, show, asked=options, blank=blank)
+    return await ask_many(call.edge.answerer, call.context, refs, texts, show, asked=options, blanks=blanks)
 
 
 def answer_as(answered: Answered, kind: type[Kind], does: str) -> Kind:

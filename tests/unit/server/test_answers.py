@@ -12,7 +12,7 @@ from bases import loaded
 from directories import retire
 from onebert_encoder.answering.asked import Asked
 from onebert_server.answering import answers, sizes
-from onebert_server.answering.answers import PART_NUMBERS, WORKERS, BlankText
+from onebert_server.answering.answers import PART_NUMBERS, WORKERS, BlankText, Unanswered
 from onebert_server.answering.backend import Wanted
 from onebert_server.answering.plan import reduce
 from onebert_server.observed import Observed
@@ -367,13 +367,12 @@ def test_a_text_is_blank_for_versions_whose_base_finds_no_token_in_it(base, tmp_
         with pytest.raises(BlankText, match="text 2 of 3 must not be blank"):
             run("answer", ["bytes", "good", "good"])
         for answers in (
-            run("answer", ["good", "bytes", "good"], blank=lambda: None),
+            run("answer", ["good", "bytes", "good"], blanks=True),
             run("answer_each", ["good", "bytes", "good"]),
         ):
             assert_like(answers[1], of_bytes)
             assert_like(answers[2], parts.alone("good", texts[2]))
-        assert run("answer", ["good", "bytes", "good"], blank=lambda: None)[0] is None
-        assert isinstance(run("answer_each", ["good", "bytes", "good"])[0].error, BlankText)
+            assert isinstance(answers[0].error, BlankText)
         assert parts.unpinned()
 
 
@@ -382,15 +381,16 @@ def test_where_blank_texts_are_taken_only_the_others_are_computed(parts):
 
     def shown(texts):
         wanted = Wanted(["good", "short", "bad", "good", "bad"])
-        return parts.run(
-            lambda answerer: answerer.answer(context(), wanted, texts, lambda *one: one, blank=lambda: "blank")
-        )
+        return parts.run(lambda answerer: answerer.answer(context(), wanted, texts, lambda *one: one, blanks=True))
+
+    def blank(shown):
+        return isinstance(shown[1], Unanswered) and isinstance(shown[1].error, BlankText)
 
     found = shown(texts)
-    assert [one if one == "blank" else one[0] for one in found] == ["blank", 1, "blank", 3, "blank"]
+    assert [(one[0], blank(one)) for one in found] == [(0, True), (1, False), (2, True), (3, False), (4, True)]
     assert_like(found[1][1], parts.alone("short", "it is late"))
     assert_like(found[3][1], parts.alone("good", "now"))
-    assert shown([BLANK] * 5) == ["blank"] * 5
+    assert all(map(blank, shown([BLANK] * 5)))
     parts.engine.close(60)
     assert sum(parts.batches.sequences) == 2
     assert parts.unpinned()

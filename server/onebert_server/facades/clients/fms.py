@@ -8,7 +8,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from onebert_encoder.answering.results import Labeled, Prediction
 from onebert_encoder.text.tokens import Text as OneText
-from onebert_server.answering.answers import Answered
+from onebert_server.answering.answers import Answered, Unanswered
 from onebert_server.facades.clients.detections import FOUND, detections
 from onebert_server.facades.facade import Call, Facade, JsonParts, Question, json_reply, read_whole
 from onebert_server.http.formats import Reply
@@ -93,7 +93,9 @@ async def contents(call: Call[Contents]) -> Reply:
     """Returns a list of detections per text; offsets in code points, the end excluded."""
     texts, threshold, parts = call.body.contents, call.body.detector_params.threshold, JsonParts()
 
-    def show(index: int, answered: Answered) -> Any:
+    def show(index: int, answered: Answered | Unanswered) -> Any:
+        if isinstance(answered, Unanswered):
+            return []
         text = texts[index]
         spans = detections(answered, len(text), threshold)
         # With a threshold below all scores every label is found, and each repeats its part of the text.
@@ -101,7 +103,7 @@ async def contents(call: Call[Contents]) -> Reply:
         parts.require(repeated // len(text) + len(spans) * _DETECTION)
         return parts.encoded([_in_text(text, span, answered) for span in spans])
 
-    return json_reply(await read_whole(call, [call.task()] * len(texts), texts, show, FOUND, blank=list))
+    return json_reply(await read_whole(call, [call.task()] * len(texts), texts, show, FOUND, blanks=True))
 
 
 async def generation(call: Call[Generation]) -> Reply:

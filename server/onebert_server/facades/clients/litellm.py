@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 
 from onebert_encoder.answering.positives import positives_of
 from onebert_encoder.answering.results import Labeled, Labeling
-from onebert_server.answering.answers import Answered
+from onebert_server.answering.answers import Answered, Unanswered
 from onebert_server.facades.clients.detections import FOUND, detections
 from onebert_server.facades.facade import Call, Facade, JsonParts, Question, json_reply, read_whole
 from onebert_server.http.formats import Reply
@@ -80,7 +80,10 @@ async def check(call: Call[Check]) -> Reply:
     stretches: dict[int, list[Labeled]] = {}
     reasons: dict[str, None] = {}
 
-    def show(number: int, answered: Answered) -> None:
+    def show(number: int, answered: Answered | Unanswered) -> None:
+        # A message may be blank and then has no detections.
+        if isinstance(answered, Unanswered):
+            return
         index = number % len(texts)
         facts, spans = answered.facts, _detections(answered, texts[index], parameters.threshold)
         if facts.task_type == "token":
@@ -88,9 +91,8 @@ async def check(call: Call[Check]) -> Reply:
         elif len(reasons) < MAX_REASONS:
             reasons.update({f"{facts.ref}: {span.label} {span.score:.2f}": None for span in spans})
 
-    # A message may be blank and then has no detections.
     judged = [ref for ref in refs for _ in texts]
-    await read_whole(call, judged, texts * len(refs), show, FOUND, blank=lambda: None)
+    await read_whole(call, judged, texts * len(refs), show, FOUND, blanks=True)
     if reasons:
         return json_reply({"action": "BLOCKED", "blocked_reason": "; ".join(list(reasons)[:MAX_REASONS])})
     if any(stretches.values()):
