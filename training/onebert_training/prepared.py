@@ -48,9 +48,17 @@ class PreparedRun:
     def forget(self) -> None:
         forget(self.checkpoint)
 
+    def completed(self, selection: Selection) -> Result:
+        """The kept result; its manifest has the settings and the comparison."""
+        facts = {
+            **{"settings": self.settings, "yardsticks": self.run.baselines.provenance(selection.run.metric)},
+            **({"contest": selection.facts} if selection.facts else {}),
+        }
+        return selection.result.with_provenance(facts)
+
     def finish(self, selection: Selection) -> tuple[dict[str, Any], list[str]]:
         """Writes the kept result; returns the record, and notes on the file to show. Raises StorageFull."""
-        run, result = selection.run, completed(self.run, selection, self.settings)
+        run, result = selection.run, self.completed(selection)
         notes = write_result(run, result, self.out, self.base)
         self.forget()
         files = [self.out, *self.out.rglob("*")]
@@ -87,46 +95,20 @@ def prepare(
     """
     if out is not None:
         check_writable("--out", out, [Path(data)] if isinstance(data, str) else ())
-    run = plan(task, data, reading, settings, base, dtype, device, extra, busy)
-    out = out or Path(f"{task}.safetensors" if run.plan.servable else task)
-    _check_result(run, out)
-    name = base.spec.name if isinstance(base, Base) else base
-    return PreparedRun(run, out, name, repeatable(settings, reading))
-
-
-def plan(
-    task: str,
-    data: str | Source,
-    reading: DataOptions,
-    settings: Settings,
-    base: str | Base | None = None,
-    dtype: str = "float32",
-    device: str | None = None,
-    extra: Source | None = None,
-    busy: Busy = lambda _: nullcontext(),
-) -> Run:
-    """Like `prepare`, for a result that is not written."""
     check_name(task)
     refuse_steps(settings)
     with busy(f"reading {data if isinstance(data, str) else data.name}"):
         dataset = load_dataset(data, reading, keep_few=True, keep_all=settings.method == HEAD, extra=extra)
-        if settings.method == HEAD:
-            dataset = dataset.rejoined()
     with busy("loading the base"):
         loaded = load_on(base, dtype, device)
     with busy(f"tokenizing {sum(map(len, dataset.splits.values())):,} rows"):
         inputs = TaskInputs(loaded, dataset, settings.max_length)
         inputs.check_targets()
-        return make_run(inputs, read_pairs(inputs, settings, task), task)
-
-
-def completed(run: Run, selection: Selection, settings: Mapping[str, Any]) -> Result:
-    """The kept result of a run; its manifest has the settings, as `repeatable` gives them, and the comparison."""
-    facts = {
-        **{"settings": settings, "yardsticks": run.baselines.provenance(selection.run.metric)},
-        **({"contest": selection.facts} if selection.facts else {}),
-    }
-    return selection.result.with_provenance(facts)
+        run = make_run(inputs, read_pairs(inputs, settings, task), task)
+    out = out or Path(f"{task}.safetensors" if run.plan.servable else task)
+    _check_result(run, out)
+    name = base.spec.name if isinstance(base, Base) else base
+    return PreparedRun(run, out, name, repeatable(settings, reading))
 
 
 def write_result(run: Run, result: Result, out: Path, base: str | None) -> list[str]:

@@ -7,6 +7,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from threading import Condition, Thread
 from typing import Any, TextIO
 
@@ -19,14 +20,13 @@ from onebert_store.tables.tables import Source
 from onebert_training.data.checks import name_doubts
 from onebert_training.data.options import DataOptions
 from onebert_training.device import load_on
-from onebert_training.earlier import repeatable
 from onebert_training.fit.keeping import comparable_head, jackknife_score
 from onebert_training.fit.loop import Progress, Report
 from onebert_training.fit.settings import DEFAULT_METHOD, Settings
 from onebert_training.methods.grammar import HEAD
 from onebert_training.names import delta_of_names
 from onebert_training.pauses import calling_at_pauses, pause
-from onebert_training.prepared import completed, plan
+from onebert_training.prepared import prepare
 from onebert_training.selection.selection import Selection, train_and_select
 
 _READING = DataOptions(task_type="single_label")
@@ -129,9 +129,10 @@ def train_examples(base: Base, request: Request, report: Report) -> dict[str, An
         content, notes = _content(delta_of_names(base, labels)), [_UNSCORED, *name_doubts(labels)]
         return {**content, "metric": "accuracy", "score": None, "notes": notes, "ahead": False}
     settings = Settings(method=DEFAULT_METHOD if request["improve"] else HEAD)
-    run = plan(request["task"], _source(request["rows"]), _READING, settings, base)
-    selection = train_and_select(run, report)
-    result = completed(run, selection, repeatable(settings, _READING))
+    # Nothing is written: the server may have no folder to write to.
+    job = prepare(request["task"], _source(request["rows"]), _READING, settings, base, out=Path(os.devnull))
+    selection = train_and_select(job.run, report)
+    result = job.completed(selection)
     return {
         **_content(result.delta),
         "metric": result.metric,

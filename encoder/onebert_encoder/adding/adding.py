@@ -1,6 +1,5 @@
 """Writes a base folder of our own from a Hugging Face model, and checks one."""
 
-import hashlib
 import json
 import re
 import shutil
@@ -15,7 +14,7 @@ from torch import Tensor
 from onebert_encoder.adding.golden import Golden, check_golden, plain_golden
 from onebert_encoder.base.base import TOKENIZER_FILES, Base, load_base
 from onebert_encoder.base.digest import base_digest
-from onebert_encoder.base.folder import FILES, GOLDEN, TOKENIZER, WEIGHTS, Recorded, read_own, sha256_of
+from onebert_encoder.base.folder import FILES, GOLDEN, TOKENIZER, WEIGHTS, Recorded, own_file, read_own, sha256_of
 from onebert_encoder.base.source import RECORD, bases_folder, changed, find_base, find_foreign, is_own
 from onebert_store.disk import check_free, whole_folder
 from onebert_store.errors import InvalidInput, InvalidSettings, UnsupportedBase
@@ -74,12 +73,10 @@ def check_base(folder: Path) -> tuple[Recorded, float]:
     if recorded is None:
         raise UnsupportedBase(f"it is no base folder: it has no {RECORD}")
     base = load_base(str(folder))
-    golden = (folder / GOLDEN).read_bytes()
-    if hashlib.sha256(golden).hexdigest() != recorded.files[GOLDEN][1]:
-        raise UnsupportedBase(changed(GOLDEN))
+    golden = Golden.loads(own_file(folder, recorded, GOLDEN))
     if base_digest(base.config, base.tokenizer.written, _weights(base)) != recorded.digest:
         raise UnsupportedBase(changed(RECORD))
-    return recorded, check_golden(base, Golden.loads(golden))
+    return recorded, check_golden(base, golden)
 
 
 def check_named(name: str) -> tuple[Recorded, float]:

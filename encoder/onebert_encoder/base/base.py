@@ -90,7 +90,7 @@ class Base:
         self.embeddings = self._embeddings()
         self.layers = [self._layer(layer) for layer in range(self.config.num_layers)]
 
-    def with_params(self, changed: Mapping[str, Tensor]) -> "Base":
+    def with_params(self, changed: dict[str, Tensor]) -> "Base":
         """The same encoder with some parameters replaced; gradients flow to the ones that require them.
 
         A delta that is trained on the changed encoder fits no other base, although `spec` stays the same. int8 products

@@ -97,11 +97,17 @@ def read_own(folder: Path) -> Recorded | None:
     return recorded
 
 
+def own_file(folder: Path, recorded: Recorded, name: str) -> bytes:
+    """The content of a file of a folder of our own; raises UnsupportedBase if it has changed."""
+    content = (folder / name).read_bytes()
+    if hashlib.sha256(content).hexdigest() != recorded.files[name][1]:
+        raise UnsupportedBase(changed(name))
+    return content
+
+
 def own_tokenizer(folder: Path, recorded: Recorded) -> Tokenizer:
     """The tokenizer of a folder of our own; raises UnsupportedBase if it has changed or `tokenizers` cannot read it."""
-    content = (folder / TOKENIZER).read_bytes()
-    if hashlib.sha256(content).hexdigest() != recorded.files[TOKENIZER][1]:
-        raise UnsupportedBase(changed(TOKENIZER))
+    content = own_file(folder, recorded, TOKENIZER)
     try:
         backend = tokenizers.Tokenizer.from_buffer(content)
     except Exception as error:  # tokenizers raises a bare Exception

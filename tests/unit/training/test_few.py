@@ -225,13 +225,12 @@ def test_of_few_rows_none_are_held_out_unless_it_is_asked(tmp_path):
 
     data = load()
     assert {name: len(split) for name, split in data.splits.items()} == {"train": 8}
-    assert data.undivided is None
     assert any("8 training rows are too few to spare any" in note for note in data.notes)
     with pytest.raises(InvalidData, match="at least 10 training rows"):
         load(validation_share=0.5)
     path.write_text("text,label\n" + "".join(f"t{i},{'ab'[i % 2]}\n" for i in range(400)))
+    assert sum(map(len, load().splits.values())) == 400
     assert "validation" in load().splits
-    assert len(load().undivided) == 400
     assert "validation" not in load(train_rows=100).splits
     assert len(load(train_rows=100, validation_rows=5).splits["validation"]) == 5
     path.write_text("text,label\n" + "same,a\nsame,b\n" * 4)

@@ -33,8 +33,9 @@ def identity(base):
     return {HEAD_WEIGHT: np.eye(width, dtype=np.float32), HEAD_BIAS: np.zeros(width, dtype=np.float32)}
 
 
-def held_out(data):
-    return replace(data, undivided=data.splits["train"].joined(data.splits["validation"]))
+def undivided(data):
+    """The data as a head alone reads them: nothing is held out."""
+    return replace(data, splits={"train": data.splits["train"].joined(data.splits["validation"])})
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "pooler"])
@@ -112,7 +113,7 @@ def test_the_time_of_a_head_is_that_of_finding_it_once(base, data, monkeypatch, 
 
     monkeypatch.setattr(inputs.time, "perf_counter", lambda: clock)
     monkeypatch.setattr(exact, "fit_heads", find)
-    run = run_of(base, held_out(data).rejoined() if spared else data)
+    run = run_of(base, undivided(data) if spared else data)
     if measured:
         _ = run.baselines
     # Five folds and the head itself; or the one path of strengths, which the baseline is of, too.
@@ -120,7 +121,7 @@ def test_the_time_of_a_head_is_that_of_finding_it_once(base, data, monkeypatch, 
 
 
 def test_rows_that_were_held_out_are_fitted_on_and_cross_validated(base, data):
-    run = run_of(base, held_out(data).rejoined())
+    run = run_of(base, undivided(data))
     apart = run_of(base, data).inputs.frozen
     one, other = apart.head_inputs("train", "mean"), apart.head_inputs("validation", "mean")
     vectors, gold = labeled_vectors([*one.vectors, *other.vectors], [*one.targets, *other.targets])

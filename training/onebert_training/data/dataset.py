@@ -32,7 +32,6 @@ class Dataset:
     Attributes:
         labels: names of the labels by index; a regression has the one name `score`.
         splits: `train`; `validation`, unless few rows were kept together; `test` if the data has one.
-        undivided: the training rows in their order, if the validation rows were taken from them.
         added: number of training rows from `--more`; None without it.
         undrawn: digest of the data before rows were drawn, held out or added; None if none were.
         unadded: digest before rows were added; None if none were.
@@ -44,7 +43,6 @@ class Dataset:
     metric: str | None
     splits: Mapping[str, Split]
     notes: tuple[str, ...] = ()
-    undivided: Split | None = None
     added: int | None = None
     undrawn: str | None = None
     unadded: str | None = None
@@ -52,15 +50,6 @@ class Dataset:
     @property
     def has_pairs(self) -> bool:
         return not isinstance(self.splits["train"].texts[0], str)
-
-    def rejoined(self) -> "Dataset":
-        """Moves held-out validation rows back to the training split."""
-        if self.undivided is None:
-            return self
-        splits = {name: split for name, split in self.splits.items() if name != "validation"}
-        splits["train"] = self.undivided
-        note = f"a head alone is fitted on all {len(splits['train']):,} training rows, and folds of them are measured"
-        return replace(self, splits=splits, notes=(*self.notes, note), undivided=None)
 
     @cached_property
     def digest(self) -> str:
@@ -113,7 +102,7 @@ def load_dataset(
         options: `validation_share` holds rows out even if the data has a validation split, which then replaces the test
             split: for benchmarks that hide their test labels (What Parameters to Freeze, section III-B).
         keep_few: hold nothing out of fewer than `TOO_FEW_TO_SPARE` training rows, unless a share or a number is given.
-        keep_all: the same for any number of rows; folds of them measure the result.
+        keep_all: hold nothing out; folds measure the result.
         extra: rows to add to the training split, in place of `options.more`.
 
     Raises:
@@ -150,10 +139,9 @@ def load_dataset(
     splits["train"] = subset(splits["train"], task_type, train_rows, SPLIT_SEED)
     checks.check_variety(splits["train"], task_type)
     checks.check_names(labels, task_type)
-    spares_none = keep_all or (keep_few and len(splits["train"]) < TOO_FEW_TO_SPARE)
-    undivided = splits["train"]
-    held_out = "validation" not in splits and (share is not None or max_validation_rows is not None or not spares_none)
-    if held_out:
+    wanted = share is not None or max_validation_rows is not None
+    spares = wanted or not keep_few or len(splits["train"]) >= TOO_FEW_TO_SPARE
+    if "validation" not in splits and spares and not keep_all:
         splits, held_out_notes = _with_held_out(splits, task_type, share, max_validation_rows)
     else:
         splits, held_out_notes = _with_own_validation(splits, task_type, max_validation_rows)
@@ -162,16 +150,7 @@ def load_dataset(
     if train_rows is not None and rows_there < train_rows:
         notes.append(f"only {rows_there:,} training rows exist, not {train_rows:,}")
     notes += [*read_as, *checks.label_doubts(task_type, labels, guessed, splits["train"]), *doubts]
-    dataset = Dataset(
-        read.name,
-        task_type,
-        labels,
-        read.metric,
-        splits,
-        tuple(notes),
-        undivided=undivided if held_out else None,
-        undrawn=undrawn,
-    )
+    dataset = Dataset(read.name, task_type, labels, read.metric, splits, tuple(notes), undrawn=undrawn)
     added = extra or options.more
     return dataset if added is None else _with_more(dataset, added)
 
@@ -184,21 +163,17 @@ def _with_more(dataset: Dataset, source: str | Source) -> Dataset:
     last = {text: row for row, text in enumerate(added.texts) if text not in measured}
     new = added.take(np.array([*last.values()], dtype=np.int64))
 
-    def joined(rows: Split) -> Split:
-        retained = [row for row, text in enumerate(rows.texts) if text not in last]
-        return rows.take(np.array(retained, dtype=np.int64)).joined(new)
-
-    train = joined(dataset.splits["train"])
-    replaced = len(dataset.splits["train"]) + len(new) - len(train)
+    rows = dataset.splits["train"]
+    retained = [row for row, text in enumerate(rows.texts) if text not in last]
+    replaced = len(rows) - len(retained)
     name = Path(source).name if isinstance(source, str) else source.name
     note = f"rows of {name}: {len(new):,} added, {replaced:,} of the data replaced by them"
     if skipped := len(added) - len(new):
         note += f", {skipped:,} skipped: validation or test has their texts, or a later row"
     return replace(
         dataset,
-        splits={**dataset.splits, "train": train},
+        splits={**dataset.splits, "train": rows.take(np.array(retained, dtype=np.int64)).joined(new)},
         notes=(*dataset.notes, note),
-        undivided=dataset.undivided and joined(dataset.undivided),
         added=len(new),
         unadded=dataset.digest,
     )

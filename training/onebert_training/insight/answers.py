@@ -214,14 +214,9 @@ def _span(predictions: Predictions) -> Answers:
         scores.append(answers[0].score if answers else np.nan)
         abstained.append(isinstance(result, Extraction) and bool(result.abstained))
     gold = [[text for _, text in answers] for answers in predictions.split.gold]
-    shared = [
-        max(word_f1(answer_text, gold_text) for gold_text in right)
-        for answer_text, right in zip(answered, gold, strict=True)
-    ]
-    exact = [
-        max(exact_match(answer_text, gold_text) for gold_text in right) > 0
-        for answer_text, right in zip(answered, gold, strict=True)
-    ]
+    both = list(zip(answered, gold, strict=True))
+    shared = [max(word_f1(given, right) for right in rights) for given, rights in both]
+    exact = [max(exact_match(given, right) for right in rights) > 0 for given, rights in both]
     confidence = np.array(scores)
     is_answered = ~np.isnan(confidence)
     rule = predictions.manifest.decision is not None and predictions.manifest.decision.abstain is not None

@@ -2,10 +2,10 @@
 
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -20,6 +20,7 @@ from pydantic import (
 
 from onebert_store.errors import InvalidSettings
 from onebert_training.data.options import DataOptions
+from onebert_training.earlier import FIELDS, settings_from
 from onebert_training.fit.settings import Settings
 from onebert_training.methods.methods import parse_method
 from onebert_training.options import wrong_value
@@ -31,15 +32,8 @@ Choices = Annotated[list[Scalar], Field(min_length=1)]
 Table = dict[str, Scalar | Choices]
 # Fields of a run in a recipe: `data`, and the fields of `Settings` and `DataOptions`. TOML has no null, so "all" means
 # no row limit. `validation_share` is set once per experiment.
-_HINTS = {
-    **get_type_hints(Settings, include_extras=True),
-    "data": str,
-    **get_type_hints(DataOptions, include_extras=True),
-}
-_HINTS["train_rows"] = _HINTS["train_rows"] | Literal["all"]
-del _HINTS["validation_share"]
-_DEFAULTS = {field.name: field.default for options in (Settings, DataOptions) for field in fields(options)}
-_FIELDS: dict[str, Any] = {name: (hint, _DEFAULTS.get(name, ...)) for name, hint in _HINTS.items()}
+_FIELDS: dict[str, Any] = {"data": (str, ...), **FIELDS, "train_rows": (FIELDS["train_rows"][0] | Literal["all"], None)}
+del _FIELDS["validation_share"]
 _Point: type[BaseModel] = create_model("Point", __config__=STRICT, **_FIELDS)
 
 
@@ -55,8 +49,8 @@ class RunRequest:
 
 
 def _check_names(table: dict[str, Any], *extra: str) -> dict[str, Any]:
-    if unknown := sorted(set(table) - set(_HINTS) - set(extra)):
-        raise ValueError(f"there is no setting {', '.join(unknown)}; settings are {', '.join(_HINTS)}")
+    if unknown := sorted(set(table) - set(_FIELDS) - set(extra)):
+        raise ValueError(f"there is no setting {', '.join(unknown)}; settings are {', '.join(_FIELDS)}")
     return table
 
 
@@ -150,18 +144,18 @@ class Recipe(BaseModel):
                 yield _check_point(self.name, dict(zip(lists, values, strict=True)))
 
     def _request(self, point: Mapping[str, Any], folder: Path | None) -> RunRequest:
-        data = point["data"]
+        data, rows = point["data"], point["train_rows"]
         parse_method(point["method"])
-        reading = {field.name: point[field.name] for field in fields(DataOptions) if field.name in point}
-        if reading["train_rows"] == "all":
-            reading["train_rows"] = None
+        options = {name: value for name, value in point.items() if name != "data"}
+        options |= {"train_rows": None if rows == "all" else rows, "validation_share": self.validation_share}
+        settings, reading = settings_from(options)
         is_name = not data.startswith("hf:") and Path(data).name == data
         return RunRequest(
             experiment=self.name,
             data=data,
             source=str(folder / data) if folder and is_name else data,
-            settings=Settings(**{field.name: point[field.name] for field in fields(Settings)}),
-            reading=DataOptions(**reading, validation_share=self.validation_share),
+            settings=settings,
+            reading=reading,
         )
 
 
