@@ -31,7 +31,6 @@ def _columns(watch: Watch, task: TaskEntry) -> dict[str, Any]:
 
 
 def _shift(watched: Watched | None) -> LabelShift | None:
-    reference, live = (watched.reference, watched.last) if watched is not None else (None, None)
-    if watched is None or reference is None or live is None:
+    if watched is None or watched.reference is None or watched.window.last is None:
         return None
-    return shares_of(watched.labels, reference, live)[0]
+    return shares_of(watched.labels, watched.reference, watched.window.last)[0]

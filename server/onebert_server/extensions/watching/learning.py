@@ -32,6 +32,10 @@ class Learning:
 
     __slots__ = ("_counts", "_filled", "_older", "_places", "_scores")
 
+    # As of a `Window` without any.
+    reference: Reference | None = None
+    last: Live | None = None
+
     def __init__(self, labels: Sequence[str]) -> None:
         self._places = places_of(labels)
         self._older: Half | None = None

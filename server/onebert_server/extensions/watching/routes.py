@@ -64,7 +64,7 @@ def _version(number: int, aliases: list[str], manifest: Manifest, watched: Watch
     if reference is None:
         unused = manifest.reference.split if manifest.reference is not None else None
         return version(state="learning", window=watched.window.answers, split=unused, labels=[])
-    live = judged.live if judged is not None else watched.last
+    live = judged.live if judged is not None else watched.window.last
     return version(
         state="collecting" if judged is None else "watched",
         alarm_since=since,

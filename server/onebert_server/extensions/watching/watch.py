@@ -24,8 +24,8 @@ from onebert_store.file.strict_json import printable
 
 logger = logging.getLogger("onebert.watch")
 
-# Labels of all watched versions. One takes under a kilobyte, in tasks of very many 200 bytes; the versions that
-# `AnswerCounts` holds take 43 MB with four labels each.
+# Labels of all watched versions; one of a task with very many takes 200 bytes. The versions that `AnswerCounts` holds
+# take 70 MB with four labels each, and 150 MB at most while all of them learn.
 MAX_LABELS = 200_000
 # While so many windows wait for the thread, versions that are not watched yet stay so.
 _MOST_WAITING = 1000

@@ -49,12 +49,7 @@ class Watched:
     @property
     def reference(self) -> Reference | None:
         """None while it is learned."""
-        return self.window.reference if isinstance(self.window, Window) else None
-
-    @property
-    def last(self) -> Live | None:
-        """The last full window."""
-        return self.window.last if isinstance(self.window, Window) else None
+        return self.window.reference
 
     @property
     def shift(self) -> Shift | None:
@@ -73,8 +68,8 @@ class Watched:
         return self.window.add(answer.labels, answer.score)
 
     def learn(self, halves: Halves) -> None:
-        """Takes the reference of two halves if they are alike."""
-        if (reference := learned(*halves)) is not None:
+        """Takes the reference of two halves if they are alike, and there is none yet."""
+        if self.reference is None and (reference := learned(*halves)) is not None:
             self.window = Window(self.labels, reference)
 
     def judge(self, live: Live, level: float) -> bool | None:
