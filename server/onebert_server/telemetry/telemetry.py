@@ -73,7 +73,7 @@ def _tracing() -> "Tracing | None":
     except ImportError:
         logger.warning("no traces: OTEL_EXPORTER_OTLP_ENDPOINT is set, which takes pip install 'onebert[otel]'")
         return None
-    return Tracing()
+    return Tracing(endpoint)
 
 
 def _variable(name: str) -> str | None:

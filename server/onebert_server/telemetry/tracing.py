@@ -89,14 +89,14 @@ class Computed(Protocol):
 
 
 class Tracing:
-    """Makes spans and exports them by OTLP, as OpenTelemetry's environment variables configure it."""
+    """Makes spans and exports them by OTLP, as OpenTelemetry's variables configure it, which name the `endpoint`."""
 
-    def __init__(self) -> None:
+    def __init__(self, endpoint: str) -> None:
         # It would log every malformed header with its content, at clients' rate.
         logging.getLogger("opentelemetry.trace").setLevel(logging.ERROR)
         named = "OTEL_SERVICE_NAME" in os.environ or SERVICE_NAME in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
         resource = Resource.create({} if named else {SERVICE_NAME: NAME})
-        self._processor = BatchSpanProcessor(_exporter())
+        self._processor = BatchSpanProcessor(_exporter(endpoint))
         self._requests = TracerProvider(resource=resource, shutdown_on_exit=False)
         # A batch has a span only if one of its requests is sampled, so its provider samples always.
         batches = TracerProvider(ALWAYS_ON, resource, shutdown_on_exit=False)
@@ -142,12 +142,8 @@ class Tracing:
         closing.join(CLOSE_TIMEOUT)
 
 
-def _exporter() -> OTLPSpanExporter:
-    """Makes the exporter; a collector on loopback, as the default one, gets its spans without a proxy."""
-    names = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"
-    endpoint = next(filter(None, map(os.environ.get, names)), "http://localhost:4318")
-    if not direct_mounts(endpoint):
-        return OTLPSpanExporter()
+def _exporter(endpoint: str) -> OTLPSpanExporter:
+    """Makes the exporter; a collector on loopback gets its spans without a proxy."""
     session = requests.Session()
-    session.trust_env = False
+    session.trust_env = not direct_mounts(endpoint)
     return OTLPSpanExporter(session=session)

@@ -101,7 +101,7 @@ def test_lines_that_nobody_reads_are_bounded_and_the_log_says_so(pipe, caplog):
 
 @pytest.fixture(scope="module")
 def tracing():
-    made = Tracing()
+    made = Tracing("http://localhost:4318")
     yield made
     made.close()
 

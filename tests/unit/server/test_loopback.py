@@ -56,7 +56,7 @@ async def ask_async(url):
 
 def export(url, monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
-    tracing = Tracing()
+    tracing = Tracing(url)
     tracing.request([])._span.end()
     tracing.close()
 
