@@ -10,11 +10,10 @@ from onebert_server.client.administration import AdminCalls
 from onebert_server.client.exchange import TIMEOUT, URL, LastSeen, opened
 from onebert_server.client.feedback import FeedbackCalls
 from onebert_server.client.questions import QuestionCalls
-from onebert_server.client.review import ReviewCalls
 from onebert_server.client.tasks import TaskCalls
 
 
-class AsyncClient(TaskCalls, AdminCalls, FeedbackCalls, ReviewCalls, QuestionCalls):
+class AsyncClient(TaskCalls, AdminCalls, FeedbackCalls, QuestionCalls):
     """`Client` for asyncio: the same methods, awaited; coroutines may share a client.
 
     Has the arguments and errors of Client, but `timeout` limits the whole call, even if the reply trickles in.

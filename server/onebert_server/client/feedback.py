@@ -1,14 +1,16 @@
-"""Client methods for kept answers and feedback."""
+"""Client methods for kept answers, feedback, and the review queue."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import urlencode
 
 from onebert_server.client.exchange import Asking, quoted
 from onebert_server.contract.feedback import FeedbackResponse, Recorded, SamplesFacts
+from onebert_server.contract.review import FeedbackRow, FeedbackRows, Order, ReviewQueue, SampleRows
 
 
 class FeedbackCalls(Asking):
-    """The methods for kept answers and feedback."""
+    """The methods for kept answers and feedback; those that read kept texts take a key with the scope `review`."""
 
     async def samples(self, task: str) -> SamplesFacts:
         """How much of a task's answers is kept, and how many are kept now."""
@@ -45,6 +47,26 @@ class FeedbackCalls(Asking):
         """
         # Repeatable, because a row replaces the one with its identifier.
         return (await self._decoded(FeedbackResponse, "POST", "/v1/feedback", {"data": list(items)})).data
+
+    async def review(self, task: str, by: Order = "margin", limit: int = 20) -> ReviewQueue:
+        """Kept texts without feedback, answered anew, the most informative to label first.
+
+        Args:
+            by: `margin`: the answer is uncertain; `disagreement`: versions answer differently.
+            limit: at most 100.
+        """
+        query = urlencode({"by": by, "limit": limit})
+        return await self._decoded(ReviewQueue, "GET", f"/v1/tasks/{quoted(task)}/review?{query}")
+
+    async def feedback_rows(self, task: str) -> list[FeedbackRow]:
+        """All feedback of a task whose text is kept, by identifier."""
+        pages = self._pages(FeedbackRows, f"/v1/tasks/{quoted(task)}/feedback")
+        return [row async for page in pages for row in page.feedback]
+
+    async def sample_rows(self, task: str, after: str = "") -> SampleRows:
+        """A page of a task's kept answers behind the id `after`, each with the latest feedback on it."""
+        path = f"/v1/tasks/{quoted(task)}/sample-rows?{urlencode({'after': after})}"
+        return await self._decoded(SampleRows, "GET", path)
 
 
 def _path(task: str) -> str:

@@ -6,16 +6,9 @@ from typing import NamedTuple
 
 from onebert_server.cli.compare.labeled import LabeledRow, labeled_rows
 from onebert_server.client import Client, Input, TaskSummary, VersionFacts
+from onebert_store import errors
 from onebert_store.command import console
-from onebert_store.errors import (
-    InvalidData,
-    InvalidInput,
-    InvalidManifest,
-    InvalidSettings,
-    NotFound,
-    StoreCorrupt,
-    VersionUnavailable,
-)
+from onebert_store.errors import InvalidData, VersionUnavailable
 from onebert_store.file.manifest import Manifest, parse_manifest
 from onebert_store.file.strict_json import printable
 from onebert_store.registry.names import LIVE
@@ -25,7 +18,10 @@ from onebert_store.tables.tables import read_source
 
 NO_ROWS = "it has no rows"
 # Reasons to leave one task out; other errors, such as a lost server, end the command.
-_OF_ONE_TASK = (InvalidData, InvalidInput, InvalidManifest, InvalidSettings, NotFound, StoreCorrupt, VersionUnavailable)
+_OF_ONE_TASK = (
+    *(InvalidData, errors.InvalidInput, errors.InvalidManifest, errors.InvalidSettings),
+    *(errors.NotFound, errors.StoreCorrupt, VersionUnavailable),
+)
 
 
 class HowToRead(NamedTuple):

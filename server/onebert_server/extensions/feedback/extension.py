@@ -9,7 +9,7 @@ from onebert_server.access.principal import Action
 from onebert_server.extensions.feedback.keeping import SampleKeeper, redactor_named
 from onebert_server.extensions.feedback.recording import Recorder
 from onebert_server.extensions.feedback.reviews import Reviews
-from onebert_server.extensions.feedback.routes import review, samples, verdicts
+from onebert_server.extensions.feedback.routes import review, samples
 from onebert_server.extensions.feedback.service import FeedbackService
 from onebert_server.extensions.feedback.settings import Settings
 from onebert_server.extensions.feedback.verdicts import Verdicts
@@ -49,4 +49,4 @@ def _columns(runtime: Runtime, tasks: Sequence[TaskEntry], context: Context) -> 
     return {task: {"feedback": counts.get(task, 0)} for task in since}
 
 
-EXTENSION = Extension(_open, [samples.router, review.router, verdicts.router], _columns)
+EXTENSION = Extension(_open, [samples.router, review.router], _columns)

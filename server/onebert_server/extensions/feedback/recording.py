@@ -17,10 +17,11 @@ from onebert_server.answering.plan import Reading
 from onebert_server.contract.feedback import Recorded
 from onebert_server.extensions.feedback.given import Given, label_of
 from onebert_server.extensions.feedback.keeping import SampleKeeper
+from onebert_server.extensions.feedback.reviews import live_versions
 from onebert_server.threads import run_in
 from onebert_server.versions.catalog import Catalog
 from onebert_store.errors import Forbidden, InvalidInput, NotFound, OneBertError, VersionUnavailable
-from onebert_store.registry.names import LIVE, check_name
+from onebert_store.registry.names import check_name
 from onebert_store.samples.records import Feedback, Kind, Label, Owner, Sample
 from onebert_store.samples.store import ReviewerOnly, SampleStore, no_sample
 
@@ -100,12 +101,8 @@ class Recorder:
             text = text_of(*sample.texts)
         task = sample.task if sample is not None else sent.task or ""
         check_name(task)
-        directory, who = self._catalog.directory, context.principal
-        target = directory.task(task, limit=0, who=who).alias(LIVE).target
-        # The largest share comes first.
-        numbers = sorted(target.numbers, key=lambda number: number != target.version)
-        versions = [directory.version(task, number, who) for number in numbers]
-        self._catalog.learn_all(versions)
+        versions = live_versions(self._catalog, task, context.principal)
+        numbers = [version.entry.version for version in versions]
         facts = [version.known_facts for version in versions if version.known_facts is not None]
         if not facts or text is None:
             raise VersionUnavailable(f"the manifest of {task}@{numbers[0]} cannot be read")

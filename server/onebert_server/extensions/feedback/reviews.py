@@ -9,7 +9,7 @@ from onebert_encoder.answering.answer import kind_of
 from onebert_encoder.answering.results import Prediction
 from onebert_encoder.text.tokens import text_of
 from onebert_server.access.context import Context
-from onebert_server.access.principal import Action
+from onebert_server.access.principal import Action, Principal
 from onebert_server.answering.answers import Answered, Answerer, Unanswered
 from onebert_server.answering.many import Policy, ask_many
 from onebert_server.answering.plan import Reading
@@ -18,7 +18,7 @@ from onebert_server.extensions.feedback.ranking import Scored, ranked
 from onebert_server.threads import run_in
 from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.facts import Facts
-from onebert_server.versions.version import TaskEntry
+from onebert_server.versions.version import Version
 from onebert_store.errors import InvalidInput, VersionUnavailable
 from onebert_store.file.manifest import PER_TOKEN
 from onebert_store.registry.names import LIVE
@@ -38,7 +38,7 @@ class Queue(NamedTuple):
 
 
 class Reviews:
-    """Reads kept answers and feedback for people; `registrars` are the threads for the store."""
+    """Reads kept answers and feedback for people: `queue` in threads of `registrars`, the other methods block."""
 
     def __init__(self, store: SampleStore, catalog: Catalog, answerer: Answerer, registrars: Executor) -> None:
         self._store = store
@@ -66,45 +66,37 @@ class Reviews:
         order = ranked(by, [answers for _, answers in answered])[:limit]
         return Queue(versions[0], len(answered), [answered[index] for index in order])
 
-    async def samples(
+    def samples(
         self, task: str, after: str, limit: int, context: Context
     ) -> tuple[list[tuple[Sample, Feedback | None]], str | None, bool]:
         """Returns a page of kept answers with the latest feedback on each; see `feedback`."""
         self._require(task, context, after)
-        rows, end = await run_in(self._registrars, self._store.page, task, after, limit)
-        return rows, end, await run_in(self._registrars, self._has_spans, task)
+        return *self._store.page(task, after, limit), self._has_spans(task)
 
-    async def feedback(
-        self, task: str, after: str, limit: int, context: Context
-    ) -> tuple[list[Feedback], str | None, bool]:
+    def feedback(self, task: str, after: str, limit: int, context: Context) -> tuple[list[Feedback], str | None, bool]:
         """Returns a page of the feedback whose text is kept, `after` of the next, and whether right labels are spans.
 
         Raises Forbidden, TaskNotFound, InvalidInput.
         """
         self._require(task, context, after)
-        rows, end = await run_in(self._registrars, self._store.feedback_page, task, after, limit)
-        return rows, end, await run_in(self._registrars, self._has_spans, task)
+        return *self._store.feedback_page(task, after, limit), self._has_spans(task)
 
     def _has_spans(self, task: str) -> bool:
         [version] = self._catalog.directory.task(task, limit=1).versions.values()
         self._catalog.learn(version)
         return version.known_facts is not None and version.known_facts.task_type in PER_TOKEN
 
-    def _require(self, task: str, context: Context, after: str = "") -> TaskEntry:
+    def _require(self, task: str, context: Context, after: str = "") -> None:
         # PostgreSQL rejects text with a zero byte.
         if not after.isprintable():
             raise InvalidInput("after is the next of the page before")
         context.principal.require(Action.REVIEW, task)
-        return self._catalog.directory.task(task, limit=0, who=context.principal)
+        self._catalog.directory.task(task, limit=0, who=context.principal)
 
     def _versions(self, task: str, context: Context) -> list[Facts]:
         """Returns the versions that answer, the one with the largest share first."""
-        directory, who = self._catalog.directory, context.principal
-        entry = self._require(task, context)
-        target = entry.alias(LIVE).target
-        numbers = sorted(target.numbers, key=lambda number: number != target.version)
-        versions = [directory.version(task, number, who) for number in numbers]
-        self._catalog.learn_all(versions)
+        self._require(task, context)
+        versions = live_versions(self._catalog, task, context.principal)
         facts = [version.known_facts for version in versions if version.known_facts is not None]
         if len(facts) < len(versions):
             raise VersionUnavailable(f"a manifest of {task} cannot be read")
@@ -124,6 +116,15 @@ class Reviews:
         rows = (answers[at : at + len(versions)] for at in range(0, len(answers), len(versions)))
         scored = ((sample, [answer for answer in row if answer]) for sample, row in zip(samples, rows, strict=False))
         return [(sample, row) for sample, row in scored if len(row) == len(versions)]
+
+
+def live_versions(catalog: Catalog, task: str, who: Principal) -> list[Version]:
+    """Returns the versions that `live` means, the one with the largest share first; reads their manifests."""
+    target = catalog.directory.task(task, limit=0, who=who).alias(LIVE).target
+    numbers = sorted(target.numbers, key=lambda number: number != target.version)
+    versions = [catalog.directory.version(task, number, who) for number in numbers]
+    catalog.learn_all(versions)
+    return versions
 
 
 def _scored(_: int, result: Answered | Unanswered) -> Scored | None:

@@ -7,9 +7,9 @@ from onebert_server.contract.examples import CreatedFacts, ImprovementFacts
 from onebert_server.extensions.trainer.schemas import ExamplesRequest
 from onebert_server.extensions.trainer.trainer import Improvement, Trainer
 from onebert_server.http.cancel_scope import CancelScope
-from onebert_server.http.pipeline import SEQ_HEADER
 from onebert_server.http.routes.registry import Name, RowsRoute, registry_router
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf
+from onebert_server.http.routes.tasks import show_upload
 from onebert_server.http.strict import ContextOf
 from onebert_server.runtime import Runtime
 from onebert_store.errors import TrainerOff
@@ -32,10 +32,7 @@ async def create(
     async with CancelScope(context, request.receive):
         taken, facts, live, improvement = await trainer.create(task, body.rows, body.improve, context)
     entry = taken.entry
-    response.status_code = 201 if taken.created else 200
-    response.headers["Location"] = f"/v1/tasks/{task}/versions/{entry.version}"
-    response.headers["ETag"] = f'"{entry.digest}"'
-    response.headers[SEQ_HEADER] = str(taken.seq)
+    show_upload(response, task, taken)
     return CreatedFacts(
         task=task,
         version=entry.version,

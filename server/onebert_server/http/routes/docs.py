@@ -1,7 +1,7 @@
 """The API documentation: the OpenAPI document, and Swagger UI, served without network access."""
 
 from importlib.metadata import distribution
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from fastapi import APIRouter, Request
 from starlette.responses import FileResponse, HTMLResponse, Response
@@ -60,16 +60,7 @@ async def start() -> Response:
 
 
 @router.get("/docs/swagger-ui.css")
-async def style() -> Response:
-    """Swagger UI's style."""
-    return _asset("swagger-ui.css")
-
-
 @router.get("/docs/swagger-ui-bundle.js")
-async def script() -> Response:
-    """Swagger UI itself."""
-    return _asset("swagger-ui-bundle.js")
-
-
-def _asset(name: str) -> Response:
-    return FileResponse(ASSETS / name, headers=HEADERS)
+async def asset(request: Request) -> Response:
+    """Swagger UI's style, and Swagger UI itself."""
+    return FileResponse(ASSETS / PurePosixPath(request.url.path).name, headers=HEADERS)

@@ -63,10 +63,7 @@ async def upload(task: Name, request: Request, response: Response, runtime: Runt
         runtime.metrics.count_upload(error.code if isinstance(error, OneBertError) else str(error.status_code))
         raise
     runtime.metrics.count_upload("created" if taken.created else "existing")
-    response.status_code = 201 if taken.created else 200
-    response.headers["Location"] = f"/v1/tasks/{task}/versions/{taken.entry.version}"
-    response.headers["ETag"] = f'"{taken.entry.digest}"'
-    response.headers[SEQ_HEADER] = str(taken.seq)
+    show_upload(response, task, taken)
     return Uploaded(task=task, version=taken.entry.version, digest=taken.entry.digest)
 
 
@@ -175,6 +172,14 @@ async def delete_version(
     """
     seq = await in_thread(runtime, runtime.catalog.delete_version, task, version, context)
     response.headers[SEQ_HEADER] = str(seq)
+
+
+def show_upload(response: Response, task: str, taken: UploadResult) -> None:
+    """Sets the status and the header fields of a response to an upload."""
+    response.status_code = 201 if taken.created else 200
+    response.headers["Location"] = f"/v1/tasks/{task}/versions/{taken.entry.version}"
+    response.headers["ETag"] = f'"{taken.entry.digest}"'
+    response.headers[SEQ_HEADER] = str(taken.seq)
 
 
 async def _receive(task: str, request: Request, runtime: Runtime, context: Context) -> UploadResult:

@@ -1,4 +1,4 @@
-"""Routes for people who label: the review queue, and the lists of kept answers and of feedback."""
+"""Routes for people who label or decide: the review queue, the lists of kept answers and of feedback, verdicts."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -18,10 +18,13 @@ from onebert_server.contract.review import (
     SampleRows,
     VersionAnswer,
 )
+from onebert_server.contract.tasks import VerdictsResponse
 from onebert_server.extensions.feedback.ranking import Scored
 from onebert_server.extensions.feedback.service import ServiceOf
+from onebert_server.extensions.feedback.verdicts import LEVEL
 from onebert_server.http.cancel_scope import CancelScope
-from onebert_server.http.routes.registry import Name, registry_router
+from onebert_server.http.routes.registry import AliasName, Name, registry_router
+from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf, in_thread
 from onebert_server.http.strict import ContextOf
 from onebert_server.limits import MAX_REF
 from onebert_store.samples.records import Feedback, Label
@@ -62,10 +65,10 @@ async def review(
 
 @router.get("/v1/tasks/{task}/feedback")
 async def feedback_rows(
-    task: Name, service: ServiceOf, context: ContextOf, after: After = "", limit: Limit = MAX_PAGE
+    task: Name, runtime: RuntimeOf, service: ServiceOf, context: ContextOf, after: After = "", limit: Limit = MAX_PAGE
 ) -> FeedbackRows:
     """Lists a task's feedback whose text is kept, by identifier, in pages."""
-    page, end, spans = await service.reviews.feedback(task, after, limit, context)
+    page, end, spans = await in_thread(runtime, service.reviews.feedback, task, after, limit, context)
     rows = [
         FeedbackRow(
             identifier=feedback.identifier,
@@ -81,10 +84,10 @@ async def feedback_rows(
 
 @router.get("/v1/tasks/{task}/sample-rows")
 async def sample_rows(
-    task: Name, service: ServiceOf, context: ContextOf, after: After = "", limit: Limit = MAX_PAGE
+    task: Name, runtime: RuntimeOf, service: ServiceOf, context: ContextOf, after: After = "", limit: Limit = MAX_PAGE
 ) -> SampleRows:
     """Lists a task's kept answers by id, in pages, each with the latest feedback on it."""
-    page, end, spans = await service.reviews.samples(task, after, limit, context)
+    page, end, spans = await in_thread(runtime, service.reviews.samples, task, after, limit, context)
     rows = [
         SampleRow(
             id=sample.id,
@@ -99,6 +102,14 @@ async def sample_rows(
         for sample, feedback in page
     ]
     return SampleRows(rows, end)
+
+
+@router.get("/v1/tasks/{task}/aliases/{alias}/verdicts")
+async def verdicts(task: Name, alias: AliasName, view: ViewOf, service: ServiceOf) -> VerdictsResponse:
+    """Returns wins, losses and e-values of an alias's other versions beside the largest share, by outcomes alone."""
+    target = view.alias(task, alias).target
+    facts = await service.verdicts.of(task, target)
+    return VerdictsResponse(task, alias, target.version, LEVEL, facts)
 
 
 def _texts(texts: Sequence[str]) -> dict[str, Any]:
