@@ -82,15 +82,15 @@ async def ask_many(
             else:
                 shown += await answerer.answer(*questions, blanks or policy.goes_on, number + part.start)
         except OneBertError as error:
-            again = _again(error, part, len(texts), policy)
-            at = time.monotonic() + again.pause
+            parts, pause = _again(error, part, len(texts), policy)
+            at = time.monotonic() + pause
             if shown and policy.until is not None and at >= policy.until:
                 break
             if at >= context.deadline:
                 raise
-            await asyncio.sleep(again.pause)
-            waiting.extendleft(reversed(again.parts))
-            if not again.parts:
+            await asyncio.sleep(pause)
+            waiting.extendleft(reversed(parts))
+            if not parts:
                 shown.append(show(part.start, Unanswered(refs[part.start], error)))
         else:
             context = replace(context, counted=True)
@@ -110,19 +110,15 @@ def _parts(texts: Sequence[Text], most: float) -> Iterator[range]:
         yield range(start, len(texts))
 
 
-class _Again(NamedTuple):
-    """The parts to ask in place of a refused one, after a pause in seconds; none if its one text has no answer."""
+def _again(error: OneBertError, part: range, count: int, policy: Policy) -> tuple[Sequence[range], int]:
+    """Returns the parts to ask in place of a refused one, after a pause in seconds; none if its one text has no answer.
 
-    parts: Sequence[range]
-    pause: int = 0
-
-
-def _again(error: OneBertError, part: range, count: int, policy: Policy) -> _Again:
-    """Raises the error if it ends the request, of `count` texts."""
+    Raises the error if it ends the request, of `count` texts.
+    """
     # A front end's errors have the code of their kind, and no kind.
     if policy.goes_on and error.code == TooLarge.code:
         half = len(part) // 2
-        return _Again((part[:half], part[half:]) if half else ())
+        return (part[:half], part[half:]) if half else (), 0
     if policy.goes_on and error.code in _BUSY and error.retry_after is not None:
-        return _Again((part,), error.retry_after)
+        return (part,), error.retry_after
     raise BlankText(part[error.index], count) if isinstance(error, BlankText) else error

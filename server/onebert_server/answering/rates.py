@@ -24,12 +24,12 @@ class Rates:
         self._buckets: dict[tuple[str, float | None, float | None], list[Bucket | None]] = {}
         self._many = MANY
 
-    def check(self, principal: Principal | Payer) -> None:
+    def check(self, principal: Principal | Payer | None) -> None:
         """Raises OverQuota, with the seconds until something is left, if a principal has spent its quota.
 
         A request of any size is admitted while something is left, and the excess becomes a debt.
         """
-        if not principal.quotas.of_rates:
+        if principal is None or not principal.quotas.of_rates:
             return
         now = self._clock()
         for bucket, what in zip(self._of(principal, now), ("requests", "tokens"), strict=True):
@@ -38,9 +38,9 @@ class Rates:
                 wait = int(-bucket.level / bucket.rate + _ROUNDING) + 1
                 raise OverQuota(f"this caller may have {bucket.rate:g} {what} a second, and has had more", wait)
 
-    def count(self, principal: Principal | Payer, requests: int, tokens: int) -> None:
-        """Counts what is computed for a principal, into debt if it is more than is left."""
-        if not principal.quotas.of_rates:
+    def count(self, principal: Principal | Payer | None, requests: int, tokens: int) -> None:
+        """Counts what is computed for a principal, into debt if it is more than is left; None owes nothing."""
+        if principal is None or not principal.quotas.of_rates:
             return
         for bucket, spent in zip(self._of(principal, self._clock()), (requests, tokens), strict=True):
             if bucket is not None:

@@ -19,7 +19,7 @@ from onebert_server.http.auth import OPEN_PATHS, PROBES, is_open
 from onebert_server.http.body import BODY, Body
 from onebert_server.logs import Seldom
 from onebert_server.remote import wire
-from onebert_server.remote.transport import Transport
+from onebert_server.remote.transport import NO_WORD, Transport
 from onebert_server.settings import Settings
 from onebert_store.errors import DeadlineExceeded, ShuttingDown, Unhealthy
 
@@ -29,7 +29,6 @@ _seldom = Seldom(logging.getLogger("onebert.relaying"))
 # slow uploads, health probes and slow anonymous readers cannot block one another. One principal or address gets at most
 # half of a limit: `Permits` leaves as much free as it gives to one.
 MAX_RELAYED = 256
-_SILENT = "the process with the engine does not answer"
 # Seconds in which a health request must be answered.
 HEALTH_SECONDS = 2.0
 SCOPE = (
@@ -78,8 +77,8 @@ class Relay:
                         if message := _message(scope, reply):
                             await send(message)
             except TimeoutError:
-                _seldom.warning(_SILENT)
-                raise (Unhealthy if path in PROBES else DeadlineExceeded)(_SILENT) from None
+                _seldom.warning(NO_WORD)
+                raise (Unhealthy if path in PROBES else DeadlineExceeded)(NO_WORD) from None
 
 
 def _room() -> Permits:

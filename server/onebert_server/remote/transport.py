@@ -9,6 +9,7 @@ from onebert_server.remote import wire
 
 # Seconds without a word after which the process with the engine counts as standing still.
 SILENT = 2.0
+NO_WORD = "the process with the engine does not answer"
 
 
 class Transport(Protocol):

@@ -115,13 +115,11 @@ class Shadows:
             return None
         tokenizer = host.base.tokenizer.reading(facts.pooling)
         items = [Item(tokenizer.cut(pieces, each.kept), each.slot.number) for each in planned]
-        if live.payer is not None:
-            self._rates.check(live.payer)
+        self._rates.check(live.payer)
         request = self._engine.submit_shadow(host, items, own_work("shadow"))
         if request is None:
             return None
-        if live.payer is not None:
-            self._rates.count(live.payer, 1, sum(request.lengths))
+        self._rates.count(live.payer, 1, sum(request.lengths))
         return live._replace(version=version, planned=planned, request=request, part=slice(0, None))
 
     def _computed(self, live: ComputedQuestion, shadow: ComputedQuestion, _: Future[list[Logits]]) -> None:

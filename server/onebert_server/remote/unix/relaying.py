@@ -18,7 +18,7 @@ from onebert_server.http.body import Body
 from onebert_server.http.connection.refusals import REFUSAL
 from onebert_server.remote import wire
 from onebert_server.remote.relayed import Relayed
-from onebert_server.remote.transport import SILENT
+from onebert_server.remote.transport import NO_WORD, SILENT
 from onebert_server.remote.unix import frames
 from onebert_server.remote.unix.channel import framed, read_frame
 from onebert_store.errors import ShuttingDown
@@ -27,7 +27,6 @@ logger = logging.getLogger("onebert.relaying")
 
 # Bytes read at a time, and seconds at most, when an unread body is discarded.
 _UNREAD_BYTES, _UNREAD_SECONDS = 2**16, 60.0
-_SILENT = "the process with the engine does not answer"
 _LEFT: Message = {"type": "http.disconnect"}
 
 _reply = wire.decoder(frames.Wanted | wire.Relayed)
@@ -43,7 +42,7 @@ async def relay(
         reader, writer = await asyncio.open_unix_connection(path)
     except OSError as error:
         logger.error("the process with the engine cannot be reached: %s", error.strerror)
-        raise ShuttingDown(_SILENT) from None
+        raise ShuttingDown(NO_WORD) from None
     client, begun, more = _Client(body, writer), False, True
     try:
         writer.write(framed(request))
@@ -52,12 +51,12 @@ async def relay(
                 reply = await _next(reader, lambda: max(deadline, heard() + SILENT))
             except TimeoutError:
                 # After the response has begun, the server can only cut the connection.
-                raise ConnectionError(_SILENT) if begun else TimeoutError from None
+                raise ConnectionError(NO_WORD) if begun else TimeoutError from None
             match reply:
                 case None if client.left:
                     raise ClientDisconnect
                 case None:
-                    raise ConnectionError(_SILENT) if begun else ShuttingDown(_SILENT)
+                    raise ConnectionError(NO_WORD) if begun else ShuttingDown(NO_WORD)
                 case frames.Wanted():
                     client.pull()
                 case wire.Part() as part:
