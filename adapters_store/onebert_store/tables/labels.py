@@ -173,23 +173,15 @@ def find_names(
     # Typed columns (`ClassLabel`) hold indices.
     typed = any(label in read.label_names for label in label_columns.values())
     by_index = typed or _are_indices(cells.values(), read.label_names.get("", ()), form, task_type)
-    bio = _bio_names(cells.values(), names_listed.values(), form, labels) if task_type == "token" else {}
+    bio = dict[str, str]()
+    if task_type == "token":
+        tags = {name for names in names_listed.values() for name in names or ()}
+        tags = tags or set[str]().union(*(_distinct(column, (), form) for column in cells.values())) - {""}
+        # Tags that a trained task has stay.
+        bio = {tag: name for tag, name in bio_names(tags).items() if tag not in labels}
     if bio:
         form = replace(form, note=f"tags get BIO's names: {listed(f'{tag} is {name}' for tag, name in bio.items())}")
     return {split: LabelNames(names_listed[split], by_index, form, bio) for split in read.tables}
-
-
-def _bio_names(
-    columns: Iterable[Sequence[Any]],
-    names_listed: Iterable[Sequence[str] | None],
-    form: Form,
-    labels: Collection[str],
-) -> dict[str, str]:
-    """The tags to read as BIO's; those that a trained task has stay."""
-    tags = {name for names in names_listed for name in names or ()}
-    for column in () if tags else columns:
-        tags |= _distinct(column, (), form) - {""}
-    return {tag: bio for tag, bio in bio_names(tags).items() if tag not in labels}
 
 
 def _known(listed: Sequence[str] | None) -> set[str]:

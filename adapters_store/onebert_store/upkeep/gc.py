@@ -134,5 +134,4 @@ def _mark(store: Store, blobs: Iterable[BlobInfo]) -> None:
 
 
 def _forget(connection: Connection, digests: list[str]) -> None:
-    for digest in digests:
-        connection.execute(delete(ORPHANS).where(ORPHANS.c.digest == digest))
+    connection.execute(delete(ORPHANS).where(ORPHANS.c.digest.in_(digests)))

@@ -46,10 +46,10 @@ def copy_store(source: Store, target: Store, report: Callable[[int, int], None] 
 
     Blobs come first, and existing ones are skipped, so an interrupted copy resumes where it stopped. Kept answers and
     feedback come next; theirs is a moment before the registry's, which therefore knows their tasks. The registry's rows
-    come in one transaction, so the target stays as before until the copy is complete. The source is only read and may
-    be in use; its sweeps cannot remove needed blobs unless the copy takes longer than their grace. The target must be
-    without tasks or an earlier state of the same store, and not in use; only a sweep of it may run. `report` gets the
-    number of blobs done and in total.
+    come in one transaction, so the target stays as before until the copy is complete. The source may be in use, and its
+    rows are only read; its sweeps cannot remove needed blobs unless the copy takes longer than their grace. The target
+    must be without tasks or an earlier state of the same store, and not in use; only a sweep of it may run. `report`
+    gets the number of blobs done and in total.
 
     Raises InvalidInput if the target is another store, with nothing changed; after StorageFull or StorageUnavailable
     the copy can be repeated.
