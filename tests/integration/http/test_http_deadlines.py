@@ -11,11 +11,11 @@ from loops import Clock
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.access.context import own_work
 from onebert_server.access.principal import root
+from onebert_server.engine import speed
 from onebert_server.engine.passes import Item
 from onebert_server.http.body import RECEIVE_TIMEOUT
 from onebert_server.run.app import create_app
 from onebert_server.runtime import MAX_FAILED_IN_A_ROW
-from onebert_store.errors import EngineFailed
 from runtimes import client, opened
 from servers import Task, store
 
@@ -197,18 +197,20 @@ async def test_health_fails_when_the_engines_thread_is_dead_and_who_waits_is_tol
 
 
 @pytest.mark.promise("health")
-async def test_health_fails_when_every_pass_fails_and_is_well_again_after_an_answer(tmp_path):
+async def test_health_fails_when_every_pass_fails_and_is_well_again_after_an_answer(tmp_path, monkeypatch):
     async with lived(tmp_path) as held:
-        [[version]] = held.runtime.directory.pin(["task"], root("test"))
-        host, number = version.slot
-        outside_the_vocabulary = Item(Tokens([10**9], [0]), number)
+        [host] = held.runtime.engine.hosts.values()
+
+        def broken(*_):
+            raise RuntimeError("the device failed")
 
         async def fail(times):
-            for _ in range(times):
-                with pytest.raises(EngineFailed):
-                    await asyncio.wrap_future(
-                        held.runtime.engine.submit(host, [outside_the_vocabulary], own_work("test"))
-                    )
+            with monkeypatch.context() as device:
+                device.setattr(host.passes, "launch", broken)
+                device.setattr(speed, "encode", broken)
+                for _ in range(times):
+                    answer = await held.ask()
+                    assert (answer.status_code, answer.json()["code"]) == (500, "engine-failed")
 
         for _ in range(2):
             await fail(MAX_FAILED_IN_A_ROW - 1)

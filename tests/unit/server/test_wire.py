@@ -40,7 +40,7 @@ questions = st.builds(
     numbers,
     st.none() | st.tuples(st.text(), st.text()),
 )
-seen = st.builds(Seen, st.text(), st.lists(st.text()).map(tuple), rates, numbers)
+seen = st.builds(Seen, st.text(), st.lists(st.text()).map(tuple), rates, numbers, st.none() | numbers)
 endings = st.builds(Ended, st.text(), st.text(), numbers, seconds, texts, st.lists(seen), texts)
 messages = (
     st.builds(frames.Ask, numbers, questions)
