@@ -25,7 +25,7 @@ from onebert_server.versions.presence import Presence
 from onebert_server.versions.residency.loader import Loader
 from onebert_server.versions.residency.residents import Residents
 from onebert_server.versions.version import TaskEntry
-from onebert_store.errors import Unhealthy
+from onebert_store.errors import ShuttingDown, Unhealthy
 from onebert_store.registry.registry import Registry
 
 P = TypeVar("P")
@@ -120,13 +120,16 @@ class Runtime(Edge):
 
     def check_health(self) -> None:
         """Raises Unhealthy if this process cannot answer any more and an orchestrator should restart it."""
-        if self.engine.dead:
-            raise Unhealthy("the engine's thread is dead")
-        if self.loader.dead:
-            raise Unhealthy("the loader's thread is dead")
-        if self.follower.dead:
-            raise Unhealthy("the follower's thread is dead")
+        for name, part in (("engine", self.engine), ("loader", self.loader), ("follower", self.follower)):
+            if part.dead:
+                raise Unhealthy(f"the {name}'s thread is dead")
         if self.engine.pass_seconds > PASS_TIMEOUT:
             raise Unhealthy("a forward pass takes longer than a minute")
         if self.engine.failed_in_a_row >= MAX_FAILED_IN_A_ROW:
             raise Unhealthy("every forward pass fails")
+
+    def check_ready(self) -> None:
+        """Raises ShuttingDown while this process stops, and like `check_health`."""
+        self.check_health()
+        if self.draining or not self.engine.alive:
+            raise ShuttingDown("the server is stopping")

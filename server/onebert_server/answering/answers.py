@@ -227,7 +227,8 @@ class Answerer:
                 return Unanswered(one.facts.ref, BlankText(0, 1))
             text = texts[one.input]
             answered = self._read_one(text, inputs[one.facts.base][one.input], one, asked)
-            return _noted(context, _Asked(first + index, text, one.keeping), answered, asked)
+            _note(context, first + index, text, one.keeping, answered, asked)
+            return answered
 
         def shown(part: slice) -> list[T]:
             return [show(index, read(index, one)) for index, one in enumerate(results[part], part.start or 0)]
@@ -272,29 +273,21 @@ def _cost(text: Text, one: Result | Missed) -> int:
     return sum(part.logits.size + _ANSWER_IN_NUMBERS for part in one.computed) + repeated
 
 
-class _Asked(NamedTuple):
-    """The number of a question in its request, the text, and how much its task keeps."""
-
-    number: int
-    text: Text
-    keeping: Keeping | None
-
-
-def _noted(context: Context, one: _Asked, answered: Answered, asked: Asked) -> Answered:
+def _note(context: Context, number: int, text: Text, keeping: Keeping | None, answered: Answered, asked: Asked) -> None:
+    """Notes an answer, `number` of its request, for metrics and logs, and maybe to be kept."""
     observed, reading = context.observed, answered.reading if isinstance(answered.reading, Reading) else None
     # Not a secret, so no `secrets`: see `_request_ids`.
-    share = one.keeping.share if one.keeping and observed.samples and reading else 0.0
+    share = keeping.share if keeping and observed.samples and reading else 0.0
     chosen = random.random() < share  # noqa: S311
     if observed.answers is not None or chosen:
-        answer = seen(answered.facts, reading and reading.answer, asked, one.text)
+        answer = seen(answered.facts, reading and reading.answer, asked, text)
         if observed.answers is not None:
             observed.answers.append(answer)
-        if chosen and reading and one.keeping and observed.samples:
-            own = f"{observed.answers_id}/{one.number}", time.time(), context.principal.name
-            observed.samples([Kept(*own, halves_of(one.text), kept(reading.answer, answer), one.keeping)])
+        if chosen and reading and keeping and observed.samples:
+            own = f"{observed.answers_id}/{number}", time.time(), context.principal.name
+            observed.samples([Kept(*own, halves_of(text), kept(reading.answer, answer), keeping)])
             observed.any_kept = True
     observed.tokens += reading.tokens if reading else 0
-    return answered
 
 
 def _earlier(context: Context) -> Context:

@@ -67,8 +67,3 @@ class CancelScope:
         if self._over is None:
             self._over = over
             self._working.cancel()
-
-
-def with_body_timeout(context: Context, body: object) -> Context:
-    """Shortens the context's deadline to the body's `timeout_ms`, if it has one."""
-    return context.within(getattr(body, "timeout_ms", None))

@@ -16,7 +16,7 @@ from onebert_server.access.context import Context
 from onebert_server.answering.edge import Edge, Listening
 from onebert_server.http.auth import ApiKeys
 from onebert_server.http.body import BODY, Bodies, Body
-from onebert_server.http.cancel_scope import CancelScope, with_body_timeout
+from onebert_server.http.cancel_scope import CancelScope
 from onebert_server.http.connection.refusals import REFUSAL
 from onebert_server.http.formats import JSON, Formats, Match
 from onebert_server.http.head import HEAD, Field, Head
@@ -154,7 +154,7 @@ class Dispatch:
         began = time.monotonic()
         decoded = await body.decoded(content, partial(form.read, scope=scope))
         context.observed.phase(PARSE, began, time.monotonic())
-        context = with_body_timeout(context, decoded)
+        context = context.within(getattr(decoded, "timeout_ms", None))
         async with CancelScope(context, receive):
             content, extra, media_type = await form.reply(match.parameters, decoded, context, edge)
         fields: list[Field] = [(b"content-length", b"%d" % len(content)), (b"content-type", media_type.encode())]

@@ -34,7 +34,7 @@ async def watch(task: Name, runtime: RuntimeOf, view: ViewOf) -> WatchFacts:
 
     A version whose file has no reference learns one from its first thousand answers.
 
-    The counts are this server's alone, since its start; counts of several replicas add up.
+    The counts are this server's alone, since its start; counts of replicas add up if the file has the reference.
     """
     return await in_thread(runtime, _described, runtime, view, task)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol
+from typing import Any
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -18,8 +18,8 @@ from onebert_server.extensions.watching.watched import Watched
 from onebert_server.extensions.watching.windows import Live
 from onebert_server.observed import Seen
 from onebert_server.telemetry.answer_counts import AnswerCounts, Key, Slot
+from onebert_server.versions.catalog import Catalog
 from onebert_store.errors import OneBertError
-from onebert_store.file.manifest import Manifest
 from onebert_store.file.strict_json import printable
 
 logger = logging.getLogger("onebert.watch")
@@ -31,16 +31,6 @@ MAX_LABELS = 200_000
 _MOST_WAITING = 1000
 # Seconds between checks for alarms of versions that nothing asks any more.
 CHECK_EVERY = 30.0
-
-
-class Versions(Protocol):
-    """The registered versions, as the watch needs them; may block."""
-
-    def manifest_of(self, task: str, version: int) -> Manifest:
-        """Raises OneBertError."""
-
-    def is_aliased(self, task: str, version: int) -> bool:
-        """Whether an alias means this version now."""
 
 
 class Watch(Collector):
@@ -60,7 +50,7 @@ class Watch(Collector):
         self,
         counts: AnswerCounts,
         false_alarms: float,
-        versions: Versions,
+        versions: Catalog,
         shown: int,
         changed: Callable[[str, str, int, Mapping[str, Any]], None],
     ) -> None:

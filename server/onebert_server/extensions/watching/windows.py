@@ -22,7 +22,7 @@ PART = WINDOW // PARTS
 
 @dataclass(frozen=True, eq=False)
 class Live:
-    """The answers of a window; counts of several servers add up.
+    """The answers of a window; counts of several servers by one reference add up.
 
     Attributes:
         labels: [labels + 1], answers with each label, and last the answers that abstain.

@@ -9,7 +9,7 @@ from typing import Any
 from onebert_server.facades.facade import Facade, Listing, ReadRequest, json_reply
 from onebert_server.http.formats import Reply
 from onebert_server.http.problems import Fault
-from onebert_store.errors import ShuttingDown, VersionUnavailable
+from onebert_store.errors import VersionUnavailable
 
 API_VERSION = "2.3.0"
 
@@ -29,9 +29,7 @@ _CODES: Mapping[str, tuple[int, str]] = {
 
 async def health(request: ReadRequest) -> Reply:
     """Ready; where the path names a task, that task, too."""
-    request.runtime.check_health()
-    if request.runtime.draining or not request.runtime.engine.alive:
-        raise ShuttingDown("the server is stopping")
+    request.runtime.check_ready()
     model = None
     # From the path only: without a task prefix the path needs no key.
     if "task" in request.parameters:

@@ -22,7 +22,7 @@ from onebert_server.http.strict import validated
 from onebert_server.limits import MAX_ITEMS
 from onebert_server.texts import Text
 from onebert_server.versions.facts import Facts
-from onebert_store.errors import InvalidInput, ShuttingDown
+from onebert_store.errors import InvalidInput
 
 # Triton's clients send no Content-Type.
 MEDIA_TYPES = frozenset({"application/json", "application/octet-stream", ""})
@@ -183,9 +183,7 @@ async def live(request: ReadRequest) -> Reply:
 
 async def ready(request: ReadRequest) -> Reply:
     """The server answers."""
-    request.runtime.check_health()
-    if request.runtime.draining:
-        raise ShuttingDown("the server is stopping")
+    request.runtime.check_ready()
     return json_reply({"ready": True})
 
 

@@ -11,7 +11,6 @@ from onebert_server.contract.tasks import BaseFacts, OneBase
 from onebert_server.http.routes.runtime_of import RuntimeOf
 from onebert_server.http.schemas.system import Health, WhoResponse
 from onebert_server.http.strict import PROBLEMS, ContextOf, MetricNames
-from onebert_store.errors import ShuttingDown
 
 router = APIRouter(responses=PROBLEMS, tags=["system"])
 
@@ -56,9 +55,7 @@ async def readyz(runtime: RuntimeOf) -> Health:
     change shown; `age`, the seconds since it last looked for others. With keys configured it has `storage` alone: the
     path needs no key, and numbers reveal tenants' work.
     """
-    runtime.check_health()
-    if runtime.draining or not runtime.engine.alive:
-        raise ShuttingDown("the server is stopping")
+    runtime.check_ready()
     ready = Health(status="ready", storage=runtime.catalog.storage)
     if not runtime.keys.is_open:
         return ready
