@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any, NamedTuple, TypeVar
@@ -15,6 +15,7 @@ from onebert_server.answering.answers import Answered, Answerer, BlankText, Unan
 from onebert_server.answering.backend import Wanted
 from onebert_server.answering.tokenizing import characters_of
 from onebert_server.limits import MAX_ITEMS, MAX_TEXT
+from onebert_server.parts import parts_of
 from onebert_store.errors import OneBertError, OverQuota, OverShare, QueueFull, TooLarge
 
 T = TypeVar("T")
@@ -65,7 +66,8 @@ async def ask_many(
     number = context.observed.number(len(texts))
     shown: list[T] = []
     resolved: dict[str, str] = {}
-    waiting = deque(_parts(texts, MAX_TEXT if policy.goes_on else inf))
+    costs, most = [*map(characters_of, texts)], MAX_TEXT if policy.goes_on else inf
+    waiting = deque(parts_of(costs, most, MAX_ITEMS))
     while waiting and not (shown and policy.until is not None and time.monotonic() >= policy.until):
         part = waiting.popleft()
 
@@ -95,19 +97,6 @@ async def ask_many(
         else:
             context = replace(context, counted=True)
     return shown
-
-
-def _parts(texts: Sequence[Text], most: float) -> Iterator[range]:
-    """Yields ranges of at most `MAX_ITEMS` texts and `most` characters, or of one text."""
-    start = characters = 0
-    for index, text in enumerate(texts):
-        size = characters_of(text)
-        if index > start and (index == start + MAX_ITEMS or characters + size > most):
-            yield range(start, index)
-            start, characters = index, 0
-        characters += size
-    if start < len(texts):
-        yield range(start, len(texts))
 
 
 def _again(error: OneBertError, part: range, count: int, policy: Policy) -> tuple[Sequence[range], int]:

@@ -11,6 +11,7 @@ from onebert_server.client.exchange import Asking, json_bytes, quoted
 from onebert_server.contract.answers import ClassifyItemsResponse, ClassifyResponse, Result, TaskResult
 from onebert_server.contract.declared import as_dict
 from onebert_server.limits import BODY_BYTES, MAX_EXPLAINED, MAX_ITEMS
+from onebert_server.parts import parts_of
 from onebert_store.errors import InvalidInput, OneBertError, TooLarge
 
 T = TypeVar("T")
@@ -148,16 +149,8 @@ def _renumbered(detail: str, start: int) -> str:
 
 def cut(items: Sequence[Item], limit: int = MAX_ITEMS) -> list[list[Item]]:
     """Splits items into parts of at most `limit` items and `BODY_BYTES` bytes of JSON."""
-    parts: list[list[Item]] = []
-    room = 0
-    for item in items:
-        size = len(json_bytes({"task": item[0], **item_of(item[1])})) + 2
-        if not parts or len(parts[-1]) == limit or size > room:
-            parts.append([])
-            room = BODY_BYTES - FRAME_BYTES
-        parts[-1].append(item)
-        room -= size
-    return parts
+    sizes = [len(json_bytes({"task": task, **item_of(text)})) + 2 for task, text in items]
+    return [[*items[part.start : part.stop]] for part in parts_of(sizes, BODY_BYTES - FRAME_BYTES, limit)]
 
 
 def fields_of_result(result: Result, item: Input) -> dict[str, Any]:

@@ -1,11 +1,12 @@
 """Places for which principals wait in turns, and work that runs in them part by part."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import TypeVar
 
 from onebert_server.fairness.turns import Turns
+from onebert_server.parts import parts_of
 from onebert_server.threads import shielded
 
 T = TypeVar("T")
@@ -55,9 +56,9 @@ class PartByPart:
     async def run(self, principal: str, costs: Sequence[int], work: Callable[[slice], list[T]]) -> list[T]:
         """Returns the results of all pieces; after a cancellation only the running part still finishes."""
         made: list[T] = []
-        for part in _parts(costs, self._most):
+        for part in parts_of(costs, self._most):
             await self._places.take(principal)
-            made += await shielded(self._in_place(work, part))
+            made += await shielded(self._in_place(work, slice(part.start, part.stop)))
         return made
 
     async def _in_place(self, work: Callable[[slice], list[T]], part: slice) -> list[T]:
@@ -66,13 +67,3 @@ class PartByPart:
             return await asyncio.wrap_future(self._workers.submit(work, part))
         finally:
             self._places.give_back()
-
-
-def _parts(costs: Sequence[int], most: int) -> Iterator[slice]:
-    start = spent = 0
-    for index, cost in enumerate(costs):
-        if index > start and spent + cost > most:
-            yield slice(start, index)
-            start, spent = index, 0
-        spent += cost
-    yield slice(start, len(costs))

@@ -62,7 +62,8 @@ def _compute(scorer: Scorer, prepared: Iterator[Prepared], threads: int) -> Iter
 @contextmanager
 def ahead(items: Iterable[T], limit: int, name: str) -> Iterator[Iterator[T]]:
     """Items from a thread that ends with the block, at most `limit` ahead; the consumer gets their exceptions."""
-    making = map(_just, items)
+    # In tuples, so that None marks the end.
+    making = ((item,) for item in items)
     with ThreadPoolExecutor(1, name) as thread:
         coming = deque(thread.submit(next, making, None) for _ in range(limit))
 
@@ -76,8 +77,3 @@ def ahead(items: Iterable[T], limit: int, name: str) -> Iterator[Iterator[T]]:
         finally:
             for future in coming:
                 future.cancel()
-
-
-def _just(item: T) -> tuple[T]:
-    """Wraps an item, so that None marks the end."""
-    return (item,)
