@@ -310,7 +310,7 @@ def test_no_child_of_the_server_has_its_secrets(tmp_path, monkeypatch):
     }
     settings = {name: value for name, value in given.items() if name in ServerSettings.model_fields}
     others = {"PGPASSWORD": "password-of-libpq", "AWS_SECRET_ACCESS_KEY": "key-of-the-bucket"}
-    for name, value in others.items():
+    for name, value in (others | {"REQUESTS_CA_BUNDLE": "certificates-of-the-network"}).items():
         monkeypatch.setenv(name, value)
     secrets = [value.rpartition("/")[2].encode() for name, value in (settings | others).items() if name != "trainer"]
     with tempfile.TemporaryDirectory() as folder:
@@ -320,6 +320,7 @@ def test_no_child_of_the_server_has_its_secrets(tmp_path, monkeypatch):
             held = [path for path in Path(folder).rglob("*") if path.is_file()]
             for pid in server.children():
                 process = Path("/proc", str(pid))
+                assert b"certificates-of-the-network" in (process / "environ").read_bytes()
                 open_files = [path for path in (process / "fd").iterdir() if path.is_file()]
                 files = [path for path in open_files if not path.samefile(server.log)]
                 held += [process / "environ", process / "cmdline", *files]

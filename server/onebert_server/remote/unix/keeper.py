@@ -36,7 +36,7 @@ COMMAND = (sys.executable, "-P", "-m", "onebert_server.run.child")
 # The variables of the server that its front ends get. Any other one may be a credential.
 VARIABLES = re.compile(
     r"PATH|HOME|TMPDIR|TZ|LANG|PYTHON\w*|(LC|LD|MALLOC|OMP|OPENBLAS|OTEL|PROMETHEUS|RAYON|SSL|TOKENIZERS)_\w+|"
-    r"(?i:(http|https|all|no)_proxy)"
+    r"(?i:(http|https|all|no)_proxy)|(REQUESTS|CURL)_CA_BUNDLE"
 )
 # Seconds in which all front ends must listen.
 START_TIMEOUT = 60.0
