@@ -14,11 +14,13 @@ from onebert_encoder.answering.asked import Asked
 from onebert_server.answering import answers, sizes
 from onebert_server.answering.answers import PART_NUMBERS, WORKERS, BlankText, Unanswered
 from onebert_server.answering.backend import Wanted
+from onebert_server.answering.many import GO_ON, ask_many
 from onebert_server.answering.plan import reduce
 from onebert_server.observed import Observed
 from onebert_server.remote import wire
 from onebert_server.remote.unix import desk
 from onebert_store.errors import AnswerNotFinite, InvalidInput, OneBertError, TaskNotFound, TooLarge, VersionNotFound
+from onebert_store.registry.grants import Quotas
 from onebert_store.registry.keeping import Keeping
 from parts import Parts, assert_like, context, same
 
@@ -374,6 +376,19 @@ def test_a_text_is_blank_for_versions_whose_base_finds_no_token_in_it(base, tmp_
             assert_like(answers[2], parts.alone("good", texts[2]))
             assert isinstance(answers[0].error, BlankText)
         assert parts.unpinned()
+
+
+@pytest.mark.parametrize("remote", [False, True], ids=["one process", "front end"])
+def test_many_texts_with_a_blank_one_count_as_one_request(base, tmp_path, remote):
+    with Parts(base, str(tmp_path / "engine"), remote, [loaded("roberta")]) as parts:
+        asking = context()
+        # A second request would wait for a quarter of an hour.
+        asking = replace(asking, principal=replace(asking.principal, quotas=Quotas(requests=0.001)))
+        texts = [BLANK, "it is late", "now"]
+        shown = parts.run(lambda answerer: ask_many(answerer, asking, ["good"] * 3, texts, same, GO_ON))
+        assert isinstance(shown[0].error, BlankText)
+        for at in (1, 2):
+            assert_like(shown[at], parts.alone("good", texts[at]))
 
 
 def test_where_blank_texts_are_taken_only_the_others_are_computed(parts):
