@@ -195,7 +195,9 @@ class FrontEnds:
                 process = self._processes.get(desk.process or 0)
                 if desk.unanswered * BEAT >= silence and process is not None:
                     logger.error("a front end says nothing for %.0f seconds, and is killed", silence)
-                    process.kill()
+                    # Its end may not be known here yet.
+                    with suppress(ProcessLookupError):
+                        process.kill()
                 else:
                     desk.beat()
 
