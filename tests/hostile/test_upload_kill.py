@@ -55,7 +55,7 @@ def test_two_hundred_kills_lose_nothing_that_was_acknowledged(tmp_path, prototyp
             stored = {(entry.task, entry.version): entry for entry in registry.entries()}
             assert {place: registry.read(stored[place]) for place in acknowledged} == acknowledged
     with join_store(tmp_path / "data") as store:
-        check_database(store)
+        check_database(store.database)
         assert [one for one in check_versions(store, list(stored.values())) if one.problem] == []
     print(f"{KILLS_OF_A_STORE} kills, {len(acknowledged)} acknowledged, {len(stored)} stored, 0 lost")
 
