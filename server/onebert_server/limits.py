@@ -1,4 +1,7 @@
-"""Bounds that all parts of the server share: the size of one request and of its response."""
+"""Bounds that all parts of the server share, and the cut of work into parts within a bound."""
+
+from collections.abc import Iterator, Sequence
+from math import inf
 
 # Characters of one text.
 MAX_TEXT = 65536
@@ -40,3 +43,15 @@ MAX_EXPLAINED_TOKENS, MAX_EXPLAINED_CHARACTERS = 2**15, 2**20
 
 # Longest timeout of a request, in seconds.
 MAX_REQUEST_TIMEOUT = 600
+
+
+def parts_of(costs: Sequence[int], most: float, count: float = inf) -> Iterator[range]:
+    """Yields ranges of at most `count` pieces, which cost at most `most` together, or of one piece."""
+    start = spent = 0
+    for index, cost in enumerate(costs):
+        if index > start and (spent + cost > most or index - start == count):
+            yield range(start, index)
+            start, spent = index, 0
+        spent += cost
+    if costs:
+        yield range(start, len(costs))

@@ -14,8 +14,7 @@ from onebert_server.access.context import Context
 from onebert_server.answering.answers import Answered, Answerer, BlankText, Unanswered
 from onebert_server.answering.backend import Wanted
 from onebert_server.answering.tokenizing import characters_of
-from onebert_server.limits import MAX_ITEMS, MAX_TEXT
-from onebert_server.parts import parts_of
+from onebert_server.limits import MAX_ITEMS, MAX_TEXT, parts_of
 from onebert_store.errors import OneBertError, OverQuota, OverShare, QueueFull, TooLarge
 
 T = TypeVar("T")

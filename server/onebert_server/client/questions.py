@@ -10,8 +10,7 @@ from msgspec.structs import asdict
 from onebert_server.client.exchange import Asking, json_bytes, quoted
 from onebert_server.contract.answers import ClassifyItemsResponse, ClassifyResponse, Result, TaskResult
 from onebert_server.contract.declared import as_dict
-from onebert_server.limits import BODY_BYTES, MAX_EXPLAINED, MAX_ITEMS
-from onebert_server.parts import parts_of
+from onebert_server.limits import BODY_BYTES, MAX_EXPLAINED, MAX_ITEMS, parts_of
 from onebert_store.errors import InvalidInput, OneBertError, TooLarge
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ from concurrent.futures import Executor
 from typing import TypeVar
 
 from onebert_server.fairness.turns import Turns
-from onebert_server.parts import parts_of
+from onebert_server.limits import parts_of
 from onebert_server.threads import shielded
 
 T = TypeVar("T")
