@@ -48,6 +48,7 @@ docs/generate.py makes docs/reference/errors.md of the classes.
     ├── Unhealthy                     503  unhealthy
     ├── EngineFailed                  500  engine-failed
     ├── WholeTextNeeded               500  whole-text-needed
+    ├── RowGone                       503  row-gone
     ├── AnswerNotFinite               422  answer-not-finite
     ├── Unauthorized                  401  unauthorized
     ├── Forbidden                     403  forbidden
@@ -290,6 +291,10 @@ class WholeTextNeeded(OneBertError, code="whole-text-needed", title="The whole t
 
 class HeaderNeeded(OneBertError, status=503, code="header-needed", title="A header is needed"):
     """Aliases choose by headers, named in the detail, that a front end did not send along; it asks once more."""
+
+
+class RowGone(OneBertError, status=503, code="row-gone", title="The row is gone", retry_after=1):
+    """The version's row has left memory, or its task has changed, since the edge resolved the reference."""
 
 
 class EngineFailed(OneBertError, code="engine-failed", title="The engine failed"):

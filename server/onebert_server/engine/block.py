@@ -1,0 +1,114 @@
+"""Blocks: the requests that an edge submits in one turn of its event loop, and the answers of one batch, as arrays."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onebert_server.access.principal import Principal
+from onebert_server.engine.host import Host
+from onebert_store.errors import OneBertError
+
+SEGMENT_BITS = 24
+"""A token's segment is above these bits of its id."""
+
+# number: the edge's own, unique among the requests that it has under way. host: index among the engine's hosts.
+# principal: index in `Block.principals`. sequences: how many of `Block.sequences`, in the order of the requests.
+# requests: the quota of requests counts so many, 0 if it counted the client's request before. deadline, submitted: in
+# seconds of `time.monotonic()`, which all processes of a machine share. waits: computed only in idle time (a shadow's).
+REQUEST = np.dtype(
+    [
+        ("number", "i8"),
+        ("host", "i4"),
+        ("principal", "i4"),
+        ("sequences", "i4"),
+        ("requests", "i4"),
+        ("deadline", "f8"),
+        ("submitted", "f8"),
+        ("waits", "?"),
+    ]
+)
+# slot, generation: of the row in the host's bank. tokens: number of its `Block.ids`, in the order of the sequences.
+# second: start of a pair's own sequence (siamese), else 0. text: equal numbers in one request are one text, cut alike,
+# whose layers they share.
+SEQUENCE = np.dtype([("slot", "i4"), ("tokens", "i4"), ("second", "i4"), ("text", "i4"), ("generation", "i8")])
+# error: index in `Ended.errors`, -1 if answered. sequences: as many as the request had; 0 with an error. began, ended:
+# start of its first batch and end of its last one.
+ENDED = np.dtype([("number", "i8"), ("error", "i4"), ("sequences", "i4"), ("began", "f8"), ("ended", "f8")])
+
+
+class Block(NamedTuple):
+    """Requests of one turn.
+
+    Attributes:
+        requests, sequences: REQUEST and SEQUENCE.
+        ids: int32, a token's id, and its segment above `SEGMENT_BITS`.
+        spans: of each request, if tracing is on.
+    """
+
+    principals: Sequence[Principal]
+    requests: NDArray[Any]
+    sequences: NDArray[Any]
+    ids: NDArray[np.int32]
+    spans: Sequence[Any] = ()
+
+
+class Ended(NamedTuple):
+    """Requests that have ended together.
+
+    Attributes:
+        requests: ENDED.
+        outputs: int32, the number of logits of each sequence of the answered requests.
+        logits: float32, of those sequences one after another; they need not be finite.
+        batches: spans of their batches, by the numbers of the traced requests.
+    """
+
+    requests: NDArray[Any]
+    outputs: NDArray[np.int32]
+    logits: NDArray[np.float32]
+    errors: Sequence[OneBertError] = ()
+    batches: Mapping[int, Sequence[Any]] = {}
+
+
+def check(block: Block, hosts: Sequence[Host]) -> None:
+    """Raises ValueError for a damaged block: every index in it must lie within what the block and the hosts hold."""
+    requests, sequences = block.requests, block.sequences
+    counts, tokens, second = requests["sequences"], sequences["tokens"], sequences["second"]
+    whole = (
+        _within(requests["host"], len(hosts))
+        and _within(requests["principal"], len(block.principals))
+        and _within(counts, len(sequences) + 1)
+        and int(counts.sum()) == len(sequences)
+        and _within(tokens - 1, len(block.ids))
+        and int(tokens.sum()) == len(block.ids)
+        and bool((second >= 0).all() and (second < tokens).all())
+        and _within(sequences["text"], np.repeat(counts, counts))
+        and len(block.spans) in (0, len(requests))
+    )
+    if not (whole and _fits(block, hosts)):
+        raise ValueError("a damaged block of requests")
+
+
+def _fits(block: Block, hosts: Sequence[Host]) -> bool:
+    """Whether slots, lengths and ids are those of the hosts."""
+    if not len(block.sequences):
+        return True
+    of_sequence = np.repeat(block.requests["host"], block.requests["sequences"])
+    of_token = np.repeat(of_sequence, block.sequences["tokens"])
+    longest = np.maximum(block.sequences["second"], block.sequences["tokens"] - block.sequences["second"])
+    for index in np.unique(of_sequence).tolist():
+        host, own, ids = hosts[index], of_sequence == index, block.ids[of_token == index]
+        config = host.base.config
+        if not (
+            _within(block.sequences["slot"][own], len(host.bank.diverges_at))
+            and longest[own].max() <= config.max_length
+            and _within(ids & (1 << SEGMENT_BITS) - 1, config.vocab_size)
+            and _within(ids >> SEGMENT_BITS, max(config.type_vocab_size, 1))
+        ):
+            return False
+    return True
+
+
+def _within(indices: NDArray[Any], stop: int | NDArray[Any]) -> bool:
+    return bool((indices >= 0).all() and (indices < stop).all())

@@ -1,0 +1,94 @@
+"""Blocks of requests: no damaged one reaches a row, or the ids, of somebody else."""
+
+import numpy as np
+import pytest
+
+from bases import far_row, loaded, tiny_base
+from onebert_encoder.base.base import load_base
+from onebert_server.access.principal import root
+from onebert_server.engine.bank import Bank
+from onebert_server.engine.block import REQUEST, SEQUENCE, Block, check
+from onebert_server.engine.host import Host
+
+BASE = loaded()
+VOCABULARY, LONGEST = BASE.config.vocab_size, BASE.config.max_length
+
+
+@pytest.fixture(scope="module")
+def hosts() -> list[Host]:
+    made = [Host(base, Bank(base)) for base in (BASE, load_base(str(tiny_base("roberta"))))]
+    made[0].bank.install(far_row(BASE, "bitfit", labels=2, seed=0))
+    return made
+
+
+def block() -> Block:
+    """Two requests, of two sequences and of one; the second base has no segments and one row."""
+    requests, sequences = np.zeros(2, REQUEST), np.zeros(3, SEQUENCE)
+    requests["number"], requests["host"], requests["sequences"] = (5, 6), (0, 1), (2, 1)
+    sequences["slot"], sequences["tokens"], sequences["second"], sequences["text"] = (1, 0, 0), (3, 2, 4), (1, 0, 0), 0
+    ids = np.array([7, 8 | 1 << 24, VOCABULARY - 1, 5, 6, 1, 2, 3, 4], np.int32)
+    return Block([root("someone")], requests, sequences, ids)
+
+
+def test_a_sound_block_passes(hosts: list[Host]) -> None:
+    check(block(), hosts)
+    check(Block([], np.zeros(0, REQUEST), np.zeros(0, SEQUENCE), np.zeros(0, np.int32)), hosts)
+
+
+@pytest.mark.promise("damaged-blocks")
+@pytest.mark.parametrize(
+    ("array", "field", "place", "value"),
+    [
+        ("requests", "host", 0, 2),
+        ("requests", "host", 1, -1),
+        ("requests", "principal", 1, 1),
+        ("requests", "principal", 1, -1),
+        ("requests", "sequences", 0, 1),
+        ("requests", "sequences", 0, 3),
+        ("requests", "sequences", 1, -1),
+        ("requests", "sequences", 1, 2**31 - 1),
+        ("sequences", "slot", 0, 2),
+        ("sequences", "slot", 0, -1),
+        ("sequences", "slot", 2, 1),
+        ("sequences", "tokens", 1, 0),
+        ("sequences", "tokens", 1, 3),
+        ("sequences", "tokens", 1, -1),
+        ("sequences", "tokens", 0, 2**31 - 1),
+        ("sequences", "second", 0, 3),
+        ("sequences", "second", 0, -1),
+        ("sequences", "text", 0, 2),
+        ("sequences", "text", 2, 1),
+        ("sequences", "text", 0, -1),
+        ("ids", None, 0, VOCABULARY),
+        ("ids", None, 0, -1),
+        ("ids", None, 0, 7 | 2 << 24),
+        ("ids", None, 5, 1 | 1 << 24),
+    ],
+)
+def test_an_index_outside_of_what_is_there_is_refused(
+    hosts: list[Host], array: str, field: str | None, place: int, value: int
+) -> None:
+    damaged = block()
+    numbers = getattr(damaged, array)
+    (numbers if field is None else numbers[field])[place] = value
+    with pytest.raises(ValueError, match="damaged"):
+        check(damaged, hosts)
+
+
+def test_counts_that_sum_up_by_overflow_are_refused(hosts: list[Host]) -> None:
+    damaged = block()
+    damaged.sequences["tokens"][:2] = 2**31 - 1, 2**31 - 1
+    with pytest.raises(ValueError, match="damaged"):
+        check(damaged, hosts)
+
+
+def test_a_text_longer_than_its_base_takes_is_refused_but_two_texts_of_a_pair_have_their_own_lengths(
+    hosts: list[Host],
+) -> None:
+    requests, sequences = np.zeros(1, REQUEST), np.zeros(1, SEQUENCE)
+    requests["sequences"], sequences["tokens"], sequences["second"] = 1, LONGEST + 1, LONGEST
+    longer = Block([root("someone")], requests, sequences, np.full(LONGEST + 1, 7, np.int32))
+    check(longer, hosts)
+    sequences["second"] = 0
+    with pytest.raises(ValueError, match="damaged"):
+        check(longer, hosts)
