@@ -47,8 +47,7 @@ messages = (
     | st.builds(frames.Cancel, numbers)
     | st.just(frames.Accepting())
     | st.builds(frames.InProgress, numbers)
-    | st.builds(frames.RequestEnded, endings)
-    | st.builds(frames.Line, st.binary())
+    | st.builds(frames.Counted, st.lists(endings), st.lists(st.binary()))
 )
 
 

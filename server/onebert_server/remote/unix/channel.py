@@ -1,6 +1,7 @@
 """Length-prefixed messages over the Unix sockets between front ends and the engine process."""
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
@@ -28,7 +29,7 @@ class Channel(asyncio.Protocol):
         self._incoming = bytearray()
         self._outgoing: deque[bytes] = deque()
         self._flushing = False
-        self._loop = asyncio.get_running_loop()
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self._transport: asyncio.WriteTransport | None = None
 
     def send(self, frame: msgspec.Struct) -> None:
@@ -36,7 +37,9 @@ class Channel(asyncio.Protocol):
         self._outgoing.append(framed(frame))
         if not self._flushing:
             self._flushing = True
-            self._loop.call_soon_threadsafe(self._flush)
+            # Waking a loop costs a system call, which its own thread does not need.
+            own = threading.get_ident() == self._thread
+            (self._loop.call_soon if own else self._loop.call_soon_threadsafe)(self._flush)
 
     def close(self) -> None:
         """Closes the connection after what is queued."""

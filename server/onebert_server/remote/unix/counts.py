@@ -11,12 +11,14 @@ TELL_IN_PROGRESS = 0.1
 
 
 class RemoteCounts:
-    """Sends a finished request at once, the in-progress count at most every `TELL_IN_PROGRESS` seconds."""
+    """Sends what a turn has finished at its end, and the in-progress count every `TELL_IN_PROGRESS` seconds at most."""
 
     def __init__(self, transport: UnixTransport) -> None:
         self._transport = transport
         self._in_progress = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._ended: list[Ended] = []
+        self._lines: list[bytes] = []
 
     def request_began(self) -> None:
         self._in_progress += 1
@@ -25,11 +27,18 @@ class RemoteCounts:
     def request_ended(self, ended: Ended) -> None:
         self._in_progress -= 1
         self._tell_later()
-        self._transport.send(frames.RequestEnded(ended))
+        if not self._ended:
+            asyncio.get_running_loop().call_soon(self._tell_ended)
+        self._ended.append(ended)
 
     def write(self, line: bytes) -> None:
-        """Sends a line of the access log."""
-        self._transport.send(frames.Line(line))
+        """Sends a line of the access log with its request, which has just ended."""
+        self._lines.append(line)
+
+    def _tell_ended(self) -> None:
+        ended, lines = self._ended, self._lines
+        self._ended, self._lines = [], []
+        self._transport.send(frames.Counted(ended, lines))
 
     def _tell_later(self) -> None:
         if self._timer is None:

@@ -11,7 +11,7 @@ import msgspec
 from onebert_server.access.keys import KeyRing
 from onebert_server.answering.backend import Backend
 from onebert_server.logs import log_failure
-from onebert_server.observed import Kept
+from onebert_server.observed import Ended, Kept
 from onebert_server.remote import questions, wire
 from onebert_server.remote.unix import frames
 from onebert_server.remote.unix.channel import Channel
@@ -83,10 +83,8 @@ class FrontDesk:
                 # Unknown number: the reply and this message have crossed.
                 if computing := self._computing.get(number):
                     computing.cancel()
-            case frames.RequestEnded(ended):
-                self._served.metrics.observe_request(ended)
-            case frames.Line(line) if self._served.access_log is not None:
-                self._served.access_log.write(line)
+            case frames.Counted(requests, lines):
+                self._count(requests, lines)
             case wire.Samples(kept, dropped):
                 self._served.keep(kept, dropped)
             case frames.InProgress(count):
@@ -102,6 +100,13 @@ class FrontDesk:
             computing.cancel()
         self._set_in_progress(0)
         self._lost(self)
+
+    def _count(self, requests: Sequence[Ended], lines: Sequence[bytes]) -> None:
+        for ended in requests:
+            self._served.metrics.observe_request(ended)
+        if self._served.access_log is not None:
+            for line in lines:
+                self._served.access_log.write(line)
 
     def _set_in_progress(self, count: int) -> None:
         self._served.metrics.add_in_progress(count - self._in_progress)

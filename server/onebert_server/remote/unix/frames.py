@@ -78,17 +78,12 @@ class InProgress(msgspec.Struct, tag=True, frozen=True, array_like=True):
     count: int
 
 
-class RequestEnded(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """From a front end: a finished request to count."""
+class Counted(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """From a front end: requests that one turn of its event loop has finished, and their lines of the access log."""
 
-    ended: Ended
-
-
-class Line(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """From a front end: a line of the access log."""
-
-    line: bytes
+    ended: list[Ended]
+    lines: list[bytes]
 
 
 FromEngine = Drain | Stop | wire.Keys | Reply | Alive
-FromFrontEnd = Connected | Accepting | Alive | Ask | Cancel | InProgress | RequestEnded | Line | wire.Samples
+FromFrontEnd = Connected | Accepting | Alive | Ask | Cancel | InProgress | Counted | wire.Samples
