@@ -16,6 +16,7 @@ from onebert_encoder.maths.batch import BASE_ROW
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.rows import Defaults, Head, Row, Rows, Scales, cast_branches, diverges_at
 from onebert_server.engine.bank_bytes import BankBytes, default_bank_bytes
+from onebert_server.engine.uses import Uses
 from onebert_store.errors import BankFull
 
 # MAP_NORESERVE, on Linux only (Python names it from 3.13 on): reserved pages do not count as used until they are
@@ -25,10 +26,10 @@ _MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0
 _LEAST_ROWS = 64
 
 
-class Bank:
+class Bank(Uses):
     """Rows by slot; slot `BASE_ROW` is the bare base.
 
-    A slot is written before any request may name it and freed after the last one, so the engine reads without a lock.
+    A slot is written before any request can hold it and freed after its last use, so the engine reads without a lock.
     The tables' addresses are reserved once and never change. On a CPU reserved memory costs nothing until it is
     written, and the pages of a released row return to the system; on a GPU half of the bound is allocated at once.
     `rows` and `diverges_at` share their lists with the bank: only the slots that a reader may name are valid in them.
@@ -37,6 +38,7 @@ class Bank:
 
     def __init__(self, base: Base, bound: BankBytes | None = None) -> None:
         self.bound = bound or BankBytes(default_bank_bytes(base.device))
+        super().__init__(self.bound.using, self.bound.unused, self._release)
         self._base = base
         self._bare = fold(base, {})
         defaults = Defaults.for_base(base)
@@ -56,6 +58,7 @@ class Bank:
             self.bound.bare += self._row_bytes[BASE_ROW]
         self.diverges_at: list[int] = [base.config.num_layers]
         self.rows = self._view()
+        self.begin(BASE_ROW)
 
     def install(self, row: Row) -> int:
         """Makes a row resident and returns its slot; raises BankFull, and takes nothing, if the row does not fit."""
@@ -89,16 +92,17 @@ class Bank:
         self._row_bytes[slot] = size
         self._count(size)
         self.rows = self._view()
+        self.begin(slot)
         return slot
 
     def release(self, slot: int) -> None:
-        """Frees a slot that no request may name any more; the engine's thread calls it, so it never blocks.
+        """Takes a row from its slot: no request can hold it any more. It is freed after its last use.
 
-        While another thread installs a row, the slot is freed only after that.
+        It never blocks: while another thread installs a row, the slot is freed only after that.
         """
         if slot == BASE_ROW:
             raise ValueError("the bare base is never released")
-        self.bound.release(partial(self._forget, slot))
+        self.end(slot)
 
     def size(self, row: Row) -> int:
         """Returns the bytes that a row would take on the device."""
@@ -113,7 +117,7 @@ class Bank:
 
     @property
     def num_resident(self) -> int:
-        """Rows in use, without the bare base."""
+        """Rows in memory, without the bare base."""
         return len(self._heads) - 1 - len(self._free)
 
     def _capacity(self, row: Tensor, all_rows: Sequence[Tensor]) -> int:
@@ -133,6 +137,9 @@ class Bank:
         if row.head is not None:
             size += row.head.nbytes + _own_dense_bytes(row.head, self._base)
         return size
+
+    def _release(self, slot: int) -> None:
+        self.bound.release(partial(self._forget, slot))
 
     def _forget(self, slot: int) -> None:
         self._shift.forget(slot)

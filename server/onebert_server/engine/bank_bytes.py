@@ -17,12 +17,16 @@ class BankBytes:
         banks: their number; on a GPU each allocates an equal part.
         bare: bytes of the rows of bare bases, which always stay.
         lock: held while a row is installed, so that no two rows take the same last bytes.
+        using: held while uses of rows are counted; see `Uses`. Who holds `lock` may take it, and not the other way.
+        unused: notified when a row may have become one that nobody uses.
     """
 
     def __init__(self, most: int, banks: int = 1) -> None:
         self.most, self.banks = most, banks
         self.total = self.bare = 0
         self.lock = threading.Lock()
+        self.using = threading.RLock()
+        self.unused = threading.Condition(self.using)
         self._released: deque[Callable[[], None]] = deque()
 
     @property

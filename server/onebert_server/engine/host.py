@@ -55,5 +55,10 @@ class Slot(NamedTuple):
         self.host.bank.release(self.number)
 
     @property
+    def generation(self) -> int:
+        """The generation of its row now; see `Uses`."""
+        return int(self.host.bank.generation[self.number])
+
+    @property
     def num_bytes(self) -> int:
         return self.host.bank.size_at(self.number)

@@ -1,0 +1,100 @@
+"""The uses of a bank's slots: which row a slot has, how many sequences read it, and when it was used last."""
+
+import threading
+import time
+from collections.abc import Callable
+from itertools import count
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Slots of the arrays of a new bank; the arrays double as the bank grows.
+_FIRST_SLOTS = 64
+
+
+class Uses:
+    """Generations, uses and times by slot. Any thread may call; arrays are read and written under `using`.
+
+    A request names a slot with the generation that it was resolved to. A slot gets a new generation with each row, and
+    whenever its version may mean something else (`renew`); no generation comes twice in a bank, and none is 0. So
+    `hold` refuses whatever is out of date, and what it holds keeps its row until `let_go`: such a row is not evicted,
+    and a released one is freed after its last use.
+
+    Attributes:
+        using: held for moments only, and never while waiting for another lock. All banks of a server share it.
+        generation: 0 for a slot without a row, or whose row is released.
+        uses: sequences that wait or run.
+        used: seconds of `time.monotonic()`; a time to come keeps a row from eviction until then, or until it is used.
+        evictable: whether `oldest` may return the slot.
+    """
+
+    def __init__(self, using: threading.RLock, unused: threading.Condition, free: Callable[[int], None]) -> None:
+        self.using = using
+        self.generation = np.zeros(_FIRST_SLOTS, np.int64)
+        self.uses = np.zeros(_FIRST_SLOTS, np.int32)
+        self.used = np.zeros(_FIRST_SLOTS)
+        self.evictable = np.zeros(_FIRST_SLOTS, np.bool_)
+        self._unused = unused
+        self._free_slot = free
+        self._generations = count(1)
+        # Released slots that are in use.
+        self._released: set[int] = set()
+
+    def hold(self, slots: NDArray[np.int32], generations: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Counts a use of each slot that still has its generation, and returns which; call it under `using`.
+
+        Slots that do not exist are refused like any other.
+        """
+        exists = (slots >= 0) & (slots < len(self.generation)) & (generations > 0)
+        held: NDArray[np.bool_] = exists & (self.generation.take(slots, mode="clip") == generations)
+        right = slots[held]
+        np.add.at(self.uses, right, 1)
+        self.used[right] = time.monotonic()
+        return held
+
+    def let_go(self, slots: NDArray[np.int32]) -> None:
+        """Ends one use for each of the slots; call it under `using`."""
+        np.subtract.at(self.uses, slots, 1)
+        unused = slots[self.uses[slots] == 0]
+        if not len(unused):
+            return
+        for slot in self._released.intersection(unused.tolist()) if self._released else ():
+            self._released.remove(slot)
+            self._free_slot(slot)
+        self._unused.notify_all()
+
+    def renew(self, slot: int) -> None:
+        """Makes everything out of date that was resolved to this row; a released one stays without a generation."""
+        with self.using:
+            if self.generation[slot]:
+                self.generation[slot] = next(self._generations)
+
+    def oldest(self) -> tuple[float, int] | None:
+        """Returns the evictable slot that nobody uses and that was used least recently, behind that time.
+
+        Call it under `using`.
+        """
+        idle = np.flatnonzero(self.evictable & (self.uses == 0) & (self.used <= time.monotonic()))
+        if not len(idle):
+            return None
+        slot = int(idle[self.used[idle].argmin()])
+        return float(self.used[slot]), slot
+
+    def begin(self, slot: int) -> None:
+        """Gives a slot with a new row its generation."""
+        with self.using:
+            while slot >= len(self.generation):
+                for name in ("generation", "uses", "used", "evictable"):
+                    array = getattr(self, name)
+                    setattr(self, name, np.concatenate([array, np.zeros_like(array)]))
+            self.generation[slot] = next(self._generations)
+            self.used[slot] = time.monotonic()
+
+    def end(self, slot: int) -> None:
+        """Ends a slot's generation, and has the slot freed: at once, or after its last use."""
+        with self.using:
+            self.generation[slot], self.evictable[slot] = 0, False
+            if self.uses[slot]:
+                self._released.add(slot)
+            else:
+                self._free_slot(slot)
