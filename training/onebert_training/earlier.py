@@ -74,10 +74,10 @@ class EarlierTraining:
 
         Raises InvalidSettings if they do not combine.
         """
-        given = {**asdict(settings), **asdict(reading)}
-        method = given["method"] if "method" in names else self.settings.method
+        options = {**asdict(settings), **asdict(reading)}
+        method = options["method"] if "method" in names else self.settings.method
         inherited = repeatable(replace(self.settings, method=method), self.reading)
-        return settings_from(inherited | {name: given[name] for name in names if name in given})
+        return settings_from(inherited | {name: options[name] for name in names if name in options})
 
     def require_base(self, base: BaseSpec) -> None:
         """Refuses another base of the same name with InvalidInput."""

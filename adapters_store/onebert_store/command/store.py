@@ -62,12 +62,12 @@ def check(
             broken = [check for check in checks if check.problem]
         orphans = find_orphans(opened)
         unknown = samples.sweeper.unknown()
-        kept = samples.check()
+        counts = samples.check()
         if as_json:
             problems = [asdict(bad.entry) | {"problem": bad.problem, "repaired": bad.repaired} for bad in broken]
             facts = [_facts(opened, orphan) for orphan in orphans]
             lists = {"problems": problems, "orphans": facts, "unknown": [asdict(rows) for rows in unknown]}
-            console.print_json({"versions": len(entries), **lists, "kept": kept})
+            console.print_json({"versions": len(entries), **lists, "kept": counts})
         else:
             console.say(f"{len(entries)} versions, {len(entries) - len(broken)} of them whole")
             if broken:
@@ -75,11 +75,11 @@ def check(
                 rows = ((name, str(bad.problem), "repaired" if bad.repaired else "") for name, bad in named)
                 console.show(("version", "problem", ""), rows)
             _print_orphans(opened, orphans)
-            console.say(f"{kept['samples']:,} kept answers, {kept['feedback']:,} rows of feedback")
+            console.say(f"{counts['samples']:,} kept answers, {counts['feedback']:,} rows of feedback")
             _print_unknown(dict.fromkeys(unknown, False))
     if unrepaired := sum(not bad.repaired for bad in broken):
         raise StoreCorrupt(f"{unrepaired} of {len(entries)} versions cannot be served as they are")
-    if damaged := kept["damaged"]:
+    if damaged := counts["damaged"]:
         raise StoreCorrupt(f"{damaged} rows of kept answers and feedback are damaged, and left out everywhere")
 
 

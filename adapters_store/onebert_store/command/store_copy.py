@@ -68,16 +68,16 @@ def _copy(source: "StoreAddress", target: "StoreAddress", into_empty: bool = Fal
             require_empty(filled)
         task = bar.add_task("copying files", total=None)
         copied = copy_store(opened, filled, lambda done, total: bar.update(task, completed=done, total=total))
-    kept = copied.kept
+    rows = copied.sample_rows
     console.say(f"{copied.versions} versions; {copied.blobs} files ({copied.size:,} bytes) were new")
-    if kept is None:
+    if rows is None:
         console.say("kept answers and feedback stay as they are: those that are there are later ones")
     else:
-        console.say(f"{kept['samples']:,} kept answers, {kept['feedback']:,} rows of feedback")
+        console.say(f"{rows['samples']:,} kept answers, {rows['feedback']:,} rows of feedback")
     for digest, problem in copied.problems.items():
         console.print_error(f"{digest}: {problem}")
-    if kept and kept["damaged"]:
-        raise StoreCorrupt(f"{kept['damaged']} damaged rows of kept answers and feedback were left out")
+    if rows and rows["damaged"]:
+        raise StoreCorrupt(f"{rows['damaged']} damaged rows of kept answers and feedback were left out")
     if copied.problems:
         raise StoreCorrupt(
             f"{len(copied.problems)} files could not be read; `onebert store check` names their versions"

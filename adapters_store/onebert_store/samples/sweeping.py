@@ -97,17 +97,17 @@ class Sweeper:
 
 def trim_feedback(connection: Connection, task: str, limit: int) -> None:
     """Deletes a task's rows above a number, each the oldest of the principal that has most: nobody else loses one."""
-    own = FEEDBACK.c.task == task
-    number = connection.scalar(select(func.count()).select_from(FEEDBACK).where(own)) or 0
+    of_task = FEEDBACK.c.task == task
+    number = connection.scalar(select(func.count()).select_from(FEEDBACK).where(of_task)) or 0
     if number <= limit:
         return
     # The principal with the most rows has the highest places.
     latest = FEEDBACK.c.at.desc(), FEEDBACK.c.identifier.desc()
     place = func.row_number().over(partition_by=FEEDBACK.c.principal, order_by=latest)
     # One per cent more, because all rows are sorted.
-    oldest = select(FEEDBACK.c.identifier).where(own).order_by(place.desc(), FEEDBACK.c.at)
+    oldest = select(FEEDBACK.c.identifier).where(of_task).order_by(place.desc(), FEEDBACK.c.at)
     oldest = oldest.limit(number - limit + limit // 100)
-    connection.execute(delete(FEEDBACK).where(own, FEEDBACK.c.identifier.in_(oldest)))
+    connection.execute(delete(FEEDBACK).where(of_task, FEEDBACK.c.identifier.in_(oldest)))
 
 
 def erase(database: Database, erasures: Sequence[Erasure]) -> int:

@@ -29,15 +29,15 @@ class Copied:
         versions: versions in the target now.
         blobs: blobs that the target did not have before.
         size: bytes of these blobs.
-        kept: numbers of `samples` and `feedback`, and of `damaged` rows, which were left out; None if the target's
-            later ones stay.
+        sample_rows: numbers of `samples` and `feedback`, and of `damaged` rows, which were left out; None if later ones
+            of the target stay.
         problems: by digest, why the source could not deliver a blob. The target has the rows of such blobs.
     """
 
     versions: int = 0
     blobs: int = 0
     size: int = 0
-    kept: Counter[str] | None = None
+    sample_rows: Counter[str] | None = None
     problems: dict[str, str] = field(default_factory=dict)
 
 
@@ -63,11 +63,11 @@ def copy_store(source: Store, target: Store, report: Callable[[int, int], None] 
         # The long part runs outside a transaction; the few blobs added meanwhile follow inside one.
         blobs.copy(wanted)
         # A sweep of the target may have removed blobs that none of its rows names yet; from here on sweeps wait.
-        with target.database.adding() as lock, one_moment(ours.database) as kept, source.database.reading() as rows:
+        with target.database.adding() as lock, one_moment(ours.database) as samples, source.database.reading() as rows:
             blobs.look_again()
             now = _sizes(rows)
             blobs.copy(now)
-            blobs.copied.kept = None if stay else replace_samples(kept, theirs.database)
+            blobs.copied.sample_rows = None if stay else replace_samples(samples, theirs.database)
             with lock.writing() as sink, target.database.unhurried(sink):
                 blobs.copied.versions = _copy_rows(rows, sink)
     blobs.copied.problems = {digest: why for digest, why in blobs.copied.problems.items() if digest in now}

@@ -272,9 +272,9 @@ def _load(folder: Path, name: str, dtype: torch.dtype, device: str, batch_invari
     )
     # One number in memory each.
     params |= {name: torch.tensor([value]).expand(shape) for name, (value, shape) in anatomy.constants.items()}
-    held = Params(params)
+    parameters = Params(params)
     del params
-    return Base(spec, config, anatomy, held, words, dtype, on, Subspaces(held), batch_invariant)
+    return Base(spec, config, anatomy, parameters, words, dtype, on, Subspaces(parameters), batch_invariant)
 
 
 def _checked_params(tensors: Mapping[str, Tensor], anatomy: Anatomy, config: EncoderConfig) -> dict[str, Tensor]:

@@ -12,14 +12,14 @@ class Params(UserDict[str, Any]):
     """Parameters by Hugging Face name without prefix; a released one is made again by each look at it."""
 
     def __getitem__(self, name: str) -> Tensor:
-        held: Tensor | Callable[[], Tensor] = self.data[name]
-        return held if isinstance(held, Tensor) else held()
+        value: Tensor | Callable[[], Tensor] = self.data[name]
+        return value if isinstance(value, Tensor) else value()
 
     def move(self, device: torch.device) -> None:
-        self.update({name: held.to(device) for name, held in self.data.items() if isinstance(held, Tensor)})
+        self.update({name: value.to(device) for name, value in self.data.items() if isinstance(value, Tensor)})
 
     def release(self, name: str, make: Callable[[], Tensor]) -> None:
         """Gives the memory of a tensor back that is not trained; `make` returns the same numbers."""
-        held = self.data[name]
-        if not (isinstance(held, Tensor) and held.requires_grad):
+        value = self.data[name]
+        if not (isinstance(value, Tensor) and value.requires_grad):
             self.data[name] = make

@@ -124,13 +124,13 @@ class Trainer:
             if task in self._asked or any(improvement.state in UNDER_WAY for improvement in self._of(task)):
                 raise errors.Improving(f"{task} is being improved; ask again when that has ended")
         self._rates.check(context.principal)
-        asked = {task} if improve else set[str]()
+        improving = {task} if improve else set[str]()
         with self._permits.held(context.principal.name):
-            self._asked |= asked
+            self._asked |= improving
             try:
                 return await self._create(task, rows, improve, context)
             finally:
-                self._asked -= asked
+                self._asked -= improving
 
     def improvement(self, task: str) -> Improvement:
         """Returns the last improvement of a task; raises ImprovementNotFound."""

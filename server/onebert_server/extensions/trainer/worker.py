@@ -91,8 +91,8 @@ class Worker:
 
     def _run(self) -> None:
         # The keys of the server, of its bucket and of its database are not the trainer's.
-        own = ("ONEBERT_", "AWS_", "PG")
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(own)}
+        credentials = ("ONEBERT_", "AWS_", "PG")
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(credentials)}
         # A group of its own, so that Ctrl-C signals the server alone. Not a session: Linux may divide the processor
         # between sessions first, and only then by priority.
         process = subprocess.Popen(  # noqa: S603 - our own command, no shell

@@ -150,7 +150,7 @@ class Watch(Collector):
         on = watched.judge(live, self._budget.spend())
         if on:
             change = watched.change()
-            logger.warning("%s@%d: its answers are no longer like its reference: %s", *key, _told(change))
+            logger.warning("%s@%d: its answers are no longer like its reference: %s", *key, _sentence(change))
             self._changed("on", *key, change)
         elif on is False:
             self._end(key, watched, "its answers are like its reference again")
@@ -173,8 +173,10 @@ class Watch(Collector):
         self._changed("off", *key, {})
 
 
-def _told(change: Mapping[str, Any]) -> str:
-    moved = [f"{printable(one['label'], 40)} {one['reference']:.1%} -> {one['live']:.1%}" for one in change["labels"]]
+def _sentence(change: Mapping[str, Any]) -> str:
+    moved = [
+        f"{printable(share['label'], 40)} {share['reference']:.1%} -> {share['live']:.1%}" for share in change["labels"]
+    ]
     if scores := change["scores"]:
         moved.append(f"mean top score {scores['reference']:.3f} -> {scores['live']:.3f}")
     return f"{', '.join(moved)}; cause: {change['cause'] or 'not known'}; {change['repeats']} repeats left out"
