@@ -2,14 +2,19 @@
 
 import json
 import struct
+import sys
+import unicodedata
 
 import pytest
 from fastapi.exceptions import RequestValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from onebert_server.facades.clients import litellm, open_inference, tensors
 from onebert_server.http.problems import fault_of
 from onebert_server.http.strict import validated
+from onebert_server.texts import Text
 from onebert_store.errors import InvalidInput
+from onebert_store.tables.text.unicode import is_blank
 
 
 def refusal(call):
@@ -57,6 +62,22 @@ def test_half_a_surrogate_pair_that_nobody_looks_at_changes_no_text():
 def test_what_is_no_text_in_a_tensor_is_named_by_its_place(data, said):
     body = {"inputs": [{"name": "text", "shape": [2], "datatype": "BYTES", "data": data}]}
     assert refusal(lambda: validated(open_inference.Infer, body).questions()) == (422, said)
+
+
+def test_a_text_is_blank_here_as_in_files():
+    """Characters that this Python's Unicode does not know yet are left to the tokenizer."""
+    text, differ = TypeAdapter(Text), []
+    for character in map(chr, range(sys.maxunicode + 1)):
+        if unicodedata.category(character) in ("Cn", "Cs"):
+            continue
+        try:
+            text.validate_python(f" {character}")
+            refused = False
+        except ValidationError:
+            refused = True
+        if refused != is_blank(character):
+            differ.append(character)
+    assert differ == []
 
 
 def bytes_of(parameters, tail):

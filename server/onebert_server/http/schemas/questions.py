@@ -3,6 +3,7 @@
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from onebert_encoder.text.tokens import Text as Input
 from onebert_server.contract.declared import REF
@@ -28,9 +29,9 @@ def input_of(item: str | TextPair) -> Input:
 
 
 # Tags of the unions' branches. They appear in the paths of violations, where problems.py removes them.
-TEXT, PAIR, LIST = "[text]", "[pair]", "[list]"
+TEXT, PAIR, LIST, TEXTS = "[text]", "[pair]", "[list]", "[texts]"
 # The others are tags of façades' unions.
-TAGS = frozenset({TEXT, PAIR, LIST, "[batch]", "[question]", "[inputs]", "[parts]"})
+TAGS = frozenset({TEXT, PAIR, LIST, TEXTS, "[batch]", "[question]", "[inputs]", "[parts]"})
 
 
 def _tag(value: Any) -> str:
@@ -38,20 +39,27 @@ def _tag(value: Any) -> str:
     return LIST if isinstance(value, list) else TEXT if isinstance(value, str) else PAIR
 
 
+def _tag_of_inputs(value: Any) -> str:
+    """Like `_tag`; a list of nothing but texts has a branch of its own, which chooses none for each of them."""
+    return TEXTS if isinstance(value, list) and {*map(type, value)} == {str} else _tag(value)
+
+
 def text_or_list(value: Any) -> str:
     """Chooses the branch of a union without pairs."""
     return LIST if isinstance(value, list) else TEXT
 
 
+_Several = Field(min_length=1, max_length=MAX_ITEMS)
 OneInput = Annotated[Annotated[Text, Tag(TEXT)] | Annotated[TextPair, Tag(PAIR)], Discriminator(_tag)]
 Inputs = Annotated[
     Annotated[Text, Tag(TEXT)]
     | Annotated[TextPair, Tag(PAIR)]
-    | Annotated[Annotated[list[OneInput], Field(min_length=1, max_length=MAX_ITEMS)], Tag(LIST)],
-    Discriminator(_tag),
+    | Annotated[Annotated[list[OneInput], _Several], Tag(LIST)]
+    | SkipJsonSchema[Annotated[Annotated[list[Text], _Several], Tag(TEXTS)]],
+    Discriminator(_tag_of_inputs),
 ]
 Texts = Annotated[
-    Annotated[Text, Tag(TEXT)] | Annotated[Annotated[list[Text], Field(min_length=1, max_length=MAX_ITEMS)], Tag(LIST)],
+    Annotated[Text, Tag(TEXT)] | Annotated[Annotated[list[Text], _Several], Tag(LIST)],
     Discriminator(text_or_list),
 ]
 
