@@ -1,14 +1,16 @@
 """Blocks: the requests that an edge submits in one turn of its event loop, and the answers of one batch, as arrays."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onebert_server.access.principal import Principal
-from onebert_server.engine.host import Host
 from onebert_store.errors import OneBertError
+
+if TYPE_CHECKING:
+    from onebert_server.engine.host import Host
 
 SEGMENT_BITS = 24
 """A token's segment is above these bits of its id."""
@@ -71,7 +73,7 @@ class Ended(NamedTuple):
     batches: Mapping[int, Sequence[Any]] = {}
 
 
-def check(block: Block, hosts: Sequence[Host]) -> None:
+def check(block: Block, hosts: "Sequence[Host]") -> None:
     """Raises ValueError for a damaged block: every index in it must lie within what the block and the hosts hold."""
     requests, sequences = block.requests, block.sequences
     counts, tokens, second = requests["sequences"], sequences["tokens"], sequences["second"]
@@ -90,7 +92,7 @@ def check(block: Block, hosts: Sequence[Host]) -> None:
         raise ValueError("a damaged block of requests")
 
 
-def _fits(block: Block, hosts: Sequence[Host]) -> bool:
+def _fits(block: Block, hosts: "Sequence[Host]") -> bool:
     """Whether slots, lengths and ids are those of the hosts."""
     if not len(block.sequences):
         return True

@@ -4,23 +4,28 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
+from onebert_encoder.answering.scores import Logits
 from onebert_encoder.compute.threads import compute_with
 from onebert_encoder.maths.forward import Way
-from onebert_server.access.context import Context
+from onebert_encoder.text.tokens import Tokens
+from onebert_server.access.context import Context, own_work
+from onebert_server.engine.block import Ended
 from onebert_server.engine.host import Host
+from onebert_server.engine.lane import Lane
 from onebert_server.engine.passes import Item
 from onebert_server.engine.queue import INFINITY, QueueLimits
 from onebert_server.engine.request import Flight, Request, Waiting, tokens_of
 from onebert_server.engine.scheduler import Scheduler
 from onebert_server.engine.speed import measure_speed, run_bare
 from onebert_server.telemetry.metrics import Metrics
-from onebert_store.errors import EngineFailed, ShuttingDown
+from onebert_store.errors import EngineFailed, QueueFull, ShuttingDown
 
 if TYPE_CHECKING:
     from onebert_server.telemetry.tracing import Tracing
@@ -99,6 +104,21 @@ class Engine:
         """Raises QueueFull, OverShare, ShuttingDown or EngineFailed if `submit` would refuse the smallest request."""
         self._scheduler.check(context.principal.name)
 
+    def lane(self, answered: Callable[[Ended], None]) -> Lane:
+        """Returns the way of one edge to the engine; `answered` gets its requests that have ended."""
+        return Lane([*self.hosts.values()], self._queue, self.wake, answered)
+
+    def compute(self, host: Host, tokens: Sequence[Tokens], slot: int, name: str) -> Future[list[Logits]]:
+        """Queues a question of the server's own, which is always admitted and never late; the log shows `name`.
+
+        Returns:
+            One float32 array per sequence: [labels], or [tokens, labels] for a per-token task.
+
+        Raises:
+            ShuttingDown, EngineFailed: the engine takes nothing new, or does not run.
+        """
+        return self.submit(host, [Item(each, slot) for each in tokens], own_work(name))
+
     def wake(self) -> None:
         """Starts the requests that were submitted without waking the engine; the running batch goes on."""
         self._scheduler.wake()
@@ -139,6 +159,14 @@ class Engine:
         """Queues a shadow's items for the time when nothing else waits; None if too many wait already."""
         request = Request(host, items, context, self._scheduler.withdraw, waits=True)
         return request if self._scheduler.put_shadow(request) else None
+
+    def _queue(self, host: Host, items: Sequence[Item], context: Context, waits: bool) -> Request:
+        if not waits:
+            return self.submit(host, items, context, wake=False)
+        request = self.submit_shadow(host, items, context)
+        if request is None:
+            raise QueueFull("as much work of shadows is waiting as the server holds")
+        return request
 
     def launch(self, waiting: Sequence[Waiting], whole: bool = False) -> Flight:
         """The hot path: packs waiting sequences and starts the device on them; never waits for a GPU.

@@ -11,10 +11,8 @@ from onebert_encoder.answering.scores import Logits
 from onebert_encoder.base.base import Base
 from onebert_encoder.maths.predict import golden_tokens, golden_tolerance, tokens_of_ids
 from onebert_encoder.text.tokens import Tokens
-from onebert_server.access.context import own_work
 from onebert_server.engine.engine import Engine
 from onebert_server.engine.host import Slot
-from onebert_server.engine.passes import Item
 from onebert_store.errors import GoldenMismatch, NotFinite
 from onebert_store.file.delta import HEAD_BIAS, Delta
 from onebert_store.file.manifest import Golden
@@ -39,7 +37,7 @@ class GoldenCheck:
 
     def begin(self, engine: Engine, slot: Slot) -> Future[list[Logits]]:
         """Submits the sequences to the engine, which always admits them; raises ShuttingDown or EngineFailed."""
-        return engine.submit(slot.host, [Item(tokens, slot.number) for tokens in self.tokens], own_work("proof"))
+        return engine.compute(slot.host, self.tokens, slot.number, "proof")
 
     def check(self, logits: Sequence[Logits]) -> None:
         """Raises NotFinite if an answer is NaN or infinite, and GoldenMismatch if it is not the trainer's."""
