@@ -13,12 +13,11 @@ import numpy as np
 import torch
 
 from bases import far_delta
+from batches import logits_of, packed
 from directories import publish, retire
 from onebert_encoder.answering.answer import answer
 from onebert_encoder.answering.asked import PLAIN
-from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.fold import fold
-from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import stack_rows
 from onebert_server.access.context import Context
 from onebert_server.access.keys import KeyRing
@@ -149,8 +148,8 @@ class Parts:
     def logits(self, row, tokens, base=None):
         base = base or self.base
         with torch.inference_mode():
-            batch = pack(base, tokens, [0] * len(tokens))
-            return [one.numpy() for one in compute_logits(base, stack_rows(base, [row]), batch)]
+            batch = packed(base, tokens, [0] * len(tokens))
+            return [one.numpy() for one in logits_of(base, stack_rows(base, [row]), batch)]
 
     def unpinned(self):
         """Whether nobody holds a version: then its row leaves the bank with it."""

@@ -15,10 +15,9 @@ from transformers import (
 )
 
 from bases import tiny_base
+from batches import logits_of, packed
 from onebert_encoder.base.base import Base, load_base
-from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.fold import fold_delta
-from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import stack_rows
 from onebert_encoder.text.tokens import Tokens
 from onebert_store.file.delta import Delta
@@ -75,7 +74,7 @@ def model_logits(model: Any, tokens: Sequence[Tokens]) -> list[Tensor]:
 def delta_logits(base: Base, delta: Delta, tokens: Sequence[Tokens]) -> list[Tensor]:
     """The same as the server computes it."""
     rows = stack_rows(base, [fold_delta(base, delta)])
-    return compute_logits(base, rows, pack(base, tokens, [0] * len(tokens)))
+    return logits_of(base, rows, packed(base, tokens, [0] * len(tokens)))
 
 
 def assert_equal_logits(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> None:

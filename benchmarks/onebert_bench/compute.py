@@ -18,6 +18,7 @@ from onebert_encoder.maths.batch import BASE_ROW, pack
 from onebert_encoder.maths.precision import fast_dtype
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import Rows
+from onebert_encoder.maths.sequences import Sequences
 from onebert_encoder.text.tokens import Tokens
 
 SEQUENCES = TASKS = 64
@@ -104,7 +105,7 @@ def measure_resident(
 
 
 def _forward(base: Base, rows: Rows, tokens: list[Tokens], slots: list[int]) -> None:
-    torch.cat(compute_logits(base, rows, pack(base, tokens, slots))).cpu()
+    compute_logits(base, rows, pack(base, Sequences.of(tokens), slots)).values.cpu()
 
 
 def matrix_products(base: Base, tokens: int) -> Callable[[], Tensor]:

@@ -14,6 +14,7 @@ from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.fold import fold_delta
 from onebert_encoder.maths.predict import compute_logits
+from onebert_encoder.maths.sequences import Sequences
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.memory import give_back_freed_memory, keep_freed_memory
@@ -64,13 +65,14 @@ def ours(job: Job, base: Base) -> Run:
         one_object(tuple(ids), tuple(types)) if job.shared else Tokens(ids, types)
         for ids, types in zip(job.ids, job.type_ids, strict=True)
     ]
+    sequences = Sequences.of(tokens)
     turns = cycle(slots)
 
     @torch.inference_mode()
     def run() -> list[list[float]]:
         taken = [next(turns)] * len(tokens) if job.rotate else chosen
-        batch = pack(base, tokens, taken, [bank.diverges_at[slot] for slot in taken])
-        logits: list[list[float]] = torch.stack(compute_logits(base, bank.rows, batch)).cpu().tolist()
+        batch = pack(base, sequences, taken, [bank.diverges_at[slot] for slot in taken])
+        logits: list[list[float]] = torch.stack(compute_logits(base, bank.rows, batch).split()).cpu().tolist()
         return logits
 
     return run

@@ -19,6 +19,7 @@ from onebert_encoder.base.base import load_base
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.fold import fold, to_tensors
 from onebert_encoder.maths.predict import compute_logits
+from onebert_encoder.maths.sequences import Sequences
 from onebert_server.engine.bank import Bank
 from onebert_store.file.format import dumps
 from onebert_training.fit.settings import DEFAULT_METHOD
@@ -43,7 +44,7 @@ def main() -> None:
         deltas = (task_delta(base, method, seed) for seed in range(TASKS))
         slots = [bank.install(fold(base, to_tensors(delta, base))) for delta in deltas]
         weights[method] = bank.size_at(slots[0])
-        batch = pack(base, tokens, [slots[i % TASKS] for i in range(SEQUENCES)])
+        batch = pack(base, Sequences.of(tokens), [slots[i % TASKS] for i in range(SEQUENCES)])
         runs[method] = lambda rows=bank.rows, batch=batch: compute_logits(base, rows, batch)
     with torch.inference_mode():
         times = interleaved_ms(runs, asked.repetitions)

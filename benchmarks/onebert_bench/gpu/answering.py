@@ -16,6 +16,7 @@ from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.graphs import CudaRecorder, Graphs
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import Rows
+from onebert_encoder.maths.sequences import Sequences
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.engine.host_copy import HostCopy
 
@@ -131,7 +132,7 @@ def launch(
     base: Base, rows: Rows, inputs: Sequence[Tokens], slots: Sequence[int], graphs: Graphs | None = None
 ) -> HostCopy:
     """Launches a step as the engine does."""
-    return HostCopy(torch.cat(compute_logits(base, rows, pack(base, inputs, slots), graphs=graphs)))
+    return HostCopy(compute_logits(base, rows, pack(base, Sequences.of(inputs), slots), graphs=graphs).values)
 
 
 def answer_on_host(

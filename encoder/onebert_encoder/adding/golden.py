@@ -15,6 +15,7 @@ from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import stack_rows
+from onebert_encoder.maths.sequences import Sequences
 from onebert_encoder.text.tokens import Text, Tokens, halves_of
 from onebert_store.errors import UnsupportedBase
 
@@ -81,7 +82,8 @@ def check_golden(base: Base, golden: Golden) -> float:
     head = {"head.weight": torch.eye(h), "head.bias": torch.zeros(h)}
     rows = stack_rows(base, [fold(base, head, "none")])
     with torch.inference_mode():
-        ours = compute_logits(base, rows, pack(base, golden.tokens, [0] * len(golden.tokens)))
+        batch = pack(base, Sequences.of(golden.tokens), [0] * len(golden.tokens))
+        ours = compute_logits(base, rows, batch).split()
     pairs = list(zip(ours, golden.vectors, strict=True))
     error = max(float((got - want).abs().max()) for got, want in pairs)
     # `not <=` is true for NaN, too.

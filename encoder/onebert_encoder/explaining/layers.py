@@ -13,6 +13,7 @@ from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import diverges_at, stack_rows
+from onebert_encoder.maths.sequences import Sequences
 from onebert_encoder.text.tokens import Tokens
 from onebert_store.file.changes import LAYER
 from onebert_store.file.delta import DELTA, HEAD_WEIGHT, POOLER_SYMBOL
@@ -87,5 +88,6 @@ class RemovedRows:
         rows = [1 + row for row in of_rows for _ in tokens]
         diverges = [self._diverges_at[row] for row in of_rows for _ in tokens]
         with torch.inference_mode():
-            logits = compute_logits(self._base, self._rows, pack(self._base, inputs, rows, diverges))
+            batch = pack(self._base, Sequences.of(inputs), rows, diverges)
+            logits = compute_logits(self._base, self._rows, batch).split()
         return [logits[start : start + len(tokens)] for start in range(0, len(logits), len(tokens))]

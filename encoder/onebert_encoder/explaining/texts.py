@@ -19,6 +19,7 @@ from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.fold import fold_delta
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import Row, stack_rows
+from onebert_encoder.maths.sequences import Sequences
 from onebert_encoder.text.tokens import Text, Tokens
 from onebert_store.errors import AnswerNotFinite, InvalidInput
 from onebert_store.file.delta import Delta
@@ -49,7 +50,8 @@ class TextExplainer:
         for start in range(0, len(tokens), _TEXTS):
             part = tokens[start : start + _TEXTS]
             with torch.inference_mode():
-                logits = compute_logits(self._base, self._rows, pack(self._base, part, [0] * len(part)))
+                batch = pack(self._base, Sequences.of(part), [0] * len(part))
+                logits = compute_logits(self._base, self._rows, batch).split()
             if not all(each.isfinite().all() for each in logits):
                 raise AnswerNotFinite("the answer to this text, or to it without a word, is not a finite number")
             answers = [answer(each.float().cpu().numpy(), self._outputs) for each in logits]
@@ -98,11 +100,12 @@ def gradient_times_input(
 
     `base` needs a dtype with gradients (not int8). Returns [tokens] float64 per input, special tokens included.
     """
-    batch, embedded = pack(base, tokens, [0] * len(tokens)), _Embedded(base.embeddings.W_e)
+    batch = pack(base, Sequences.of(tokens), [0] * len(tokens))
+    embedded = _Embedded(base.embeddings.W_e)
     traced = copy(base)
     traced.embeddings = replace(base.embeddings, W_e=embedded)
     with torch.enable_grad():
-        logits = compute_logits(traced, stack_rows(traced, [row]), batch)
+        logits = compute_logits(traced, stack_rows(traced, [row]), batch).split()
         total = torch.stack([_evidence(*pair, outputs) for pair in zip(logits, labels, strict=True)]).sum()
         [gradient] = torch.autograd.grad(total, [embedded.x])
     both = zip(batch.of_inputs(embedded.x.detach().double()), batch.of_inputs(gradient.double()), strict=True)

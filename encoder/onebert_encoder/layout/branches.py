@@ -257,10 +257,10 @@ class Branches(dict[LayerSite, tuple[Branch, ...]]):
         return {site: branches for site, branches in by_site.items() if branches}
 
 
-def join(of_row: Callable[[int], BranchesOf], spans: Sequence[tuple[int, int, int]]) -> dict[LayerSite, list[Joined]]:
-    """For each layer and site, the spans (row, start, stop) whose row has branches there."""
+def join(of_row: Callable[[int], BranchesOf], spans: Array) -> dict[LayerSite, list[Joined]]:
+    """For each layer and site, the spans [spans, 3] (row, start, stop) whose row has branches there."""
     joined: defaultdict[LayerSite, list[Joined]] = defaultdict(list)
-    for row, start, stop in spans:
+    for row, start, stop in spans.tolist():
         for site, branches in of_row(row).items():
             joined[site].append((start, stop, branches))
     return joined

@@ -39,7 +39,7 @@ class Dropout:
         """Random int16 [tokens, width], which `keep_of` compares with its threshold."""
         filled = len(stage.row_of_token) - stage.filling
         out = torch.zeros(len(stage.row_of_token), width, dtype=torch.int16, device=stage.row_of_token.device)
-        by_row = sorted(span for span in stage.spans if span[1] < filled)
+        by_row = sorted(stage.spans[stage.spans[:, 1] < filled].tolist())
         for row, group in groupby(by_row, key=lambda span: span[0]):
             spans = [(start, stop) for _, start, stop in group]
             drawn = self._draw(row, (sum(stop - start for start, stop in spans), width), out.device)

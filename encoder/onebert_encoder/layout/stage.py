@@ -45,7 +45,7 @@ class Stage:
             above the embeddings: then the index into its activations, end to end in the caller's order.
         filling: number of tokens at the end that belong to no sequence.
         row_of_token: [tokens], index into `Rows`; 0 for the filling.
-        spans: (row, start, stop) of neighboring tokens with the same row; the filling last.
+        spans: [spans, 3], (row, start, stop) of neighboring tokens with the same row; the filling last.
         edges: [sequences + 1] int32, start of each sequence; the last entry is the start of the filling.
         rows: [sequences], row of each sequence.
         lengths: [sequences], tokens of each sequence.
@@ -55,7 +55,7 @@ class Stage:
     source: Tensor | None
     filling: int
     row_of_token: Tensor
-    spans: list[tuple[int, int, int]]
+    spans: Array
     edges: Tensor
     rows: Array
     lengths: Array
@@ -63,8 +63,8 @@ class Stage:
 
     def of_token(self, index_of_row: Sequence[int]) -> Array | None:
         """[tokens], expands an index per row to an index per token; None if all are 0."""
-        indices = [index_of_row[row] for row, _, _ in self.spans]
-        return np.repeat(indices, [stop - start for _, start, stop in self.spans]) if any(indices) else None
+        indices = [index_of_row[row] for row in self.spans[:, 0].tolist()]
+        return np.repeat(indices, self.spans[:, 2] - self.spans[:, 1]) if any(indices) else None
 
     @cached_property
     def positions(self) -> Tensor:
@@ -76,9 +76,8 @@ class Stage:
     @cached_property
     def buckets(self) -> list[Bucket]:
         """The sequences by length class; built on first use, since only the plain kernels pad."""
-        classes = [length_class(length) for length in self.lengths.tolist()]
-        edges = [0, *(i for i, (a, b) in enumerate(pairwise(classes), 1) if a != b), len(classes)]
-        return [self._bucket(low, high) for low, high in pairwise(edges)]
+        edges = np.flatnonzero(np.diff(length_classes(self.lengths))) + 1
+        return [self._bucket(low, high) for low, high in pairwise([0, *edges.tolist(), len(self.lengths)])]
 
     @cached_property
     def alone(self) -> list[Bucket]:
@@ -108,9 +107,10 @@ def stage_of(
     spans = [(row, start, stop) for row, (start, stop) in zip(rows, pairwise(edges), strict=True)]
     spans += [(0, edges[-1], edges[-1] + filling)] * bool(filling)
     sequences = (np.array(rows), np.array(lengths))
-    return Stage(range(1), None, filling, tensors["row_of_token"], spans, tensors["edges"], *sequences, dtype)
+    return Stage(range(1), None, filling, tensors["row_of_token"], np.array(spans), tensors["edges"], *sequences, dtype)
 
 
-def length_class(length: int) -> int:
-    """The number of a length class: up to 16 tokens, 32, 64, 128, ..."""
-    return max(length - 1, 15).bit_length()
+def length_classes(lengths: Array) -> Array:
+    """The number of each length's class: up to 16 tokens, 32, 64, 128, ..."""
+    # The exponent that `frexp` returns is the number of bits.
+    return np.asarray(np.frexp(np.maximum(lengths - 1, 15))[1])

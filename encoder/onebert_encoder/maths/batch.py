@@ -8,10 +8,9 @@ Filling tokens round every stage up: matrix kernels are prepared per shape, and 
 (decision 7).
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise, starmap
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -19,9 +18,9 @@ from torch import Tensor
 
 from onebert_encoder.base.base import Base
 from onebert_encoder.layout.shapes import round_up
-from onebert_encoder.layout.stage import Stage, length_class
+from onebert_encoder.layout.stage import Stage, length_classes
 from onebert_encoder.layout.upload import Array, upload
-from onebert_encoder.text.tokens import Tokens
+from onebert_encoder.maths.sequences import Sequences, ids_of, segments_of
 
 BASE_ROW = 0
 """The row of the bare base; a shared text runs on it up to the layer at which its tasks diverge."""
@@ -37,34 +36,31 @@ class Batch:
     Attributes:
         word: [tokens], token ids of the first stage.
         position: [tokens], index into the base's table of position plus segment embeddings, if it has one.
+        rows: [sequences], row of each sequence.
+        sequence: [sequences], index of each sequence in the last stage.
         first: [sequences], index of each sequence's first token in the last stage.
         lengths: [sequences], tokens of each sequence.
-        inputs: index of each input's first sequence.
+        inputs: [inputs], index of each input's first sequence.
         apart: compute heads and branches per sequence, so that a text has the same bits in every batch.
     """
 
     word: Tensor
     position: Tensor
     stages: list[Stage]
-    rows: list[int]
+    rows: Array
+    sequence: Array
     first: Array
     lengths: Array
-    inputs: list[int]
+    inputs: Array
     apart: bool
-
-    @property
-    def sequence(self) -> Array:
-        """[sequences], index in the last stage of each sequence."""
-        return np.asarray(np.searchsorted(self.stages[-1].edges.numpy(), self.first, side="right") - 1)
 
     def of_inputs(self, x: Tensor) -> list[Tensor]:
         """The tokens of each input, [its tokens, h]; a pair of two sequences is joined."""
-        spans = list(zip(self.first.tolist(), self.lengths.tolist(), strict=True))
+        spans = zip(self.first.tolist(), self.lengths.tolist(), strict=True)
         sequences = [x[start : start + length] for start, length in spans]
-        ends = [*self.inputs[1:], len(sequences)]
         return [
             sequences[low] if high - low == 1 else torch.cat(sequences[low:high])
-            for low, high in zip(self.inputs, ends, strict=True)
+            for low, high in pairwise([*self.inputs.tolist(), len(sequences)])
         ]
 
     @property
@@ -74,90 +70,82 @@ class Batch:
         return sum(len(stage.layers) * int(stage.lengths.sum()) for stage in self.stages) / layers
 
 
-Key = tuple[int, int]
-"""One sequence of a stage: (identity of a text, row). Inputs with the same key are computed once."""
-
 _Index = tuple[str, int]
 """The name of an index array, and the number of the stage that reads it."""
 
 
 def pack(
     base: Base,
-    tokens: Sequence[Tokens],
-    rows: Sequence[int],
-    diverges_at: Sequence[int] | None = None,
+    inputs: Sequences,
+    rows: Array | Sequence[int],
+    diverges_at: Array | Sequence[int] | None = None,
     layers: range | None = None,
 ) -> Batch:
-    """Packs sequences for one `encode`.
+    """Packs inputs for one `encode`.
 
     Args:
-        tokens: the inputs; an object that occurs several times is one text shared by several tasks.
-        diverges_at: for each input the lowest layer at which its row differs from row `BASE_ROW`; None shares nothing.
+        rows: [inputs], the row of each input.
+        diverges_at: [inputs], the lowest layer at which the input's row differs from row `BASE_ROW`; None shares
+            nothing.
         layers: the layers to run; None is all. A batch that starts above layer 0 takes activations.
     """
     layers = range(base.config.num_layers) if layers is None else layers
-    counts = [len(text.sequences) for text in tokens]
-    inputs = (np.cumsum(counts) - counts).tolist()
-    if len(inputs) != sum(counts):
-        rows = np.repeat(rows, counts).tolist()
-        diverges_at = None if diverges_at is None else np.repeat(diverges_at, counts).tolist()
-        tokens = [part for text in tokens for part in text.sequences]
-    shared_until = _shared_until(tokens, diverges_at)
-    texts = {id(text): text for text in tokens}
-    lows = sorted({layers.start, *(layer for layer in shared_until if layer in layers)})
+    sequences, first = inputs.parts(), inputs.first_parts
+    rows = _of_sequences(rows, inputs)
+    texts = _Texts(sequences)
+    shared_until = texts.shared_until(None if diverges_at is None else _of_sequences(diverges_at, inputs))
+    inside = (shared_until >= layers.start) & (shared_until < layers.stop)
+    lows = np.union1d(shared_until[inside], [layers.start]).tolist()
     layouts: list[_Layout] = []
     arrays: dict[_Index, Array] = {}
     for low in lows:
-        keys = [
-            (id(text), row if until <= low else BASE_ROW)
-            for text, row, until in zip(tokens, rows, shared_until, strict=True)
-        ]
-        layout = _Layout(keys, texts)
-        starts = _starts_given(tokens, layout) if layers.start else None
-        parents = layout.starts_in(layouts[-1]) if layouts else starts
+        layout = _Layout(texts, np.where(shared_until <= low, rows, BASE_ROW))
+        parents = layout.starts_in(layouts[-1]) if layouts else texts.starts[layout.members] if layers.start else None
         arrays |= {(name, len(layouts)): array for name, array in layout.indices(parents).items()}
         layouts.append(layout)
     arrays["word", 0], arrays["position", 0] = _embedding_indices(base, texts, layouts[0])
     tensors = upload(arrays, base.device)
-    layers_of = starmap(range, pairwise([*lows, layers.stop]))
-    laid = zip(layouts, layers_of, strict=True)
-    stages = [layout.stage(base, range_of, tensors, i) for i, (layout, range_of) in enumerate(laid)]
+    edges = [*lows, layers.stop]
     return Batch(
         word=tensors["word", 0],
         position=tensors["position", 0],
-        stages=stages,
-        rows=list(rows),
-        first=np.array([layout.start_of[key] for key in keys]),
-        lengths=np.array([len(text) for text in tokens]),
-        inputs=inputs,
+        stages=[layout.stage(base, range(*edges[i : i + 2]), tensors, i) for i, layout in enumerate(layouts)],
+        rows=rows,
+        sequence=layouts[-1].place,
+        first=layouts[-1].starts[layouts[-1].place],
+        lengths=sequences.lengths,
+        inputs=first,
         apart=base.batch_invariant,
     )
 
 
-def _shared_until(tokens: Sequence[Tokens], diverges_at: Sequence[int] | None) -> list[int]:
-    """For each sequence, the number of layers it runs as the bare base: 0 if its text occurs only once."""
-    if diverges_at is None:
-        return [0] * len(tokens)
-    uses = Counter(map(id, tokens))
-    return [layer if uses[id(text)] > 1 else 0 for text, layer in zip(tokens, diverges_at, strict=True)]
+def _of_sequences(of_inputs: Array | Sequence[int], inputs: Sequences) -> Array:
+    of_inputs = np.asarray(of_inputs, dtype=np.int64)
+    return np.repeat(of_inputs, 1 + (inputs.second > 0)) if inputs.second.any() else of_inputs
 
 
-def _starts_given(tokens: Sequence[Tokens], layout: "_Layout") -> list[int]:
-    starts = np.cumsum([0, *map(len, tokens)]).tolist()
-    start_of = dict(zip(reversed(layout.keys), reversed(starts[:-1]), strict=True))
-    return [start_of[key] for key in layout.order]
+class _Texts:
+    """The sequences of a batch in the caller's order, and which of them are one text."""
+
+    def __init__(self, sequences: Sequences) -> None:
+        self.tokens, self.lengths = sequences.ids, sequences.lengths
+        self.starts = np.cumsum(self.lengths) - self.lengths
+        _, self.numbers, self._uses = np.unique(sequences.text, return_inverse=True, return_counts=True)
+
+    def shared_until(self, diverges_at: Array | None) -> Array:
+        """For each sequence, the number of layers it runs as the bare base: 0 if its text occurs only once."""
+        if diverges_at is None:
+            return np.zeros_like(self.lengths)
+        return np.where(self._uses[self.numbers] > 1, diverges_at, 0)
 
 
-def _embedding_indices(base: Base, texts: Mapping[int, Tokens], layout: "_Layout") -> tuple[Array, Array]:
-    laid = [texts[text] for text, _ in layout.order]
-    word, segment = np.zeros((2, layout.num_tokens + layout.filling), dtype=np.int64)
-    typed = word[: layout.num_tokens]
-    typed[:] = list(chain.from_iterable(text.input_ids for text in laid))
-    if any(any(text.type_ids) for text in laid):
-        segment[: layout.num_tokens] = list(chain.from_iterable(text.type_ids for text in laid))
+def _embedding_indices(base: Base, texts: _Texts, layout: "_Layout") -> tuple[Array, Array]:
+    tokens = layout.filled(texts.tokens[layout.tokens_from(texts.starts[layout.members])[: layout.num_tokens]])
+    word, segment = ids_of(tokens), segments_of(tokens)
     if "position" not in base.anatomy.family.outside:
         return word, segment
     position, first = layout.position + base.config.first_position, base.config.first_position
+    typed = word[: layout.num_tokens]
     if first and (padding := typed == base.config.padding_id).any():
         # RoBERTa counts only tokens that are not `<pad>`; a typed `<pad>` has the position before the first.
         before = np.cumsum(padding) - padding
@@ -167,32 +155,37 @@ def _embedding_indices(base: Base, texts: Mapping[int, Tokens], layout: "_Layout
 
 
 class _Layout:
-    def __init__(self, keys: Sequence[Key], texts: Mapping[int, Tokens]) -> None:
-        self.keys = keys
+    """The sequences of one stage in its order: each text once for every row that it runs with.
+
+    Attributes:
+        members: [sequences of the stage], the first of the batch's sequences that each stands for.
+        place: [sequences of the batch], the stage's sequence that stands for it.
+    """
+
+    def __init__(self, texts: _Texts, rows: Array) -> None:
+        keys = texts.numbers * (rows.max() + 1) + rows
+        _, members, key = np.unique(keys, return_index=True, return_inverse=True)
         # Sequences of one length class and row keep the caller's order, so that equal calls are packed equally.
-        length_of = {text: len(tokens) for text, tokens in texts.items()}
-        self.order = sorted(dict.fromkeys(keys), key=lambda key: (length_class(length_of[key[0]]), key[1]))
-        self.rows = np.array([row for _, row in self.order], dtype=np.int64)
-        self.lengths = np.array([length_of[text] for text, _ in self.order], dtype=np.int64)
+        order = np.lexsort((members, rows[members], length_classes(texts.lengths[members])))
+        self.members = members[order]
+        self.place = np.argsort(order)[key]
+        self.rows, self.lengths = rows[self.members], texts.lengths[self.members]
         self.stops = np.cumsum(self.lengths)
         self.starts = self.stops - self.lengths
-        self.start_of: dict[Key, int] = dict(zip(self.order, self.starts.tolist(), strict=True))
         self.num_tokens = int(self.stops[-1])
         self.filling = round_up(self.num_tokens) - self.num_tokens
-        self.position = np.zeros(self.num_tokens + self.filling, dtype=np.int64)
-        self.position[: self.num_tokens] = np.arange(self.num_tokens) - np.repeat(self.starts, self.lengths)
+        self.position = self.filled(np.arange(self.num_tokens) - np.repeat(self.starts, self.lengths))
 
-    def starts_in(self, before: "_Layout") -> list[int]:
-        parent = dict(zip(self.keys, before.keys, strict=True))
-        return [before.start_of[parent[key]] for key in self.order]
+    def starts_in(self, before: "_Layout") -> Array:
+        return before.starts[before.place[self.members]]
 
-    def tokens_from(self, parents: Sequence[int]) -> Array:
-        return np.asarray(self._filled(np.repeat(np.array(parents, dtype=np.int64), self.lengths)) + self.position)
+    def tokens_from(self, parents: Array) -> Array:
+        return self.filled(np.repeat(parents, self.lengths)) + self.position
 
-    def indices(self, parents: Sequence[int] | None) -> dict[str, Array]:
+    def indices(self, parents: Array | None) -> dict[str, Array]:
         """The stage's index arrays; `parents`: each sequence's start in the stage before, if there is one."""
         return {
-            "row_of_token": self._filled(np.repeat(self.rows, self.lengths)),
+            "row_of_token": self.filled(np.repeat(self.rows, self.lengths)),
             "edges": np.concatenate([[0], self.stops]).astype(np.int32),
             **({} if parents is None else {"source": self.tokens_from(parents)}),
         }
@@ -210,12 +203,16 @@ class _Layout:
             dtype=base.dtype,
         )
 
-    def spans(self, apart: bool) -> list[tuple[int, int, int]]:
+    def spans(self, apart: bool) -> Array:
         """(row, start, stop) of neighboring sequences with one row, or of each one if `apart`; the filling last."""
-        rows, starts, stops = self.rows.tolist(), self.starts.tolist(), self.stops.tolist()
-        edges = [0, *(i for i, (a, b) in enumerate(pairwise(rows), 1) if apart or a != b), len(rows)]
-        spans = [(rows[low], starts[low], stops[high - 1]) for low, high in pairwise(edges)]
-        return [*spans, (0, self.num_tokens, self.num_tokens + self.filling)] if self.filling else spans
+        begins = np.ones(len(self.rows), dtype=bool)
+        if not apart:
+            begins[1:] = self.rows[1:] != self.rows[:-1]
+        (first,) = begins.nonzero()
+        starts = self.starts[first]
+        spans = np.stack([self.rows[first], starts, np.append(starts[1:], self.num_tokens)], axis=1)
+        filling = [(BASE_ROW, self.num_tokens, self.num_tokens + self.filling)]
+        return np.concatenate([spans, filling]) if self.filling else spans
 
-    def _filled(self, of_tokens: Array) -> Array:
+    def filled(self, of_tokens: Array) -> Array:
         return np.concatenate([of_tokens, np.zeros(self.filling, dtype=np.int64)])

@@ -38,9 +38,10 @@ class FixedBatch:
         sequences, layers = room(size), range(base.config.num_layers)
         edges = torch.arange(sequences + 1, dtype=torch.int32, device=base.device).mul_(longest).clamp_(max=size)
         rows, lengths = np.zeros(sequences, dtype=np.int64), np.full(sequences, longest)
-        spans, filling = [(0, 0, size)], step_at(size)
+        spans, filling = np.array([(0, 0, size)]), step_at(size)
         self.stage = Stage(layers, None, filling, row_of_token, spans, edges, rows, lengths, base.dtype)
-        self.batch = Batch(word, position, [self.stage], [], rows, lengths, [], base.batch_invariant)
+        none = np.empty(0, dtype=np.int64)
+        self.batch = Batch(word, position, [self.stage], none, none, rows, lengths, none, base.batch_invariant)
 
     def load(self, batch: Batch, *indices: tuple[torch.Tensor, torch.Tensor]) -> None:
         """Copies a batch that fits, and pairs of other indices of tokens (into, from), in three launches."""

@@ -6,8 +6,7 @@ left once. `encode` computes the same operation by operation; tests compare the 
 """
 
 import ctypes
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -28,11 +27,13 @@ from onebert_encoder.compute.scores import ByDistance, Rotary
 from onebert_encoder.layout.stage import Stage
 from onebert_encoder.layout.upload import Array
 from onebert_encoder.maths.batch import Batch
-from onebert_encoder.maths.rows import POOLED, Head, Rows
+from onebert_encoder.maths.flat import Flat
+from onebert_encoder.maths.rows import Heads, Rows
 
 # Size of a site in forward.h, and of a classifier in heads.h, in 64-bit numbers.
 _OF_SITE, _OF_CLASSIFIER = 4, 8
 _NO_CLASSIFIERS: Array = np.empty((0, _OF_CLASSIFIER), dtype=np.int64)
+_NOT_NATIVE = (0,) * (_OF_CLASSIFIER - 2)
 
 
 class Way(NamedTuple):
@@ -67,25 +68,18 @@ class Forward:
         )
 
     def classify(
-        self, rows: Rows, batch: Batch, heads: Sequence[Head], way: Way | None = None
-    ) -> tuple[Tensor, dict[int, Tensor]]:
-        """Encodes, and returns the logits by input for every head with a native form; see `compute_logits`."""
-        native = {i: head.native for i, head in enumerate(heads) if head.native is not None}
-        inputs = list(native)
-        classifiers = np.empty((len(inputs), _OF_CLASSIFIER), dtype=np.int64)
-        classifiers[:, 0] = batch.sequence[inputs]
-        classifiers[:, 1:-1] = np.array(list(native.values()), dtype=np.int64).reshape(-1, _OF_CLASSIFIER - 2)
-        shapes = [
-            (int(length), labels) if pooled == POOLED["none"] else (labels,)
-            for length, labels, pooled in zip(batch.lengths[inputs], *classifiers[:, 3:5].T.tolist(), strict=True)
-        ]
-        sizes = [math.prod(shape) for shape in shapes]
-        logits = torch.empty(sum(sizes))
-        classifiers[:, -1] = logits.data_ptr() + (np.cumsum(sizes) - sizes) * logits.itemsize
+        self, rows: Rows, batch: Batch, heads: Heads, logits: Flat, way: Way | None = None
+    ) -> tuple[Tensor, Array]:
+        """Encodes, and writes the logits of every input whose head has a native form; see `compute_logits`.
+
+        Returns the last stage's tokens, and whether each input is written, [inputs].
+        """
+        numbers = heads[batch.inputs].of_each(lambda head: head.native or _NOT_NATIVE)
+        written = numbers[:, 0] != 0
+        addresses = logits.values.data_ptr() + logits.starts * logits.values.itemsize
+        classifiers = np.column_stack([batch.sequence[batch.inputs], numbers, addresses])[written]
         classifiers = classifiers[np.argsort(classifiers[:, 0], kind="stable")]
-        x = self._run_stages(rows, batch, None, classifiers, way)
-        split = (part.view(shape) for part, shape in zip(torch.split_with_sizes(logits, sizes), shapes, strict=True))
-        return x, dict(zip(inputs, split, strict=True))
+        return self._run_stages(rows, batch, None, classifiers, way), written
 
     def encode(self, rows: Rows, batch: Batch, activations: Tensor | None = None) -> Tensor:
         return self._run_stages(rows, batch, activations, _NO_CLASSIFIERS)
@@ -173,7 +167,7 @@ def _address(tensor: Tensor) -> int | None:
 
 def _sites(rows: Rows, stage: Stage, layers: int) -> tuple[Array | None, list[object]]:
     """[layers * sites, 4] addresses and counts of branches, and the objects that must outlive the call."""
-    spans = [(rows.branches[row], start, stop) for row, start, stop in stage.spans if rows.branches[row]]
+    spans = [(rows.branches[row], start, stop) for row, start, stop in stage.spans.tolist() if rows.branches[row]]
     if not spans:
         return None, []
     sites: Array = np.zeros((layers * len(SITES), _OF_SITE), dtype=np.int64)

@@ -1,7 +1,6 @@
 """Pooling and classifiers of a mixed batch on a GPU, in one launch each for any mix of tasks and labels."""
 
 import logging
-from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -9,7 +8,7 @@ import torch
 from torch import Tensor
 
 from onebert_encoder.layout.upload import Array, upload
-from onebert_encoder.maths.rows import Head
+from onebert_encoder.maths.rows import Head, Heads
 
 logger = logging.getLogger("onebert.kernels")
 
@@ -21,35 +20,35 @@ _LABELS = 4
 class GpuHeads:
     """Pools and classifies a batch with Triton programs, without gradients; `first`, `lengths` as in `Batch`."""
 
-    def __init__(self, heads: Sequence[Head], first: Array, lengths: Array, device: torch.device) -> None:
+    def __init__(self, heads: Heads, first: Array, lengths: Array, device: torch.device) -> None:
         from onebert_encoder.compute.kernels.gpu import head_programs  # noqa: PLC0415
 
         self._programs = head_programs
         # The addresses of weight and bias, and the number of labels.
-        fields = np.array([head.reads for head in heads], dtype=np.int64)
-        self.counts = fields[:, 2].tolist()
+        fields = heads.of_each(lambda head: head.reads)
+        self._sequences, self._logits, self._most = len(fields), int(fields[:, 2].sum()), int(fields[:, 2].max())
         readers = np.column_stack([fields, np.cumsum(fields[:, 2]) - fields[:, 2]])
-        spans = np.stack([first, np.where([head.pooling == "mean" for head in heads], lengths, 1)], axis=1)
+        spans = np.stack([first, np.where(heads.of_each(lambda head: head.pooling == "mean"), lengths, 1)], axis=1)
         # Pooled spans [sequences, 2] (first token, count) and readers [sequences, fields] (see `Reader`).
         tensors = upload({"spans": spans, "readers": readers}, device)
         self._spans, self._readers = tensors["spans"], tensors["readers"]
 
     def pool(self, x: Tensor) -> Tensor:
         """[sequences, h] float32: each head's choice of the mean over the tokens or the first token."""
-        sequences, width = len(self.counts), x.shape[1]
+        sequences, width = self._sequences, x.shape[1]
         pooled = x.new_empty(sequences, width, dtype=torch.float32)
         with torch.cuda.device_of(x):
             self._programs.pool[(sequences, -(-width // _POOL["C_BLOCK"]))](x, self._spans, pooled, width, **_POOL)
         return pooled
 
-    def classify(self, pooled: Tensor) -> list[Tensor]:
-        """Logits [labels] of each sequence of `pooled` [sequences, h] by its own head; all matrices are contiguous."""
-        logits, width = pooled.new_empty(sum(self.counts)), pooled.shape[1]
+    def classify(self, pooled: Tensor) -> Tensor:
+        """Logits of the sequences of `pooled` [sequences, h], each by its own head; all matrices are contiguous."""
+        logits, width = pooled.new_empty(self._logits), pooled.shape[1]
         with torch.cuda.device_of(pooled):
-            self._programs.classify[(len(self.counts), -(-max(self.counts) // _LABELS))](
+            self._programs.classify[(self._sequences, -(-self._most // _LABELS))](
                 *(self._readers, pooled, logits, width, 1 << (width - 1).bit_length(), _LABELS)
             )
-        return list(torch.split(logits, self.counts))
+        return logits
 
 
 @cache
@@ -73,10 +72,10 @@ def _matches_plain(device: torch.device) -> bool:
     x = torch.randn(60, 200, generator=generator).to(device)
     drawn = (torch.randn(*shape, generator=generator).to(device) for shape in ((3, 200), (3,), (9, 200), (9,)))
     drawn_heads = [Head(pooling, (), next(drawn), next(drawn)) for pooling in ("cls", "mean")]
-    heads = GpuHeads(drawn_heads, np.array([40, 3]), np.array([20, 37]), device)
+    heads = GpuHeads(Heads(drawn_heads, np.arange(2)), np.array([40, 3]), np.array([20, 37]), device)
     pooled = heads.pool(x)
     wanted = torch.stack([x[40], x[3:40].mean(0)])
-    logits = torch.cat(heads.classify(pooled))
+    logits = heads.classify(pooled)
     computed = torch.cat([head.weight @ vector + head.bias for head, vector in zip(drawn_heads, wanted, strict=True)])
     return torch.allclose(pooled, wanted, rtol=1e-4, atol=1e-4) and torch.allclose(
         logits, computed, rtol=1e-3, atol=1e-3

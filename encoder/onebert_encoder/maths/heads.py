@@ -1,8 +1,8 @@
 """Pooling and classifiers: each sequence's own head, of any pooling and number of labels, in one batch."""
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -11,8 +11,9 @@ from torch.nn import functional as F
 
 from onebert_encoder.layout.upload import Array, upload
 from onebert_encoder.maths.batch import Batch
+from onebert_encoder.maths.flat import Flat, ranges, shapes_of
 from onebert_encoder.maths.gpu_heads import GpuHeads
-from onebert_encoder.maths.rows import Dense, Head
+from onebert_encoder.maths.rows import Dense, Heads
 from onebert_store.file.manifest import SIAMESE, Activation
 
 # While the copies have at most this many numbers, the classifier's weight is copied per sequence for one batched
@@ -26,87 +27,94 @@ ACTIVATIONS: Mapping[Activation, Callable[[Tensor], Tensor]] = {"tanh": torch.ta
 ALONE = 0.3
 
 
+_Part = tuple[Array, Tensor]
+"""Positions of some inputs, and their logits in the same order, of any shape."""
+
+
 def classify(
-    heads: Sequence[Head],
-    batch: Batch,
-    x: Tensor,
-    eps: float,
-    fast: type[GpuHeads] | None = None,
-    inputs: Sequence[int] | None = None,
-) -> list[Tensor]:
-    """Float32 logits of the inputs of a batch: [labels], or [length, labels] if the head reads every token.
+    heads: Heads, batch: Batch, x: Tensor, eps: float, fast: type[GpuHeads] | None = None, inputs: Array | None = None
+) -> Flat:
+    """Logits of the inputs of a batch.
 
     Args:
-        heads: the head of each sequence, in the caller's order.
         x: [tokens, h] from `encode`.
         eps: of the base's and the heads' LayerNorms.
         inputs: first sequence of each wanted input; None is all inputs.
     """
     inputs = batch.inputs if inputs is None else inputs
-    per_token = [i for i in inputs if heads[i].pooling == "none"]
-    pairs = [i for i in inputs if heads[i].pooling == SIAMESE]
-    pooled = [i for i in inputs if heads[i].pooling not in ("none", SIAMESE)]
-    logits: dict[int, Tensor] = {}
-    if per_token:
-        logits |= zip(per_token, _classify_tokens(heads, batch, x, per_token, eps), strict=True)
-    if pairs:
-        logits |= zip(pairs, _classify_pairs(heads, batch, x, pairs), strict=True)
-    if pooled:
-        pooled_heads, spans = [heads[i] for i in pooled], (batch.first[pooled], batch.lengths[pooled])
-        logits |= zip(pooled, _classify_sequences(pooled_heads, *spans, x, batch.apart, eps, fast), strict=True)
-    return [logits[i] for i in inputs]
+    pooling = heads[inputs].of_each(lambda head: head.pooling)
+    per_token, pairs = pooling == "none", pooling == SIAMESE
+    parts: list[_Part] = []
+    for chosen, classified in (
+        (per_token, partial(_classify_tokens, eps=eps)),
+        (pairs, _classify_pairs),
+        (~(per_token | pairs), partial(_classify_sequences, eps=eps, fast=fast)),
+    ):
+        (positions,) = chosen.nonzero()
+        if len(positions):
+            of_kind = classified(heads, batch, x, inputs[positions])
+            parts += [(positions[members], logits) for members, logits in of_kind]
+    sizes, lengths = shapes_of(heads, batch, inputs)
+    return Flat(_in_order(parts, sizes), sizes, lengths)
 
 
-def _classify_tokens(
-    heads: Sequence[Head], batch: Batch, x: Tensor, chosen: Sequence[int], eps: float
-) -> Iterator[Tensor]:
-    """Logits [length, labels] of each chosen sequence: one gather for all, one product per task."""
-    tasks = [[chosen[i] for i in members] for members in _groups((id(heads[i]) for i in chosen), batch.apart)]
-    order = [i for members in tasks for i in members]
-    lengths = batch.lengths[order]
-    counts = dict(zip(order, lengths.tolist(), strict=True))
-    tokens = x[_index(_token_indices(batch.first[order], lengths), x)].float()
-    logits: dict[int, Tensor] = {}
-    shares = torch.split(tokens, [sum(counts[i] for i in members) for members in tasks])
+def _in_order(parts: Sequence[_Part], sizes: Array) -> Tensor:
+    """The logits of all inputs, end to end."""
+    order = np.concatenate([members for members, _ in parts])
+    flat = [logits.reshape(-1) for _, logits in parts]
+    values = flat[0] if len(flat) == 1 else torch.cat(flat)
+    if (order[1:] > order[:-1]).all():
+        return values
+    starts = np.empty_like(order)
+    starts[order] = np.cumsum(sizes[order]) - sizes[order]
+    return values[_index(ranges(starts, sizes), values)]
+
+
+def _classify_tokens(heads: Heads, batch: Batch, x: Tensor, chosen: Array, eps: float) -> list[_Part]:
+    """Logits [tokens, labels] of the chosen sequences: one gather for all, one product per task."""
+    tasks = _groups(heads.of[chosen], batch.apart)
+    order = chosen[np.concatenate(tasks)]
+    tokens = x[_index(ranges(batch.first[order], batch.lengths[order]), x)].float()
+    parts: list[_Part] = []
+    shares = torch.split(tokens, [int(batch.lengths[chosen[members]].sum()) for members in tasks])
     for members, share in zip(tasks, shares, strict=True):
-        head, out = heads[members[0]], share
+        head, out = heads.different[heads.of[chosen[members[0]]]], share
         for layer in head.dense:
             out = _activated(layer, F.linear(out, layer.weight, layer.bias), eps)
-        out = F.linear(out, head.weight, head.bias)
-        logits |= zip(members, torch.split(out, [counts[i] for i in members]), strict=True)
-    return (logits[i] for i in chosen)
+        parts.append((members, F.linear(out, head.weight, head.bias)))
+    return parts
 
 
 def _classify_sequences(
-    heads: Sequence[Head], first: Array, lengths: Array, x: Tensor, apart: bool, eps: float, fast: type[GpuHeads] | None
-) -> list[Tensor]:
+    heads: Heads, batch: Batch, x: Tensor, chosen: Array, eps: float, fast: type[GpuHeads] | None
+) -> list[_Part]:
+    heads, first, lengths = heads[chosen], batch.first[chosen], batch.lengths[chosen]
     on_gpu = None if fast is None else fast(heads, first, lengths, x.device)
-    mean = [head.pooling == "mean" for head in heads]
-    pooled = pool(first, lengths, x, mean) if on_gpu is None else on_gpu.pool(x)
-    for depth in range(max(len(head.dense) for head in heads)):
-        pooled = _layer(heads, pooled, depth, apart, eps)
-    if on_gpu is not None and all(head.is_contiguous for head in heads):
-        return on_gpu.classify(pooled)
-    return _by_labels(heads, pooled, apart)
+    if on_gpu is None:
+        pooled = pool(first, lengths, x, heads.of_each(lambda head: head.pooling == "mean"))
+    else:
+        pooled = on_gpu.pool(x)
+    for depth in range(heads.of_each(lambda head: len(head.dense)).max()):
+        pooled = _layer(heads, pooled, depth, batch.apart, eps)
+    if on_gpu is not None and heads.of_each(lambda head: head.is_contiguous).all():
+        return [(np.arange(len(chosen)), on_gpu.classify(pooled))]
+    return _by_labels(heads, pooled, batch.apart)
 
 
-def _by_labels(heads: Sequence[Head], read: Tensor, apart: bool) -> list[Tensor]:
-    """Logits [labels] of the classifiers' inputs `read` [inputs, width]: one product per number of labels."""
-    logits: list[Tensor] = [read] * len(heads)
-    for members in _groups((len(head.bias) for head in heads), apart):
-        for i, row in zip(members, _linear([heads[i] for i in members], read[_index(members, read)]), strict=True):
-            logits[i] = row
-    return logits
+def _by_labels(heads: Heads, read: Tensor, apart: bool) -> list[_Part]:
+    """Logits [inputs, labels] of the classifiers' inputs `read` [inputs, width]: one product per number of labels."""
+    groups = _groups(heads.of_each(lambda head: len(head.bias)), apart)
+    return [(members, _linear(heads[members], read[_index(members, read)])) for members in groups]
 
 
-def _classify_pairs(heads: Sequence[Head], batch: Batch, x: Tensor, chosen: Sequence[int]) -> list[Tensor]:
-    pair_heads, both = [heads[i] for i in chosen], [*chosen, *(i + 1 for i in chosen)]
-    means = pool(batch.first[both], batch.lengths[both], x, [True] * len(both))
-    shift = torch.stack([head.shift for head in pair_heads if head.shift is not None])
-    gains = [head.gain for head in pair_heads if head.gain is not None]
+def _classify_pairs(heads: Heads, batch: Batch, x: Tensor, chosen: Array) -> list[_Part]:
+    both, each = np.concatenate([chosen, chosen + 1]), heads[chosen].each()
+    means = pool(batch.first[both], batch.lengths[both], x, np.ones(len(both), dtype=bool))
+    shift = torch.stack([head.shift for head in each if head.shift is not None])
+    gains = [head.gain for head in each if head.gain is not None]
     gain = torch.stack(gains) if gains else 1
-    u, v = (half * gain + shift for half in means.split(len(pair_heads)))
-    return _by_labels(pair_heads, compare(u, v), batch.apart)
+    u, v = (half * gain + shift for half in means.split(len(chosen)))
+    return _by_labels(heads[chosen], compare(u, v), batch.apart)
 
 
 def compare(u: Tensor, v: Tensor) -> Tensor:
@@ -122,36 +130,31 @@ def compare(u: Tensor, v: Tensor) -> Tensor:
     return torch.cat(parts, dim=1) * math.sqrt(u.shape[1])
 
 
-def pool(first: Array, lengths: Array, x: Tensor, mean: Sequence[bool]) -> Tensor:
+def pool(first: Array, lengths: Array, x: Tensor, mean: Array) -> Tensor:
     """[sequences, h] float32: the mean over a sequence's tokens if `mean`, else its first token."""
-    if not any(mean):
+    if not mean.any():
         return x[_index(first, x)].float()
     starts = np.cumsum(lengths) - lengths
-    tokens = _token_indices(first, lengths)
-    arrays = {"tokens": tokens, "starts": starts, "first": first, "mean": np.array(mean)[:, None]}
+    arrays = {"tokens": ranges(first, lengths), "starts": starts, "first": first, "mean": mean[:, None]}
     on_device = upload(arrays, x.device)
     # `embedding_bag` gathers while it sums: a tenth of the time of a gather and a segment sum, backward a fifteenth.
     means = F.embedding_bag(on_device["tokens"], x.float(), on_device["starts"], mode="mean")
-    return means if all(mean) else torch.where(on_device["mean"], means, x[on_device["first"]].float())
+    return means if mean.all() else torch.where(on_device["mean"], means, x[on_device["first"]].float())
 
 
-def _token_indices(first: Array, lengths: Array) -> Array:
-    before = np.cumsum(lengths) - lengths
-    return np.asarray(np.arange(lengths.sum()) + np.repeat(first - before, lengths))
+def _index(positions: Array, x: Tensor) -> Tensor:
+    return upload({0: positions}, x.device)[0]
 
 
-def _index(positions: Array | Sequence[int], x: Tensor) -> Tensor:
-    return upload({0: np.asarray(positions, dtype=np.int64)}, x.device)[0]
-
-
-def _layer(heads: Sequence[Head], pooled: Tensor, depth: int, apart: bool, eps: float) -> Tensor:
+def _layer(heads: Heads, pooled: Tensor, depth: int, apart: bool, eps: float) -> Tensor:
     """Applies the `depth`-th layer to the sequences that have one; a shared pooler runs once for all of them."""
     out = pooled.clone()
-    having = [i for i, head in enumerate(heads) if len(head.dense) > depth]
-    for members in _groups((id(heads[i].dense[depth].weight) for i in having), apart):
-        chosen = [having[i] for i in members]
-        layer, index = heads[chosen[0]].dense[depth], _index(chosen, pooled)
-        bias = torch.stack([heads[i].dense[depth].bias for i in chosen])
+    matrices = heads.of_each(lambda head: id(head.dense[depth].weight) if len(head.dense) > depth else 0)
+    (having,) = matrices.nonzero()
+    for members in _groups(matrices[having], apart):
+        layers = [head.dense[depth] for head in heads[having[members]].each()]
+        layer, index = layers[0], _index(having[members], pooled)
+        bias = torch.stack([layer.bias for layer in layers])
         out[index] = _activated(layer, F.linear(pooled[index], layer.weight) + bias, eps)
     return out
 
@@ -161,24 +164,26 @@ def _activated(layer: Dense, x: Tensor, eps: float) -> Tensor:
     return x if layer.norm is None else F.layer_norm(x, layer.norm.shape, layer.norm, None, eps)
 
 
-def _linear(heads: Sequence[Head], pooled: Tensor) -> Tensor:
-    tasks = _groups(map(id, heads))
+def _linear(heads: Heads, pooled: Tensor) -> Tensor:
+    tasks, each = _groups(heads.of), heads.each()
     if len(tasks) == 1:
-        return F.linear(pooled, heads[0].weight, heads[0].bias)
-    if len(heads) * heads[0].weight.numel() <= _STACKED_NUMBERS:
-        weight = torch.stack([head.weight for head in heads])
-        bias = torch.stack([head.bias for head in heads])
+        return F.linear(pooled, each[0].weight, each[0].bias)
+    if len(each) * each[0].weight.numel() <= _STACKED_NUMBERS:
+        weight = torch.stack([head.weight for head in each])
+        bias = torch.stack([head.bias for head in each])
         return torch.baddbmm(bias[..., None], weight, pooled[..., None]).squeeze(-1)
-    out = pooled.new_empty(len(heads), len(heads[0].bias))
+    out = pooled.new_empty(len(each), len(each[0].bias))
     for members in tasks:
-        head, index = heads[members[0]], _index(members, pooled)
+        head, index = each[members[0]], _index(members, pooled)
         out[index] = F.linear(pooled[index], head.weight, head.bias)
     return out
 
 
-def _groups(keys: Iterable[Hashable], apart: bool = False) -> list[list[int]]:
+def _groups(keys: Array, apart: bool = False) -> list[Array]:
     """Positions with equal keys, grouped in order of first appearance; each position alone if `apart`."""
-    groups: defaultdict[Hashable, list[int]] = defaultdict(list)
-    for i, key in enumerate(keys):
-        groups[i if apart else key].append(i)
-    return list(groups.values())
+    positions = np.arange(len(keys))
+    if apart:
+        return np.split(positions, positions[1:])
+    _, first, key = np.unique(keys, return_index=True, return_inverse=True)
+    order = np.argsort(first[key], kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(first[key][order])) + 1)

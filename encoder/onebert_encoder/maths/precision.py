@@ -10,6 +10,7 @@ from onebert_encoder.maths.encode import encode
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.predict import golden_tokens
 from onebert_encoder.maths.rows import stack_rows
+from onebert_encoder.maths.sequences import Sequences
 
 logger = logging.getLogger("onebert.precision")
 
@@ -50,6 +51,6 @@ def relative_error(base: Base, exact: Base) -> float:
 def _vectors(base: Base) -> torch.Tensor:
     tokens = golden_tokens(base, base.config.max_length, pooling="mean")
     with torch.inference_mode():
-        batch = pack(base, tokens, [0] * len(tokens))
+        batch = pack(base, Sequences.of(tokens), [0] * len(tokens))
         x = encode(base, stack_rows(base, [fold(base, {})]), batch).float()
     return x[: sum(map(len, tokens))]

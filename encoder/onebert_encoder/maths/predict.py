@@ -11,10 +11,12 @@ from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout
 from onebert_encoder.maths.batch import Batch, pack
 from onebert_encoder.maths.choose import choose_forward, choose_heads
 from onebert_encoder.maths.encode import encode
+from onebert_encoder.maths.flat import Flat
 from onebert_encoder.maths.forward import Way
 from onebert_encoder.maths.graphs import Graphs
 from onebert_encoder.maths.heads import classify
-from onebert_encoder.maths.rows import Head, Row, Rows, stack_rows
+from onebert_encoder.maths.rows import Heads, Row, Rows, stack_rows
+from onebert_encoder.maths.sequences import Sequences
 from onebert_encoder.text.tokens import Tokens
 from onebert_store.file.manifest import SIAMESE, Golden
 
@@ -37,29 +39,22 @@ def compute_logits(
     activations: Tensor | None = None,
     graphs: Graphs | None = None,
     way: Way | None = None,
-) -> list[Tensor]:
-    """Gathers, encodes and classifies: [labels] float32 per input, or [length, labels] for a per-token task.
+) -> Flat:
+    """Gathers, encodes and classifies.
 
     With `graphs` the encoder runs on recordings, without dropout or activations. The one-call pass
     makes `way` for other work. Raises ValueError for a row without a head.
     """
-    heads = [_head(rows, row) for row in batch.rows]
+    heads = Heads.of_rows(rows, batch.rows)
     forward = None if graphs or activations is not None else choose_forward(base, dropout)
     if forward is not None:
-        x, logits = forward.classify(rows, batch, heads, way)
-        rest = [i for i in batch.inputs if i not in logits]
-        if rest:
-            logits |= zip(rest, classify(heads, batch, x, base.config.eps, inputs=rest), strict=True)
-        return [logits[i] for i in batch.inputs]
+        logits = Flat.empty(heads, batch)
+        x, written = forward.classify(rows, batch, heads, logits, way)
+        if not written.all():
+            logits.fill(~written, classify(heads, batch, x, base.config.eps, inputs=batch.inputs[~written]))
+        return logits
     x = graphs.encode(rows, batch) if graphs else encode(base, rows, batch, dropout, activations)
     return classify(heads, batch, x, base.config.eps, choose_heads(base))
-
-
-def _head(rows: Rows, row: int) -> Head:
-    head = rows.heads[row]
-    if head is None:
-        raise ValueError("the bare base has no head to answer with")
-    return head
 
 
 def golden_tokens(base: Base, max_length: int, pooling: str) -> list[Tokens]:
@@ -77,10 +72,12 @@ def tokens_of_ids(ids: Sequence[int], pooling: str = "mean") -> Tokens:
 
 def compute_golden(base: Base, row: Row, max_length: int) -> Golden:
     """The golden sequences with this base's logits; the base should compute in float32."""
-    rows = stack_rows(base, [row])
-    tokens = golden_tokens(base, max_length, _head(rows, 0).pooling)
+    if row.head is None:
+        raise ValueError("the bare base has no head to answer with")
+    tokens = golden_tokens(base, max_length, row.head.pooling)
     with torch.inference_mode():
-        logits = compute_logits(base, rows, pack(base, tokens, [0] * len(tokens)))
+        batch = pack(base, Sequences.of(tokens), [0] * len(tokens))
+        logits = compute_logits(base, stack_rows(base, [row]), batch).split()
     return Golden(input_ids=[text.input_ids for text in tokens], logits=[row.flatten().tolist() for row in logits])
 
 

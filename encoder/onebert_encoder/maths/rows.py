@@ -1,18 +1,20 @@
 """Rows: folded tasks, one by one from `fold`, or stacked for `encode` to gather from."""
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from onebert_encoder.base.base import Base
 from onebert_encoder.compute.scores import RowScores
 from onebert_encoder.layout.branches import Branches, BranchesOf
+from onebert_encoder.layout.upload import Array
 from onebert_store.file.manifest import Activation
 
 # The poolings and activations, as heads.h numbers them.
@@ -98,6 +100,35 @@ class Head:
         weight, bias = self.weight.clone(), self.bias.clone()
         shift, gain = _clone(self.shift), _clone(self.gain)
         return replace(self, dense=dense, weight=weight, bias=bias, shift=shift, gain=gain)
+
+
+@dataclass(frozen=True)
+class Heads:
+    """The heads of a batch: the different ones, and the index [sequences] of each sequence's among them."""
+
+    different: Sequence[Head]
+    of: Array
+
+    @classmethod
+    def of_rows(cls, rows: "Rows", of_sequences: Array) -> "Heads":
+        """The heads of rows; ValueError for a row without one."""
+        numbers, of = np.unique(of_sequences, return_inverse=True)
+        heads = [rows.heads[row] for row in numbers.tolist()]
+        present = [head for head in heads if head is not None]
+        if len(present) < len(heads):
+            raise ValueError("the bare base has no head to answer with")
+        return cls(present, of)
+
+    def __getitem__(self, sequences: Array) -> "Heads":
+        return Heads(self.different, self.of[sequences])
+
+    def of_each(self, value: Callable[[Head], Any]) -> Array:
+        """[sequences] or [sequences, numbers], a number or several of each sequence's head."""
+        return np.array([value(head) for head in self.different])[self.of]
+
+    def each(self) -> list[Head]:
+        """The head of each sequence."""
+        return [self.different[i] for i in self.of.tolist()]
 
 
 def _clone(tensor: Tensor | None) -> Tensor | None:

@@ -1,7 +1,6 @@
 """The forms of a tokenized input: pieces of its texts, and the tokens of the sequences that they are cut to."""
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Protocol
 
 Text = str | tuple[str, str]
@@ -56,14 +55,6 @@ class Tokens:
 
     def __len__(self) -> int:
         return len(self.input_ids)
-
-    @cached_property
-    def sequences(self) -> tuple["Tokens", ...]:
-        """The sequences to encode: this input, or each text of a pair whose texts are two sequences."""
-        if not self.second:
-            return (self,)
-        parts = (slice(self.second), slice(self.second, None))
-        return tuple(Tokens(self.input_ids[part], self.type_ids[part]) for part in parts)
 
 
 class Placed(Protocol):

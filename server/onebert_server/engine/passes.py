@@ -3,14 +3,16 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import torch
+import numpy as np
 
 from onebert_encoder.answering.scores import Logits
 from onebert_encoder.base.base import Base
+from onebert_encoder.layout.upload import Array
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.forward import Way
 from onebert_encoder.maths.graphs import CudaRecorder, Graphs
 from onebert_encoder.maths.predict import compute_logits
+from onebert_encoder.maths.sequences import Sequences
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.host_copy import HostCopy
@@ -26,18 +28,18 @@ class Item:
 
 @dataclass(frozen=True)
 class Launched:
-    """A pass that the device computes or has computed; `copy` holds the logits of all items, flat."""
+    """A pass that the device computes or has computed; `copy` holds the logits of all items (see `Flat`)."""
 
-    shapes: Sequence[torch.Size]
+    sizes: Array
+    lengths: Array
     copy: HostCopy
     computed_tokens: float
 
     def read(self) -> Iterator[Logits]:
         """Waits for the pass, and yields the logits of every item in order, as views of one array."""
-        answers, end = self.copy.read(), 0
-        for shape in self.shapes:
-            start, end = end, end + shape.numel()
-            yield answers[start:end].reshape(shape)
+        answers = np.split(self.copy.read(), np.cumsum(self.sizes[:-1]))
+        for logits, length in zip(answers, self.lengths.tolist(), strict=True):
+            yield logits.reshape(length, -1) if length else logits
 
 
 class Passes:
@@ -52,10 +54,10 @@ class Passes:
         """Packs the items and starts the device on them; never waits for a GPU. See `compute_logits`."""
         slots = [item.slot for item in items]
         diverges_at = [self._bank.diverges_at[slot] for slot in slots]
-        batch = pack(self._base, [item.tokens for item in items], slots, diverges_at)
+        inputs = Sequences.of([item.tokens for item in items])
+        batch = pack(self._base, inputs, slots, diverges_at)
         logits = compute_logits(self._base, self._bank.rows, batch, graphs=self._graphs, way=way)
-        copy = HostCopy(torch.cat([row.flatten() for row in logits]))
-        return Launched([row.shape for row in logits], copy, batch.computed_tokens)
+        return Launched(logits.sizes, logits.lengths, HostCopy(logits.values), batch.computed_tokens)
 
     def costs(self, items: Sequence[Item]) -> list[int]:
         """Returns the computed tokens per item: a text that an earlier item has costs only the layers that differ."""

@@ -12,6 +12,7 @@ from onebert_encoder.maths.batch import BASE_ROW, pack
 from onebert_encoder.maths.encode import encode
 from onebert_encoder.maths.predict import tokens_of_ids
 from onebert_encoder.maths.rows import Rows
+from onebert_encoder.maths.sequences import Sequences
 
 logger = logging.getLogger("onebert.engine")
 
@@ -110,9 +111,9 @@ def run_bare(base: Base, rows: Rows, tokens: int = _MEASURED[0]) -> float:
     length = min(_MEASURED_LENGTH, tokens, base.config.max_length)
     count = tokens // length
     ids = np.random.default_rng(0).integers(0, base.config.vocab_size, [count, length])
-    tokens_of_each = [tokens_of_ids(row) for row in ids.tolist()]
+    inputs = Sequences.of([tokens_of_ids(row) for row in ids.tolist()])
     started = time.perf_counter()
-    batch = pack(base, tokens_of_each, [BASE_ROW] * count)
+    batch = pack(base, inputs, [BASE_ROW] * count)
     encode(base, rows, batch)
     if base.device.type == "cuda":
         torch.cuda.synchronize(base.device)

@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from bases import Reference, tiny_base, torch_tensors
+from batches import logits_of, packed
 from onebert_encoder.base.base import load_base
-from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.fold import fold
-from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import diverges_at, stack_rows
 from onebert_encoder.text.tokens import Tokens
 from onebert_store.file.format import dumps, loads
@@ -112,7 +111,7 @@ def test_trained_tasks_of_every_method_in_one_mixed_batch_equal_the_plain_model(
     # Every text for itself, and each computed once up to where its tasks part.
     for parts in (None, [diverges_at(rows[row], bare, base) for row in which]):
         with torch.inference_mode():
-            got = compute_logits(base, stack_rows(base, rows), pack(base, inputs, which, parts))
+            got = logits_of(base, stack_rows(base, rows), packed(base, inputs, which, parts))
         for row, one, other in zip(which, got, wanted, strict=True):
             assert one.shape == other.shape
             # The tolerance is argued for logits of order 5; some of these tasks have logits of 20.

@@ -15,11 +15,10 @@ import torch
 from torch import Tensor
 
 from bases import FAMILIES, Reference, as_read, far_delta, tiny_base, torch_tensors
+from batches import logits_of, packed
 from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.base.source import DEFAULT_BASE, find_base
-from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.fold import expand_cores, fold
-from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import Rows, diverges_at, stack_rows
 from onebert_encoder.text.tokens import Tokens
 
@@ -52,7 +51,7 @@ class Zoo:
         parts = [self.parts[row] for row in rows] if share else None
         texts = [as_read(text, self.references[row - 1].pooling) for text, row in zip(texts, rows, strict=True)]
         with torch.enable_grad() if plain else torch.inference_mode():
-            return compute_logits(self.base, self.rows, pack(self.base, texts, rows, parts))
+            return logits_of(self.base, self.rows, packed(self.base, texts, rows, parts))
 
 
 @cache
@@ -143,7 +142,7 @@ def test_a_delta_that_is_not_finite_never_touches_a_neighbour(poison: float) -> 
     texts = random_texts(z.base, 48, seed=5)
     which = [1, 3, 2] * 16
     with torch.inference_mode():
-        got = compute_logits(z.base, rows, pack(z.base, texts, which))
+        got = logits_of(z.base, rows, packed(z.base, texts, which))
     assert not all(torch.isfinite(logits).all() for logits, row in zip(got, which, strict=True) if row == 3)
     for logits, row, text in zip(got, which, texts, strict=True):
         if row != 3:
@@ -176,7 +175,7 @@ def test_gradients_of_the_folded_biases_are_the_plain_models(family: str) -> Non
         leaf.requires_grad_(not name.startswith("sparse_index"))
     texts = random_texts(base, 6, seed=7)
     rows = stack_rows(base, [fold(base, leaves, "mean")])
-    ours = compute_logits(base, rows, pack(base, texts, [0] * len(texts)))
+    ours = logits_of(base, rows, packed(base, texts, [0] * len(texts)))
     weights = [torch.sin(torch.arange(3.0) + i) for i in range(len(texts))]
     torch.stack([(w * logits).sum() for w, logits in zip(weights, ours, strict=True)]).sum().backward()
 
@@ -232,7 +231,7 @@ def test_cores_of_many_runs_learn_in_one_batch_as_low_rank_twins_do(family: str)
 
     def learned(make: Callable[[Base, dict[str, Tensor]], dict[str, Tensor]]) -> tuple[Tensor, list[Tensor]]:
         rows = stack_rows(base, [fold(base, make(base, tensors), "mean") for tensors in drawn])
-        logits = torch.stack(compute_logits(base, rows, pack(base, texts, of_text)))
+        logits = torch.stack(logits_of(base, rows, packed(base, texts, of_text)))
         loss = (logits * torch.sin(torch.arange(logits.numel())).view_as(logits)).sum()
         return logits, list(torch.autograd.grad(loss, [leaf for own in leaves for leaf in own.values()]))
 
@@ -268,5 +267,5 @@ def test_long_sequences_take_the_fused_attention_and_stay_exact() -> None:
     texts = [Tokens(rng.integers(1000, 20000, n).tolist(), [0] * n) for n in (512, 300, 257, 40, 512)]
     rows = stack_rows(base, [fold(base, {n: torch.from_numpy(v) for n, v in scaled.items()}, "mean")])
     with torch.inference_mode():
-        got = compute_logits(base, rows, pack(base, texts, [0] * len(texts)))
+        got = logits_of(base, rows, packed(base, texts, [0] * len(texts)))
     assert largest_difference(got, [reference.logits(text.input_ids) for text in texts]) < TOLERANCE

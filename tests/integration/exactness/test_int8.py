@@ -5,11 +5,10 @@ import pytest
 import torch
 
 from bases import Reference, far_delta, torch_tensors
+from batches import logits_of, packed
 from onebert_encoder.base.base import load_base
 from onebert_encoder.base.source import DEFAULT_BASE, find_base
-from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.fold import fold
-from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import stack_rows
 from onebert_store.errors import GoldenMismatch
 from servers import Server, Task
@@ -47,7 +46,7 @@ def test_every_kind_of_task_in_one_batch_on_the_default_base():
     rows = stack_rows(base, [fold(base, torch_tensors(tensors), "mean") for tensors in tasks])
     of_sequence = [row for row in range(len(tasks)) for _ in tokens]
     with torch.inference_mode():
-        logits = compute_logits(base, rows, pack(base, tokens * len(tasks), of_sequence))
+        logits = logits_of(base, rows, packed(base, tokens * len(tasks), of_sequence))
     got = torch.stack(logits).view(len(tasks), len(TEXTS), 3)
     for kind, tensors, ours in zip(KINDS, tasks, got, strict=True):
         model = Reference(find_base(DEFAULT_BASE), tensors, "mean")

@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bases import as_read, far_delta, tiny_base, torch_tensors
+from batches import logits_of, packed
 from lengths import examples
 from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.compute import plain
 from onebert_encoder.compute.plain import PlainLinear
-from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.choose import rounds_alike
 from onebert_encoder.maths.fold import fold
-from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import Rows, diverges_at, stack_rows
 from onebert_encoder.text.tokens import Tokens
 from servers import Server, Task
@@ -54,7 +53,7 @@ def answers(
     heads = [stacked.heads[row] for row in rows]
     texts = [as_read(text, head.pooling) if head else text for text, head in zip(texts, heads, strict=True)]
     with torch.inference_mode():
-        return compute_logits(base, stacked, pack(base, texts, rows, [parts[row] for row in rows] if share else None))
+        return logits_of(base, stacked, packed(base, texts, rows, [parts[row] for row in rows] if share else None))
 
 
 def random_texts(count: int, seed: int) -> list[Tokens]:

@@ -6,11 +6,10 @@ import pytest
 import torch
 
 from bases import Reference, far_delta, random_texts, torch_tensors
+from batches import logits_of, packed
 from onebert_bench.mpnet import mpnet_folder
 from onebert_encoder.base.base import Base, load_base
-from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.fold import fold
-from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import stack_rows
 
 pytestmark = pytest.mark.nightly("weights")
@@ -34,8 +33,8 @@ def test_a_mixed_batch_of_every_length_equals_the_plain_model_and_each_text_alon
     texts, references = random_texts(LENGTHS), [Reference(mpnet_folder(), tensors, "mean") for tensors in tasks]
     asked = [(text, 1 + i % len(KINDS)) for i, text in enumerate(texts * 2)]
     with torch.inference_mode():
-        together = compute_logits(base, rows, pack(base, *map(list, zip(*asked, strict=True))))
-        alone = [compute_logits(base, rows, pack(base, [text], [row]))[0] for text, row in asked]
+        together = logits_of(base, rows, packed(base, *map(list, zip(*asked, strict=True))))
+        alone = [logits_of(base, rows, packed(base, [text], [row]))[0] for text, row in asked]
     for (text, row), logits, own in zip(asked, together, alone, strict=True):
         assert torch.equal(logits, own)
         torch.testing.assert_close(logits, references[row - 1].logits(text.input_ids), rtol=0, atol=1e-4)

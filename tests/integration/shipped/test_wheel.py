@@ -54,10 +54,11 @@ import torch
 from transformers import AutoModel
 from onebert_encoder.base.base import load_base
 from onebert_encoder.layout.dropout import NO_DROPOUT
-from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.choose import answering_kernels, choose_forward
+from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.rows import stack_rows
+from onebert_encoder.maths.sequences import Sequences
 from onebert_encoder.text.tokens import Tokens
 
 ids = list(range(5, 30))
@@ -68,7 +69,8 @@ with torch.inference_mode():
     for dtype, tolerance in ((torch.float32, 1e-4), (torch.bfloat16, 0.15)):
         base = load_base(sys.argv[1], dtype=dtype)
         rows = stack_rows(base, [fold(base, {})])
-        found = choose_forward(base, NO_DROPOUT).encode(rows, pack(base, [Tokens(ids, [0] * len(ids))], [0]))
+        batch = pack(base, Sequences.of([Tokens(ids, [0] * len(ids))]), [0])
+        found = choose_forward(base, NO_DROPOUT).encode(rows, batch)
         np.testing.assert_allclose(found[: len(ids)], plain, rtol=0, atol=tolerance)
 print(answering_kernels(base).description)
 """

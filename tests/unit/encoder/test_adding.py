@@ -13,12 +13,11 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoTokenizer
 
 from bases import FAMILIES, far_row, random_texts, tiny_base, write_base
+from batches import logits_of, packed
 from onebert_encoder.adding.adding import add_base, check_base
 from onebert_encoder.base.base import load_base
 from onebert_encoder.base.source import DEFAULT_BASE, bases_folder, find_base
 from onebert_encoder.base.tokenizer import load_tokenizer
-from onebert_encoder.maths.batch import pack
-from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import stack_rows
 from onebert_store.errors import BaseNotFound, InvalidInput, InvalidSettings, UnsupportedBase
 
@@ -52,7 +51,7 @@ def test_an_added_base_is_the_base_that_it_was_made_of(family: str) -> None:
     # By the folder's path, too, and with a delta of every kind.
     for base in (own, load_base(str(added.folder))):
         ours, theirs = (
-            compute_logits(one, stack_rows(one, [far_row(one, "everything")]), pack(one, texts, [0] * len(texts)))
+            logits_of(one, stack_rows(one, [far_row(one, "everything")]), packed(one, texts, [0] * len(texts)))
             for one in (base, plain)
         )
         assert base.params.keys() == plain.params.keys()

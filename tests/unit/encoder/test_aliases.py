@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from bases import ALIASES, Reference, as_read, far_task, random_texts, tiny_base
+from batches import logits_of, packed
 from onebert_encoder.base.base import load_base
-from onebert_encoder.maths.batch import pack
-from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import stack_rows
 
 
@@ -21,6 +20,6 @@ def test_every_parameter_is_read_and_computed_as_its_own_class_does(family: str)
         as_read(text, one.pooling) for text, one in zip(random_texts([1, 2, 17, 60] * 2), references, strict=False)
     ]
     with torch.inference_mode():
-        got = compute_logits(base, stack_rows(base, [row for row, _ in tasks]), pack(base, texts, range(len(texts))))
+        got = logits_of(base, stack_rows(base, [row for row, _ in tasks]), packed(base, texts, range(len(texts))))
     for logits, text, one in zip(got, texts, references, strict=True):
         torch.testing.assert_close(logits, one.logits(text.input_ids, text.type_ids, text.second), rtol=0, atol=1e-4)

@@ -91,8 +91,6 @@ import hashlib, os, sys, torch
 from pathlib import Path
 from bases import far_row, random_texts
 from onebert_encoder.base.base import load_base
-from onebert_encoder.maths.batch import pack
-from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import stack_rows
 
 folder = Path(sys.argv[1])
@@ -102,8 +100,8 @@ def answer():
     rows = [far_row(base, kind, pooling) for kind in ("everything", "lora-xs") for pooling in ("mean", "pooler")]
     texts = random_texts([40] * 40)
     with torch.inference_mode():
-        batch = pack(base, texts, [number % 4 for number in range(40)])
-        logits = torch.cat([each.flatten() for each in compute_logits(base, stack_rows(base, rows), batch)])
+        batch = packed(base, texts, [number % 4 for number in range(40)])
+        logits = torch.cat([each.flatten() for each in logits_of(base, stack_rows(base, rows), batch)])
     return hashlib.sha256(logits.numpy().tobytes()).hexdigest()
 
 answer()  # The singular directions stay in memory, in another layout for the larger rank.

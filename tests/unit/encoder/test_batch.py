@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from bases import Reference, far_row, far_task, loaded, tiny_base
 from bases import loaded as base
+from batches import logits_of, packed
 from onebert_encoder.layout.shapes import round_up
-from onebert_encoder.maths.batch import BASE_ROW, pack
+from onebert_encoder.maths.batch import BASE_ROW
 from onebert_encoder.maths.encode import encode
-from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import stack_rows
 from onebert_encoder.text.tokens import Tokens
 
@@ -29,7 +29,7 @@ sequences = st.lists(st.tuples(st.integers(1, 64), st.integers(1, 5)), min_size=
 @given(sequences)
 def test_each_sequence_keeps_its_tokens_positions_and_row(drawn: list[tuple[int, int]]) -> None:
     texts = [tokens(length, start=i) for i, (length, _) in enumerate(drawn)]
-    batch = pack(base(), texts, [row for _, row in drawn])
+    batch = packed(base(), texts, [row for _, row in drawn])
     (stage,) = batch.stages
     assert len(batch.word) == round_up(sum(length for length, _ in drawn))
     for text, row, first in zip(texts, batch.rows, batch.first.tolist(), strict=True):
@@ -41,7 +41,7 @@ def test_each_sequence_keeps_its_tokens_positions_and_row(drawn: list[tuple[int,
 
 @given(sequences)
 def test_buckets_and_runs_cover_the_tokens_without_gaps(drawn: list[tuple[int, int]]) -> None:
-    batch = pack(base(), [tokens(length) for length, _ in drawn], [row for _, row in drawn])
+    batch = packed(base(), [tokens(length) for length, _ in drawn], [row for _, row in drawn])
     (stage,) = batch.stages
     num_tokens = sum(length for length, _ in drawn)
     assert stage.buckets[-1].stop == num_tokens
@@ -62,7 +62,7 @@ def test_sharing_gives_every_sequence_its_own_text_and_row_at_the_end(drawn: lis
     # Row r leaves the base at layer (r - 1) // 2, so rows 5 and 6 leave at 2 and row 1 at once.
     part_of = {row: (row - 1) // 2 for row in range(1, 7)}
     chosen, rows = [texts[i] for i, _ in drawn], [row for _, row in drawn]
-    batch = pack(base(), chosen, rows, [part_of[row] for row in rows])
+    batch = packed(base(), chosen, rows, [part_of[row] for row in rows])
     word = batch.word
     for stage in batch.stages:
         word = word if stage.source is None else word[stage.source]
@@ -91,18 +91,18 @@ def test_a_batch_of_any_size_has_one_of_eighty_two_shapes() -> None:
 
 def test_a_shared_text_is_computed_once_up_to_where_its_tasks_part() -> None:
     text = tokens(10)
-    batch = pack(base(), [text] * 8, list(range(1, 9)), [2] * 8)
+    batch = packed(base(), [text] * 8, list(range(1, 9)), [2] * 8)
     assert [(stage.layers, len(stage.row_of_token)) for stage in batch.stages] == [
         (range(2), round_up(10)),
         (range(2, 3), round_up(80)),
     ]
     assert batch.computed_tokens == (2 * 10 + 80) / 3
-    frozen = pack(base(), [text] * 8, list(range(1, 9)), [LAYERS] * 8)
+    frozen = packed(base(), [text] * 8, list(range(1, 9)), [LAYERS] * 8)
     assert [(stage.layers, len(stage.row_of_token)) for stage in frozen.stages] == [(range(3), round_up(10))]
 
 
 def test_masks_hide_exactly_the_padding() -> None:
-    batch = pack(base(), [tokens(9), tokens(4), tokens(4)], [1, 1, 2])
+    batch = packed(base(), [tokens(9), tokens(4), tokens(4)], [1, 1, 2])
     (bucket,) = batch.stages[0].buckets
     lengths = sorted(torch.isfinite(bucket.mask).sum(-1).flatten().tolist())
     assert lengths == [4, 4, 9]
@@ -111,7 +111,7 @@ def test_masks_hide_exactly_the_padding() -> None:
 @given(sequences, st.integers(0, LAYERS))
 def test_a_batch_that_enters_above_takes_every_token_from_its_place(drawn: list[tuple[int, int]], low: int) -> None:
     texts = [tokens(length, start=i) for i, (length, _) in enumerate(drawn)]
-    batch = pack(base(), texts, [row for _, row in drawn], layers=range(low, LAYERS))
+    batch = packed(base(), texts, [row for _, row in drawn], layers=range(low, LAYERS))
     (stage,) = batch.stages
     assert stage.layers == range(low, LAYERS)
     if low == 0:
@@ -128,13 +128,13 @@ def test_layers_in_two_parts_are_the_layers_at_once(lengths: list[int], low: int
     which = [i % 2 for i in range(len(texts))]
     rows = stack_rows(base(), [far_row(base(), kind, "none", 3, 1) for kind in ("everything", "bitfit")])
     with torch.no_grad():
-        whole = compute_logits(base(), rows, pack(base(), texts, which))
-        below = pack(base(), texts, which, layers=range(low))
+        whole = logits_of(base(), rows, packed(base(), texts, which))
+        below = packed(base(), texts, which, layers=range(low))
         assert [layer for stage in below.stages for layer in stage.layers] == list(range(low))
         x = encode(base(), rows, below)
         halfway = torch.cat([x[at : at + n] for at, n in zip(below.first.tolist(), lengths, strict=True)])
-        above = pack(base(), texts, which, layers=range(low, LAYERS))
-        parts = compute_logits(base(), rows, above, activations=halfway)
+        above = packed(base(), texts, which, layers=range(low, LAYERS))
+        parts = logits_of(base(), rows, above, activations=halfway)
     for one, other in zip(parts, whole, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
 
@@ -152,8 +152,8 @@ def test_a_typed_padding_token_is_read_as_transformers_reads_it(family: str) -> 
     rows = stack_rows(base, folded)
     which = [0, 1] * len(typed)
     with torch.no_grad():
-        together = compute_logits(base, rows, pack(base, texts, which))
-        alone = [compute_logits(base, rows, pack(base, [one], [row]))[0] for one, row in zip(texts, which, strict=True)]
+        together = logits_of(base, rows, packed(base, texts, which))
+        alone = [logits_of(base, rows, packed(base, [one], [row]))[0] for one, row in zip(texts, which, strict=True)]
     models = [Reference(tiny_base(family), each, "mean") for each in tensors]
     for text, row, *ours in zip(texts, which, together, alone, strict=True):
         theirs = models[row].logits(text.input_ids, text.type_ids)

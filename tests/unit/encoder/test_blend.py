@@ -5,9 +5,8 @@ import torch
 from torch.nn import functional as F
 
 from bases import Reference, far_delta, loaded, manifest_for, random_texts, tiny_base
-from onebert_encoder.maths.batch import pack
+from batches import logits_of, packed
 from onebert_encoder.maths.fold import fold_delta
-from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import stack_rows
 from onebert_store.errors import InvalidInput
 from onebert_store.file.blend import blend
@@ -73,7 +72,7 @@ class Mean(Reference):
 def logits(base, delta):
     with torch.inference_mode():
         rows = stack_rows(base, [fold_delta(base, delta)])
-        return torch.stack(compute_logits(base, rows, pack(base, TEXTS, [0] * len(TEXTS))))
+        return torch.stack(logits_of(base, rows, packed(base, TEXTS, [0] * len(TEXTS))))
 
 
 @pytest.mark.promise("blend-exact")

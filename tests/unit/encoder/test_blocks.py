@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bases import loaded, tiny_base
+from batches import logits_of, packed
 from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.base.families import FAMILIES
 from onebert_encoder.base.family import Family
@@ -18,10 +19,8 @@ from onebert_encoder.blocks.folding import FoldedLayer, LayerFolding
 from onebert_encoder.blocks.running import LayerPass
 from onebert_encoder.blocks.scores import SCORES, Kind
 from onebert_encoder.compute.scores import RowScores, Scores
-from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.encode import encode
 from onebert_encoder.maths.fold import fold
-from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import diverges_at, stack_rows
 from onebert_encoder.text.tokens import Tokens
 from onebert_store.errors import UnsupportedBase
@@ -75,7 +74,7 @@ def test_a_block_of_another_kind_is_folded_and_encoded(monkeypatch: pytest.Monke
     row = fold(base, {**tensors, "delta.blocks.1.norm.weight": changed})
     assert diverges_at(row, fold(base, {}), base) == 1
     with torch.inference_mode():
-        [got] = compute_logits(base, stack_rows(base, [row]), pack(base, [TEXT], [0]))
+        [got] = logits_of(base, stack_rows(base, [row]), packed(base, [TEXT], [0]))
     x = embedded(base)
     for i in layers:
         W, g = own[f"blocks.{i}.mix.weight"], own[f"blocks.{i}.norm.weight"]
@@ -110,7 +109,7 @@ def test_scores_of_another_kind_are_computed_by_the_plain_kernels(monkeypatch: p
     monkeypatch.setitem(SCORES, "near", Kind(lambda *_: Near()))
     base = base_of(replace(FAMILIES["bert"], scores="near"), BARE.params)
     # Beside a shorter text, so that padding is masked as well.
-    rows, batch = stack_rows(base, [fold(base, {})]), pack(base, [TEXT, Tokens([7], [0])], [0, 0])
+    rows, batch = stack_rows(base, [fold(base, {})]), packed(base, [TEXT, Tokens([7], [0])], [0, 0])
     with torch.inference_mode():
         [got, _] = batch.of_inputs(encode(base, rows, batch))
     heads = base.config.num_heads

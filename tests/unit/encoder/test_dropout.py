@@ -11,10 +11,10 @@ from torch import Tensor
 
 from bases import far_row
 from bases import loaded as base
+from batches import logits_of, packed
 from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout
 from onebert_encoder.layout.stage import Bucket
-from onebert_encoder.maths.batch import Batch, pack
-from onebert_encoder.maths.predict import compute_logits
+from onebert_encoder.maths.batch import Batch
 from onebert_encoder.maths.rows import stack_rows
 from onebert_encoder.text.tokens import Tokens
 
@@ -51,17 +51,17 @@ def masks_of(batch: Batch, dropout: Dropout) -> Masks:
 @given(st.lists(st.tuples(st.integers(1, 64), st.integers(0, 3)), min_size=1, max_size=24))
 def test_a_row_drops_the_same_alone_and_in_any_mixture(drawn: list[tuple[int, int]]) -> None:
     texts, rows = [text_of(length) for length, _ in drawn], [row for _, row in drawn]
-    mixed = masks_of(pack(base(), texts, rows), dropout_of([10, 11, 12, 13]))
+    mixed = masks_of(packed(base(), texts, rows), dropout_of([10, 11, 12, 13]))
     for row in set(rows):
         own = [text for text, its in zip(texts, rows, strict=True) if its == row]
-        alone = masks_of(pack(base(), own, [0] * len(own)), dropout_of([10 + row]))
+        alone = masks_of(packed(base(), own, [0] * len(own)), dropout_of([10 + row]))
         here = [mask for mask, its in zip(mixed, rows, strict=True) if its == row]
         for one, other in zip(chain(*here), chain(*alone), strict=True):
             assert torch.equal(one, other)
 
 
 def test_rows_and_layers_drop_different_numbers() -> None:
-    batch = pack(base(), [text_of(20), text_of(20)], [0, 1])
+    batch = packed(base(), [text_of(20), text_of(20)], [0, 1])
     dropout = dropout_of([0, 1])
     first, second = masks_of(batch, dropout), masks_of(batch, dropout)
     assert not torch.equal(first[0][0], first[1][0])
@@ -73,7 +73,7 @@ def test_rows_and_layers_drop_different_numbers() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("drop", [0.1, 0.5])
 def test_so_many_are_dropped_and_the_rest_is_larger_by_as_much(drop: float, dtype: torch.dtype) -> None:
-    batch = pack(base(), [text_of(64) for _ in range(30)], [0, 1, 2] * 10)
+    batch = packed(base(), [text_of(64) for _ in range(30)], [0, 1, 2] * 10)
     (stage,) = batch.stages
     dropout = dropout_of([1, 2, 3], drop, drop)
     tokens = dropout.on_tokens(torch.ones(len(batch.word), 32, dtype=dtype), stage)[: 64 * 30]
@@ -90,7 +90,7 @@ def test_so_many_are_dropped_and_the_rest_is_larger_by_as_much(drop: float, dtyp
 
 
 def test_no_dropout_draws_nothing() -> None:
-    (stage,) = pack(base(), [text_of(9)], [0]).stages
+    (stage,) = packed(base(), [text_of(9)], [0]).stages
     x, probabilities = torch.ones(len(stage.row_of_token), 32), ones_for(stage.buckets[0])
     assert NO_DROPOUT.on_tokens(x, stage) is x
     assert NO_DROPOUT.on_attention(probabilities, stage.buckets[0]) is probabilities
@@ -101,13 +101,13 @@ def test_logits_with_dropout_are_the_same_alone_and_in_a_mixture() -> None:
     rows = [far_row(base(), kind, seed=seed) for seed, kind in enumerate(("bitfit", "lora", "everything"))]
     texts = [text_of(length) for length in (60, 5, 17, 33, 8, 40, 16, 3, 64)]
     which = [0, 1, 2] * 3
-    mixed = compute_logits(base(), stack_rows(base(), rows), pack(base(), texts, which), dropout_of([0, 1, 2]))
+    mixed = logits_of(base(), stack_rows(base(), rows), packed(base(), texts, which), dropout_of([0, 1, 2]))
     for row in range(3):
         own = [i for i, its in enumerate(which) if its == row]
 
         def answers(seed: int, row: int = row, own: list[int] = own) -> list[Tensor]:
-            batch = pack(base(), [texts[i] for i in own], [0] * len(own))
-            return compute_logits(base(), stack_rows(base(), [rows[row]]), batch, dropout_of([seed]))
+            batch = packed(base(), [texts[i] for i in own], [0] * len(own))
+            return logits_of(base(), stack_rows(base(), [rows[row]]), batch, dropout_of([seed]))
 
         for i, alone, other in zip(own, answers(row), answers(row + 7), strict=True):
             torch.testing.assert_close(mixed[i], alone, rtol=0, atol=1e-4)

@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bases import far_row, loaded
+from batches import packed
 from onebert_encoder.maths import encode as encoder
-from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.encode import encode
 from onebert_encoder.maths.rows import stack_rows
 from onebert_encoder.text.tokens import Tokens
@@ -36,7 +36,7 @@ def test_a_scaled_row_does_not_copy_the_scales_of_all_others(monkeypatch: pytest
     monkeypatch.setattr(encoder, "choose_forward", lambda *_: None)
     base = loaded()
     rows = stack_rows(base, [far_row(base, "scale", seed=seed) for seed in range(TASKS)])
-    batch = pack(base, [Tokens([5, 6, 7], [0] * TOKENS)], [3])
+    batch = packed(base, [Tokens([5, 6, 7], [0] * TOKENS)], [3])
     with torch.inference_mode():
         encode(base, rows, batch)  # the first time kernels are checked on tensors of their own
         with Largest() as largest:

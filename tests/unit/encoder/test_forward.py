@@ -20,6 +20,7 @@ from torch import Tensor
 from transformers import BertConfig, ModernBertConfig
 
 from bases import CONFIGS, far_row, random_texts, tiny_base, write_base
+from batches import heads_of, logits_of, packed
 from lengths import examples
 from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.compute.kernels.library import find_library
@@ -27,13 +28,13 @@ from onebert_encoder.compute.kernels.products import load_products
 from onebert_encoder.compute.trained import TrainedTiles
 from onebert_encoder.layout.branches import Branch, Branches, Core, LowRank
 from onebert_encoder.layout.dropout import NO_DROPOUT
-from onebert_encoder.maths.batch import Batch, pack
+from onebert_encoder.maths.batch import Batch
 from onebert_encoder.maths.choose import choose_forward, choose_kernels
 from onebert_encoder.maths.encode import encode, passes_of, run_passes
+from onebert_encoder.maths.flat import Flat
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.forward import Forward, Way
 from onebert_encoder.maths.heads import classify
-from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import POOLED, Rows, diverges_at, stack_rows
 from onebert_encoder.text.tokens import Tokens
 from stages import bottleneck, directions, draw, low_rank, needs_kernels, sparse
@@ -92,14 +93,14 @@ def assert_alike(base: Base, rows: Rows, batch: Batch) -> None:
 def test_any_mixture_is_what_it_is_operation_by_operation(dtype: torch.dtype, lengths: list[int], seed: int) -> None:
     base, rows, _ = zoo(dtype)
     chosen = np.random.default_rng(seed).integers(0, len(KINDS) + 1, len(lengths)).tolist()
-    assert_alike(base, rows, pack(base, texts_of(lengths), chosen))
+    assert_alike(base, rows, packed(base, texts_of(lengths), chosen))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_layers_that_tasks_share_are_what_they_are_operation_by_operation(dtype: torch.dtype) -> None:
     base, rows, low = zoo(dtype)
     chosen = list(range(1, len(low)))
-    batch = pack(base, texts_of([23]) * len(chosen), chosen, [low[row] for row in chosen])
+    batch = packed(base, texts_of([23]) * len(chosen), chosen, [low[row] for row in chosen])
     assert len(batch.stages) > 1
     assert_alike(base, rows, batch)
 
@@ -109,7 +110,7 @@ def test_a_projection_behind_the_embeddings_is_part_of_the_pass(dtype: torch.dty
     base, rows, _ = zoo(dtype, tiny_base("electra"))
     assert base.anatomy.has_projection
     lengths, chosen = [23, 5, 40, 1, 17], [3, 0, 9, 5, 3]
-    assert_alike(base, rows, pack(base, texts_of(lengths), chosen))
+    assert_alike(base, rows, packed(base, texts_of(lengths), chosen))
     assert_alike_alone(base, rows, lengths, chosen)
 
 
@@ -118,10 +119,10 @@ def test_a_projection_behind_the_embeddings_is_part_of_the_pass(dtype: torch.dty
 def test_every_family_goes_in_one_call(dtype: torch.dtype, family: str) -> None:
     base, rows, low = zoo(dtype, tiny_base(family))
     lengths, chosen = [23, 5, 40, 1, 17, 60 if family == "mpnet" else 90], [3, 0, 9, 5, 3, 8]
-    assert_alike(base, rows, pack(base, texts_of(lengths), chosen))
+    assert_alike(base, rows, packed(base, texts_of(lengths), chosen))
     assert_alike_alone(base, rows, lengths, chosen)
     every = list(range(1, len(low)))
-    assert_alike(base, rows, pack(base, texts_of([23]) * len(every), every, [low[row] for row in every]))
+    assert_alike(base, rows, packed(base, texts_of([23]) * len(every), every, [low[row] for row in every]))
 
 
 def test_silu_without_a_gate_is_no_gelu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +133,7 @@ def test_silu_without_a_gate_is_no_gelu(tmp_path: Path, monkeypatch: pytest.Monk
         lambda vocab: BertConfig(**bert(vocab).to_dict() | {"hidden_act": "silu"}),
     )
     base, rows, _ = zoo(torch.float32, write_base("bert", tmp_path))
-    assert_alike(base, rows, pack(base, texts_of([23, 5, 40]), [3, 0, 9]))
+    assert_alike(base, rows, packed(base, texts_of([23, 5, 40]), [3, 0, 9]))
 
 
 def test_a_text_of_the_longest_length_has_the_same_bits_beside_a_short_one(
@@ -147,7 +148,7 @@ def test_a_text_of_the_longest_length_has_the_same_bits_beside_a_short_one(
     base, rows, _ = zoo(torch.float32, write_base("modernbert", tmp_path))
     assert_alike_alone(base, rows, [8192, 8], [3, 5])
     with pytest.raises(IndexError, match="behind its last position"):
-        compute_logits(base, rows, pack(base, texts_of([8193]), [1]))
+        logits_of(base, rows, packed(base, texts_of([8193]), [1]))
 
 
 def test_a_base_of_odd_widths_goes_in_one_call_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,16 +159,16 @@ def test_a_base_of_odd_widths_goes_in_one_call_too(tmp_path: Path, monkeypatch: 
     )
     base, rows, _ = zoo(torch.float32, write_base("bert", tmp_path))
     lengths, chosen = [23, 5, 40, 1, 17], [3, 0, 9, 5, 3]
-    assert_alike(base, rows, pack(base, texts_of(lengths), chosen))
+    assert_alike(base, rows, packed(base, texts_of(lengths), chosen))
     assert_alike_alone(base, rows, lengths, chosen)
 
 
 def assert_alike_alone(base: Base, rows: Rows, lengths: list[int], chosen: list[int]) -> None:
     """Each text has the same bits alone and among the others."""
-    batch = pack(base, texts_of(lengths), chosen)
+    batch = packed(base, texts_of(lengths), chosen)
     together = batch.of_inputs(one_call(base).encode(rows, batch))
     for text, row, among in zip(texts_of(lengths), chosen, together, strict=True):
-        alone = one_call(base).encode(rows, pack(base, [text], [row]))[: len(text)]
+        alone = one_call(base).encode(rows, packed(base, [text], [row]))[: len(text)]
         assert torch.equal(among, alone)
 
 
@@ -178,7 +179,7 @@ def test_branches_of_any_rank_are_what_they_are_operation_by_operation(dtype: to
     base, rows, _ = zoo(dtype)
     lengths, chosen = [23, 5, 40, 1, 17], [3, 0, 9, 5, 3]
     branched = replace(rows, branches=[branches_of(base, rank, seed) for seed in range(len(rows.branches))])
-    assert_alike(base, branched, pack(base, texts_of(lengths), chosen))
+    assert_alike(base, branched, packed(base, texts_of(lengths), chosen))
     assert_alike_alone(base, branched, lengths, chosen)
 
 
@@ -187,7 +188,7 @@ def test_branches_that_are_not_finite_poison_no_other_text(dtype: torch.dtype) -
     base, rows, _ = zoo(dtype)
     branches = [branches_of(base, 5, seed) for seed in range(len(rows.branches))]
     lengths, chosen = [17, 16, 33], [2, 4, 6]
-    fine, poisoned = (pack(base, texts_of(lengths), chosen) for _ in range(2))
+    fine, poisoned = (packed(base, texts_of(lengths), chosen) for _ in range(2))
     wanted = fine.of_inputs(one_call(base).encode(replace(rows, branches=branches), fine))
     site = base.config.num_layers - 1, "qkv"
     torn = cast(LowRank, branches[4][site][0])
@@ -216,13 +217,13 @@ def test_bits_depend_neither_on_groups_nor_on_threads(dtype: torch.dtype) -> Non
     lengths = [3, 17, 40, 1, 29, 16, 33, 8] * 12
     texts, chosen = texts_of(lengths), [1 + i % 8 for i in range(len(lengths))]
     alone = [
-        one_call(base).encode(rows, pack(base, [text], [row]))[: len(text)]
+        one_call(base).encode(rows, packed(base, [text], [row]))[: len(text)]
         for text, row in zip(texts, chosen, strict=True)
     ]
     for threads in (1, 2, 5):
         torch.set_num_threads(threads)
         for count in (2, 8, 40, len(texts)):
-            batch = pack(base, texts[:count], chosen[:count])
+            batch = packed(base, texts[:count], chosen[:count])
             assert all(map(torch.equal, batch.of_inputs(one_call(base).encode(rows, batch)), alone))
 
 
@@ -236,15 +237,15 @@ def test_a_pass_that_makes_way_for_another_between_its_layers_has_the_same_bits(
     """It stops once somebody has asked, and not before; groups of tokens go on where each of them stopped."""
     base, rows, low = zoo(dtype)
     chosen = list(range(1, len(low))) * each
-    batch = pack(base, texts_of([length]) * len(chosen), chosen, [low[row] for row in chosen] if shared else None)
-    other, others = pack(base, texts_of([5, 19]), [2, 3]), list[list[Tensor]]()
+    batch = packed(base, texts_of([length]) * len(chosen), chosen, [low[row] for row in chosen] if shared else None)
+    other, others = packed(base, texts_of([5, 19]), [2, 3]), list[list[Tensor]]()
     with torch.inference_mode():
-        wanted, alone = (compute_logits(base, rows, one) for one in (batch, other))
-        way = Way(ctypes.c_int32(0), lambda: others.append(compute_logits(base, rows, other)))
-        assert all(map(torch.equal, compute_logits(base, rows, batch, way=way), wanted))
+        wanted, alone = (logits_of(base, rows, one) for one in (batch, other))
+        way = Way(ctypes.c_int32(0), lambda: others.append(logits_of(base, rows, other)))
+        assert all(map(torch.equal, logits_of(base, rows, batch, way=way), wanted))
         assert not others
         way.asked.value = 1
-        made_way = compute_logits(base, rows, batch, way=way)
+        made_way = logits_of(base, rows, batch, way=way)
     assert len(others) == sum(len(stage.layers) - 1 for stage in batch.stages)
     assert all(map(torch.equal, made_way, wanted))
     assert all(all(map(torch.equal, one, alone)) for one in others)
@@ -255,7 +256,7 @@ def test_a_pass_that_is_asked_at_any_time_has_the_same_bits(dtype: torch.dtype) 
     """Some of its groups are then a layer ahead of others."""
     base, rows, _ = zoo(dtype)
     lengths, chosen = [3, 17, 40, 1, 29, 16, 33, 8] * 12, [1 + i % 8 for i in range(96)]
-    batch, made, over = pack(base, texts_of(lengths), chosen), list[int](), threading.Event()
+    batch, made, over = packed(base, texts_of(lengths), chosen), list[int](), threading.Event()
 
     def make() -> None:
         made.append(1)
@@ -268,11 +269,11 @@ def test_a_pass_that_is_asked_at_any_time_has_the_same_bits(dtype: torch.dtype) 
     way, asking = Way(ctypes.c_int32(0), make), threading.Thread(target=ask)
     torch.set_num_threads(2)
     with torch.inference_mode():
-        wanted = compute_logits(base, rows, batch)
+        wanted = logits_of(base, rows, batch)
         asking.start()
         try:
             while len(made) < 50:
-                assert all(map(torch.equal, compute_logits(base, rows, batch, way=way), wanted))
+                assert all(map(torch.equal, logits_of(base, rows, batch, way=way), wanted))
         finally:
             over.set()
             asking.join()
@@ -286,21 +287,25 @@ def test_heads_of_every_pooling_are_answered_in_the_call() -> None:
     heads = [head for head in rows.heads if head is not None]
     assert {len(head.dense) for head in heads} == {0, 1, 2}
     # Lengths and rows in an order that packing changes.
-    batch = pack(base, texts_of([21, 3, 34, 1, 13, 40, 2, 8]), range(len(heads)))
+    batch = packed(base, texts_of([21, 3, 34, 1, 13, 40, 2, 8]), range(len(heads)))
     assert not np.array_equal(batch.sequence, np.arange(len(heads)))
-    x, answers = one_call(base).classify(rows, batch, heads)
-    wanted = classify(heads, batch, x, base.config.eps)
-    assert {head.pooling for i, head in enumerate(heads) if i not in answers} == {"none"}
-    assert len(answers) == len(heads) - 1, "but for the tanh layer on every token"
-    for i in answers:
-        torch.testing.assert_close(answers[i], wanted[i], rtol=1e-5, atol=1e-5)
+    of_batch = heads_of(heads)
+    logits = Flat.empty(of_batch, batch)
+    x, written = one_call(base).classify(rows, batch, of_batch, logits)
+    wanted = classify(of_batch, batch, x, base.config.eps)
+    [left] = np.flatnonzero(~written)
+    assert (heads[left].pooling, len(heads[left].dense)) == ("none", 1), "the tanh layer on every token"
+    for i, (got, want) in enumerate(zip(logits.split(), wanted.split(), strict=True)):
+        assert got.shape == want.shape
+        if i != left:
+            torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
 
 
 def answers_of(base: Base, rows: Rows) -> list[Tensor]:
     """Of so many texts that two threads take groups of them."""
     lengths, chosen = [11, 30, 7, 22] * 12, [1, 3, 5, 8] * 12
     with torch.inference_mode():
-        return compute_logits(base, rows, pack(base, texts_of(lengths), chosen))
+        return logits_of(base, rows, packed(base, texts_of(lengths), chosen))
 
 
 def test_calls_at_the_same_time_do_not_disturb_each_other() -> None:
@@ -373,7 +378,7 @@ def in_a_child(check: Callable[[], bool]) -> bool:
 def test_inputs_with_the_same_text_and_row_have_the_same_answer() -> None:
     base, rows, _ = zoo(torch.float32)
     (text,) = texts_of([13])
-    one, two, other = compute_logits(base, rows, pack(base, [text, text, text], [2, 2, 3]))
+    one, two, other = logits_of(base, rows, packed(base, [text, text, text], [2, 2, 3]))
     assert torch.equal(one, two)
     assert one.shape != other.shape
 
@@ -382,7 +387,7 @@ def test_inputs_with_the_same_text_and_row_have_the_same_answer() -> None:
 def test_a_token_outside_the_vocabulary_is_an_error_and_reads_nothing(token: int) -> None:
     base, rows, _ = zoo(torch.float32)
     with pytest.raises(IndexError, match="not in the base's vocabulary"):
-        compute_logits(base, rows, pack(base, [Tokens([5, token, 6], [0] * 3)], [1]))
+        logits_of(base, rows, packed(base, [Tokens([5, token, 6], [0] * 3)], [1]))
 
 
 def test_branches_of_a_row_that_is_forgotten_meanwhile_live_until_the_call_has_returned(
@@ -390,7 +395,7 @@ def test_branches_of_a_row_that_is_forgotten_meanwhile_live_until_the_call_has_r
 ) -> None:
     base, _, _ = zoo(torch.float32)
     rows = stack_rows(base, [far_row(base, kind) for kind in KINDS])
-    batch = pack(base, texts_of([9] * len(KINDS)), range(len(KINDS)))
+    batch = packed(base, texts_of([9] * len(KINDS)), range(len(KINDS)))
     tokens = 9 * len(KINDS)
     wanted = one_call(base).encode(rows, batch)[:tokens]
     branches = [ref(branch) for own in rows.branches for found in own.values() for branch in found]
@@ -409,7 +414,7 @@ def test_branches_of_a_row_that_is_forgotten_meanwhile_live_until_the_call_has_r
 
 def test_a_base_whose_embeddings_were_exchanged_is_another_one() -> None:
     base = load_base(str(tiny_base("bert")))
-    rows, batch = stack_rows(base, [fold(base, {})]), pack(base, texts_of([7]), [0])
+    rows, batch = stack_rows(base, [fold(base, {})]), packed(base, texts_of([7]), [0])
     before, _ = encoded(base, rows, batch)
     base.embeddings = replace(base.embeddings, word=base.embeddings.word.flip(0))
     got, wanted = encoded(base, rows, batch)
@@ -423,6 +428,6 @@ def test_a_word_table_in_another_dtype_than_the_rest_is_read_as_what_it_is() -> 
     with torch.inference_mode(False), torch.enable_grad():
         learning = base.with_params({name: base.params[name].clone().requires_grad_()})
     assert learning.embeddings.word.dtype == torch.float32
-    rows, batch = stack_rows(base, [fold(base, {})]), pack(base, texts_of([7]), [0])
+    rows, batch = stack_rows(base, [fold(base, {})]), packed(base, texts_of([7]), [0])
     got, wanted = (encode(each, rows, batch)[:7].float() for each in (learning, base))
     torch.testing.assert_close(got, wanted, rtol=TOLERANCE[torch.bfloat16], atol=TOLERANCE[torch.bfloat16])

@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -35,7 +36,7 @@ def add(y: Tensor, x: Tensor, joined: list[Joined]) -> Tensor:
     """Adds the branches by the Triton kernels, with a row of its own for each span."""
     place, rows = (3, "qkv"), [Branches(), *(Branches({(3, "qkv"): branches}) for _, _, branches in joined)]
     spans = [(row, start, stop) for row, (start, stop, _) in enumerate(joined, 1)]
-    stage = replace(stage_of([len(y)], [0], 0, y.dtype, torch.device(DEVICE)), spans=spans)
+    stage = replace(stage_of([len(y)], [0], 0, y.dtype, torch.device(DEVICE)), spans=np.array(spans))
     kernels = GpuKernels()
     return kernels.add_branches(y, x, kernels.join(rows, stage)[place])
 

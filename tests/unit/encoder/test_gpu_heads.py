@@ -10,7 +10,7 @@ import torch
 
 import stages
 from bases import Reference, as_read, far_task, loaded, tiny_base
-from onebert_encoder.maths.batch import pack
+from batches import heads_of, packed
 from onebert_encoder.maths.encode import encode
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.gpu_heads import GpuHeads, load_heads
@@ -32,12 +32,13 @@ def head_of(labels: int, width: int, seed: int, pooling: str = "mean") -> Head:
 
 
 def pooled_by(heads: list[Head], first: np.ndarray, lengths: np.ndarray, x: torch.Tensor) -> torch.Tensor:
-    return GpuHeads(heads, first, lengths, x.device).pool(x)
+    return GpuHeads(heads_of(heads), first, lengths, x.device).pool(x)
 
 
-def logits_by(heads: list[Head], pooled: torch.Tensor) -> list[torch.Tensor]:
+def logits_by(heads: list[Head], pooled: torch.Tensor) -> tuple[torch.Tensor, ...]:
     ones = np.ones(len(heads), dtype=np.int64)
-    return GpuHeads(heads, ones, ones, pooled.device).classify(pooled)
+    flat = GpuHeads(heads_of(heads), ones, ones, pooled.device).classify(pooled)
+    return torch.split(flat, [len(head.bias) for head in heads])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -86,13 +87,14 @@ def test_heads_of_every_kind_in_one_batch_equal_the_plain_models() -> None:
         as_read(Tokens(list(range(5, 5 + n)), [0] * n), reference.pooling)
         for n, reference in zip((3, 40, 17, 1, 33, 8), references, strict=True)
     ]
-    batch = pack(base, texts, range(1, len(rows)))
+    batch = packed(base, texts, range(1, len(rows)))
     found = [rows[row].head for row in batch.rows]
     heads = [head for head in found if head]
     last = heads[-1]
     for own in (heads, [*heads[:-1], Head(last.pooling, last.dense, last.weight.T.contiguous().T, last.bias)]):
         with torch.inference_mode():
-            logits = classify(own, batch, encode(base, stack_rows(base, rows), batch), base.config.eps, GpuHeads)
+            x = encode(base, stack_rows(base, rows), batch)
+            logits = classify(heads_of(own), batch, x, base.config.eps, GpuHeads).split()
         for got, reference, text in zip(logits, references, texts, strict=True):
             want = reference.logits(text.input_ids, text.type_ids, text.second)
             torch.testing.assert_close(got.cpu(), want, rtol=0, atol=1e-4)
@@ -105,8 +107,10 @@ def test_programs_that_agree_are_used_and_others_are_told_of(
     with anew(load_heads):
         assert load_heads(device) is not None
 
-    def wrong(self: GpuHeads, pooled: torch.Tensor) -> list[torch.Tensor]:
-        return [pooled.new_zeros(count) for count in self.counts]
+    def wrong(self: GpuHeads, pooled: torch.Tensor) -> torch.Tensor:
+        return torch.zeros_like(right(self, pooled))
+
+    right = GpuHeads.classify
 
     def broken(self: GpuHeads, pooled: torch.Tensor) -> list[torch.Tensor]:
         raise RuntimeError("out of shared memory")

@@ -20,12 +20,12 @@ from torch.nn import functional as F
 
 import stages
 from bases import Reference, far_task, loaded, random_texts, tiny_base
+from batches import heads_of, packed
 from onebert_encoder.compute.kernels.check import matches_plain
 from onebert_encoder.compute.kernels.gpu.kernels import GpuKernels
 from onebert_encoder.compute.kernels.gpu.load import Shape, load_gpu
 from onebert_encoder.compute.kernels.plain import Gain, PlainKernels
 from onebert_encoder.layout.stage import Stage, stage_of
-from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.encode import passes_of, run_passes
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.heads import classify
@@ -170,10 +170,10 @@ def test_every_method_in_one_mixed_batch_equals_the_plain_model(family: str) -> 
         references.append(Reference(tiny_base(family), tensors, "mean"))
         rows.append(row)
     stacked, texts = stack_rows(base, rows), random_texts((3, 40, 17, 1, 33, 21), seed=7)
-    batch = pack(base, texts, [1, 2, 3, 4, 5, 6])
+    batch = packed(base, texts, [1, 2, 3, 4, 5, 6])
     with torch.inference_mode():
         x = run_passes(passes_of(base, stacked, batch, fast()), batch)
-        logits = classify([row.head for row in rows[1:]], batch, x, base.config.eps)
+        logits = classify(heads_of([row.head for row in rows[1:]]), batch, x, base.config.eps).split()
     for got, reference, text in zip(logits, references, texts, strict=True):
         want = reference.logits(text.input_ids, text.type_ids)
         # As in tests/integration/exactness/test_exactness.py: rounding gives 1e-6, a wrong term about 1.

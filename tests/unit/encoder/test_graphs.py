@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from bases import far_row, random_texts, tiny_base
+from batches import packed
 from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.compute.kernels.gpu.kernels import GpuKernels
 from onebert_encoder.maths import encode as encoder
 from onebert_encoder.maths import fixed
 from onebert_encoder.maths import graphs as graphs_module
-from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.encode import encode
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.graphs import CudaRecorder, Graphs
@@ -110,7 +110,7 @@ def zoo(seed: int = 0) -> tuple[Base, Rows]:
 
 
 def assert_same(graphs: Graphs, base: Base, rows: Rows, lengths: list[int], which: list[int], seed: int = 0) -> None:
-    batch = pack(base, random_texts(lengths, seed), which)
+    batch = packed(base, random_texts(lengths, seed), which)
     tokens = sum(lengths)
     assert torch.equal(graphs.encode(rows, batch)[:tokens], encode(base, rows, batch)[:tokens])
 
@@ -257,7 +257,7 @@ def test_texts_that_share_layers_are_launched_as_ever(recorder: Any) -> None:
     rows.shift[1] = rows.shift[0]
     rows.shift[1, -1] += 1
     graphs, (text,) = Graphs(base, recorder), random_texts([5], 0)
-    batch = pack(base, [text] * 2, [1, 2], [len(base.layers) - 1, 0])
+    batch = packed(base, [text] * 2, [1, 2], [len(base.layers) - 1, 0])
     assert len(batch.stages) == 2
     for _ in range(4):
         assert torch.equal(graphs.encode(rows, batch)[:10], encode(base, rows, batch)[:10])
@@ -306,7 +306,7 @@ def test_a_task_that_gives_nan_is_recorded_like_any_other(recorder: Any) -> None
     base, rows = zoo()
     rows.shift[1, 0, 0] = float("nan")
     graphs = Graphs(base, recorder)
-    batch = pack(base, random_texts([8], 0), [1])
+    batch = packed(base, random_texts([8], 0), [1])
     for _ in range(4):
         assert graphs.encode(rows, batch)[:8].isnan().all()
     if not ON_GPU:

@@ -10,10 +10,9 @@ from torch import Tensor
 
 from bases import Reference, as_read, far_delta, random_texts, tiny_base, torch_tensors
 from bases import loaded as base
-from onebert_encoder.maths.batch import pack
+from batches import heads_of, logits_of, packed
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.heads import classify
-from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import Dense, Head, Rows, diverges_at, stack_rows
 from onebert_encoder.text.tokens import Tokens
 
@@ -65,7 +64,7 @@ def check(family: str, texts: list[Tokens], rows: list[int], share: bool) -> Non
     texts = [as_read(text, TASKS[row - 1][0]) for text, row in zip(texts, rows, strict=True)]
     parts = [z.parts[row] for row in rows] if share else None
     with torch.inference_mode():
-        ours = compute_logits(base(family), z.rows, pack(base(family), texts, rows, parts))
+        ours = logits_of(base(family), z.rows, packed(base(family), texts, rows, parts))
     for text, row, logits in zip(texts, rows, ours, strict=True):
         wanted = z.references[row - 1].logits(text.input_ids, text.type_ids, text.second)
         assert wanted.dim() == 1 + (TASKS[row - 1][0] == "none")
@@ -94,7 +93,7 @@ def test_gradients_of_tokens_and_of_pairs_are_the_plain_models(pooling: str) -> 
     values = far_delta(base().spec, "bitfit", pooling, labels=3, seed=4)
     leaves = {name: torch.from_numpy(value).requires_grad_() for name, value in values.items()}
     texts = [as_read(text, pooling) for text in texts_of(5, seed=3)]
-    ours = compute_logits(base(), stack_rows(base(), [fold(base(), leaves, pooling)]), pack(base(), texts, [0] * 5))
+    ours = logits_of(base(), stack_rows(base(), [fold(base(), leaves, pooling)]), packed(base(), texts, [0] * 5))
     weights = [torch.randn(logits.shape, generator=torch.Generator().manual_seed(5)) for logits in ours]
     torch.stack([(w * logits).sum() for w, logits in zip(weights, ours, strict=True)]).sum().backward()
     reference = Reference(tiny_base("bert"), values, pooling)
@@ -124,9 +123,10 @@ def test_many_labels_and_many_tasks_take_one_product_a_task_with_the_same_answer
     ]
     chosen = [heads[i % 3] for i in range(30)]
     pooled = torch.randn(30, 32, generator=generator)
-    batch = pack(base(), [Tokens([5], [0])] * 30, [1] * 30)
+    batch = packed(base(), [Tokens([5], [0])] * 30, [1] * 30)
     for some in (chosen[:6], chosen):
-        logits = classify(some, replace(batch, first=np.arange(len(some)), inputs=list(range(len(some)))), pooled, EPS)
+        places = np.arange(len(some))
+        logits = classify(heads_of(some), replace(batch, first=places, inputs=places), pooled, EPS).split()
         for head, x, got in zip(some, pooled, logits, strict=False):
             torch.testing.assert_close(got, head.weight @ x + head.bias, rtol=0, atol=1e-4)
 
@@ -143,11 +143,11 @@ def test_a_head_that_reads_every_token_gives_what_it_gives_each_alone() -> None:
         Head("none", (Dense(drawn(32, 32), drawn(32)),), drawn(2, 32), drawn(2)),
     ]
     lengths = [4, 1, 20, 7, 7, 33, 2]
-    batch = pack(base(), [Tokens([5] * n, [0] * n) for n in lengths], [i % 3 for i in range(7)])
+    batch = packed(base(), [Tokens([5] * n, [0] * n) for n in lengths], [i % 3 for i in range(7)])
     x = drawn(len(batch.word), 32)
     chosen = [heads[i % 3] for i in range(7)]
     for head, first, length, got in zip(
-        chosen, batch.first.tolist(), lengths, classify(chosen, batch, x, EPS), strict=True
+        chosen, batch.first.tolist(), lengths, classify(heads_of(chosen), batch, x, EPS).split(), strict=True
     ):
         vectors = [x[first + place] for place in range(length)]
         if head.pooling == "mean":

@@ -17,16 +17,15 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bases import far_row, random_texts, tiny_base
+from batches import logits_of, packed
 from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.compute import linear
 from onebert_encoder.compute.kernels.gpu.kernels import GpuKernels
 from onebert_encoder.layout import upload
 from onebert_encoder.maths import encode as encoder
 from onebert_encoder.maths import predict
-from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.gpu_heads import GpuHeads
-from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import Rows, diverges_at, stack_rows
 from onebert_encoder.text.tokens import Tokens
 
@@ -111,10 +110,10 @@ def launches(monkeypatch: pytest.MonkeyPatch, kinds: tuple[str, ...], count: int
     monkeypatch.setattr(linear, "load_products", lambda *_: None)
     base, rows, _ = tasks(kinds, count=count)
     lengths = np.random.default_rng(0).integers(1, 20, len(kinds) * count).tolist()
-    batch = pack(base, [Tokens([5] * n, [0] * n) for n in lengths], range(1, len(lengths) + 1))
+    batch = packed(base, [Tokens([5] * n, [0] * n) for n in lengths], range(1, len(lengths) + 1))
     use(monkeypatch, kernels, Heads)
     with torch.inference_mode(), mode:
-        compute_logits(base, rows, batch)
+        logits_of(base, rows, batch)
     return mode.launches
 
 
@@ -187,7 +186,7 @@ def test_a_mixed_batch_waits_for_nothing(kinds: tuple[str, ...], poolings: tuple
         texts, which = [texts[0]] * count + texts, which * 2
 
     def answer() -> list[Tensor]:
-        return compute_logits(base, rows, pack(base, texts, which, [parts[row] for row in which] if share else None))
+        return logits_of(base, rows, packed(base, texts, which, [parts[row] for row in which] if share else None))
 
     with torch.inference_mode():
         expected = answer()  # compiles
@@ -219,7 +218,7 @@ def test_a_step_makes_few_copies(monkeypatch: pytest.MonkeyPatch, kinds: tuple[s
         monkeypatch.setattr(module, "upload", counted)
     which = list(range(1, len(parts)))
     with torch.inference_mode():
-        compute_logits(base, rows, pack(base, [Tokens([5] * n, [0] * n) for n in which], which))
+        logits_of(base, rows, packed(base, [Tokens([5] * n, [0] * n) for n in which], which))
     assert len(made) == copies
 
 

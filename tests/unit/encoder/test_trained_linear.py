@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bases import tiny_base
+from batches import logits_of, packed
 from lengths import examples
 from onebert_encoder.base.base import load_base
 from onebert_encoder.compute import trained
 from onebert_encoder.compute.kernels.products import load_products
 from onebert_encoder.compute.trained import TrainedLinear, TrainedTiles
-from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.fold import fold
-from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import stack_rows
 from stages import anew, draw, needs_kernels
 
@@ -92,7 +91,7 @@ def test_a_changed_base_has_the_gradient_of_pytorchs_products(monkeypatch: pytes
         assert isinstance(view.layers[0].W["m2"], TrainedLinear) == held_back
         head = {"head.weight": draw(2, base.config.hidden_size, dtype=torch.float32), "head.bias": torch.zeros(2)}
         rows = stack_rows(view, [fold(view, head, "mean")])
-        logits = torch.stack(compute_logits(view, rows, pack(view, texts, [0] * len(texts))))
+        logits = torch.stack(logits_of(view, rows, packed(view, texts, [0] * len(texts))))
         found.append([logits, *torch.autograd.grad(logits.square().sum(), list(leaves.values()), allow_unused=True)])
     for own, theirs in zip(*found, strict=True):
         assert (own is None) == (theirs is None)

@@ -15,9 +15,9 @@ import torch
 from transformers import BertConfig, BertModel
 
 from bases import far_row, far_task, loaded, write_base
+from batches import logits_of, packed
 from onebert_encoder.base.base import load_base
-from onebert_encoder.maths.batch import BASE_ROW, pack
-from onebert_encoder.maths.predict import compute_logits
+from onebert_encoder.maths.batch import BASE_ROW
 from onebert_encoder.maths.rows import Head, Row, stack_rows
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.engine.bank import Bank
@@ -37,13 +37,13 @@ def row(seed: int, kind: str | None = None) -> Row:
 
 def answer(bank: Bank, slot: int) -> torch.Tensor:
     with torch.inference_mode():
-        return compute_logits(base(), bank.rows, pack(base(), [Tokens([5, 6, 7], [0, 0, 0])], [slot]))[0]
+        return logits_of(base(), bank.rows, packed(base(), [Tokens([5, 6, 7], [0, 0, 0])], [slot]))[0]
 
 
 def alone(seed: int) -> torch.Tensor:
     with torch.inference_mode():
         rows = stack_rows(base(), [row(seed)])
-        return compute_logits(base(), rows, pack(base(), [Tokens([5, 6, 7], [0, 0, 0])], [0]))[0]
+        return logits_of(base(), rows, packed(base(), [Tokens([5, 6, 7], [0, 0, 0])], [0]))[0]
 
 
 def test_rows_keep_their_answers_while_the_bank_grows() -> None:

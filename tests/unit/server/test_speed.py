@@ -112,7 +112,7 @@ def test_a_machine_of_any_speed_is_measured_with_batches_of_the_bare_base(monkey
     monkeypatch.setattr(module, "_LONG", long)
     base, sizes = loaded(), []
     monkeypatch.setattr(
-        module, "pack", lambda base, tokens, rows: sizes.append(sum(map(len, tokens))) or pack(base, tokens, rows)
+        module, "pack", lambda base, inputs, rows: sizes.append(len(inputs.ids)) or pack(base, inputs, rows)
     )
     with torch.inference_mode():
         speed = measure_speed(base, Bank(base).rows)

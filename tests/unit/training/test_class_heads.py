@@ -7,10 +7,9 @@ import torch
 import transformers
 
 from bases import random_texts, tiny_base
+from batches import logits_of, packed
 from onebert_encoder.base.base import load_base
-from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.fold import fold
-from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import stack_rows
 from onebert_store.errors import InvalidInput
 from onebert_training.interop.checkpoint.by_rank import changed_matrices, changed_tables, exact_tensors
@@ -61,7 +60,7 @@ def test_a_delta_of_a_checkpoint_answers_as_its_class(
         tensors |= {f"lora_A.{module}": torch.eye(difference.shape[1]), f"lora_B.{module}": difference}
     row, texts = fold(base, tensors, pooling, checkpoint.head.activation), random_texts([3, 20, 70])
     with torch.inference_mode():
-        ours = compute_logits(base, stack_rows(base, [row]), pack(base, texts, [0] * len(texts)))
+        ours = logits_of(base, stack_rows(base, [row]), packed(base, texts, [0] * len(texts)))
     for one, other in zip(ours, answer_all(checkpoint.model, texts), strict=True):
         torch.testing.assert_close(one, torch.from_numpy(other), rtol=0, atol=1e-4)
 

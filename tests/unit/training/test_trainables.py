@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from bases import manifest_for, tiny_base
+from batches import logits_of, packed
 from onebert_encoder.base.base import load_base
-from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.fold import fold
-from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import diverges_at, stack_rows
 from onebert_store.errors import NotFinite
 from onebert_store.file.delta import Delta, check
@@ -60,7 +59,7 @@ def arrays(tensors):
 def answer(base, tensors):
     row = fold(base, tensors, "mean")
     tokens = base.tokenizer.encode(["the parcel was late", "good"], 16)
-    return torch.stack(compute_logits(base, stack_rows(base, [row]), pack(base, tokens, [0, 0])))
+    return torch.stack(logits_of(base, stack_rows(base, [row]), packed(base, tokens, [0, 0])))
 
 
 @pytest.mark.parametrize("pooling", ["mean", "pooler"])

@@ -9,10 +9,9 @@ from torch.nn import functional as F
 from transformers import AutoConfig, AutoModel
 
 from bases import FAMILIES, Reference, tiny_base
+from batches import logits_of, packed
 from onebert_encoder.base.base import load_base
-from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.fold import fold
-from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import stack_rows
 from onebert_training.fit.state import CLIP, State
 from onebert_training.methods import weights
@@ -163,7 +162,7 @@ def test_the_noise_of_diff_pruning_depends_on_seed_and_step_alone(base):
 
 def answer(base, tensors, pooling="mean"):
     tokens = base.tokenizer.encode(["the parcel was late, thanks"], 16)
-    return compute_logits(base, stack_rows(base, [fold(base, tensors, pooling)]), pack(base, tokens, [0]))[0]
+    return logits_of(base, stack_rows(base, [fold(base, tensors, pooling)]), packed(base, tokens, [0]))[0]
 
 
 @pytest.mark.parametrize(

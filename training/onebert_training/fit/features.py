@@ -15,6 +15,7 @@ from onebert_encoder.maths.fold import fold, fold_delta
 from onebert_encoder.maths.heads import pool
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import Row, stack_rows
+from onebert_encoder.maths.sequences import Sequences
 from onebert_encoder.text.tokens import Text, Tokens
 from onebert_store.file.delta import Delta
 from onebert_store.file.manifest import SIAMESE, Manifest
@@ -102,17 +103,17 @@ class Features:
             raise ValueError("the embeddings have no activations")
         pause()
         texts = [self._texts[i] for i in chosen]
-        batch = pack(self._base, texts, [0] * len(texts), layers=range(self.low))
+        batch = pack(self._base, Sequences.of(texts), [0] * len(texts), layers=range(self.low))
         x = encode(self._base, self._bare, batch)
         if self._pooling:
-            mean = [self._pooling in ("mean", SIAMESE)] * len(batch.lengths)
+            mean = np.full(len(batch.lengths), self._pooling in ("mean", SIAMESE))
             pooled = pool(batch.first, batch.lengths, x, mean)
-            return list(torch.split(pooled, [len(text.sequences) for text in texts]))
+            return list(torch.split(pooled, [1 + bool(text.second) for text in texts]))
         return batch.of_inputs(x)
 
 
 def _pooled(text: Tokens) -> Tokens:
-    count = len(text.sequences)
+    count = 1 + bool(text.second)
     return Tokens([0] * count, [0] * count, second=count - 1)
 
 
@@ -147,9 +148,10 @@ def predict(base: Base, row: Row, features: Features, inputs: Sequence[int] | No
         rows = stack_rows(base, [row])
         for chosen in token_batches(sorted(indices, key=lambda i: len(tokens[i])), tokens):
             pause()
-            batch = pack(base, [tokens[i] for i in chosen], [0] * len(chosen), layers=features.layers)
+            batch = pack(base, Sequences.of([tokens[i] for i in chosen]), [0] * len(chosen), layers=features.layers)
             activations = joined(features.take(chosen))
-            logits.update(zip(chosen, compute_logits(base, rows, batch, activations=activations), strict=True))
+            computed = compute_logits(base, rows, batch, activations=activations)
+            logits.update(zip(chosen, computed.split(), strict=True))
         return [logits[i].cpu().numpy() for i in indices]
 
 

@@ -19,6 +19,7 @@ from onebert_encoder.layout.dropout import Dropout
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import stack_rows
+from onebert_encoder.maths.sequences import Sequences
 from onebert_store.errors import NotFinite, OneBertError
 from onebert_training.fit.features import joined
 from onebert_training.fit.keeping import keep_unvalidated, validate
@@ -238,10 +239,10 @@ def compute_losses(active: Sequence[tuple[Run, State]]) -> list[Tensor]:
     generators = [run.generator_at(state.step) for run, state in active]
     config = first.base.config
     dropout = Dropout(config.hidden_dropout, config.attention_dropout, generators)
-    batch = pack(first.base, tokens, row_of, layers=first.features("train").layers)
+    batch = pack(first.base, Sequences.of(tokens), row_of, layers=first.features("train").layers)
     view = first.view(active[0][1].values)
     rows = stack_rows(view, [run.fold_to_train(view, state.values) for run, state in active])
-    logits = iter(compute_logits(view, rows, batch, dropout, joined(activations)))
+    logits = iter(compute_logits(view, rows, batch, dropout, joined(activations)).split())
     losses = []
     for (run, _), indices in zip(active, chosen, strict=True):
         losses.append(run.loss([next(logits) for _ in indices], indices))

@@ -31,16 +31,16 @@ Turn = tuple[LayerSite, int]
 """A site, and the number of a span's branches there before this one."""
 
 
-def tiles_of(branches: Sequence[Branches], spans: Sequence[tuple[int, int, int]]) -> tuple[list[Turn], Array]:
+def tiles_of(branches: Sequence[Branches], spans: Array) -> tuple[list[Turn], Array]:
     """The turns of all branches that are not sparse, and their tiles: [turns, tiles, fields].
 
     Two branches of one span have different turns: both add to the same numbers, so they must not run at once. Spans
-    (row, start, stop) with fewer branches at a site have tiles of rank 0.
+    [spans, 3] (row, start, stop) with fewer branches at a site have tiles of rank 0.
     """
     edges: list[tuple[int, int]] = []
     # By the identity of their turns, which alike rows share: hashing hundreds of them would take longer than all else.
     alike: dict[int, tuple[tuple[Turn, ...], list[int], list[Array]]] = {}
-    for row, start, stop in spans:
+    for row, start, stop in spans.tolist():
         if branches[row]:
             turns_of_row, numbers = branches[row].dense
             _, members, of_members = alike.setdefault(id(turns_of_row), (turns_of_row, [], []))
