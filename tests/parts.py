@@ -25,7 +25,7 @@ from onebert_server.access.principal import root
 from onebert_server.answering.admission import Admission
 from onebert_server.answering.answers import Answerer
 from onebert_server.answering.backend import Wanted
-from onebert_server.answering.plan import Reading
+from onebert_server.answering.reading import Reading
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host import Host
@@ -182,4 +182,4 @@ def _scores(found):
     for name in ("words", "answers"):
         if hasattr(found, name):
             return [one.score for one in getattr(found, name)]
-    return found.scores.tolist()
+    return found.scores

@@ -109,7 +109,7 @@ def _by_chance(scores: Scores, count: int, random: np.random.Generator) -> Seque
 def _by_margin(scores: Scores, count: int, _: np.random.Generator) -> Sequence[int]:
     names = [str(label) for label in range(scores.shape[1])]
     facts = Facts("replay", 1, "", "", "single_label", names, 128, "mean")
-    answers = [[Scored(facts, Prediction(names, row, int(row.argmax())))] for row in scores]
+    answers = [[Scored(facts, Prediction(names, row.tolist(), int(row.argmax())))] for row in scores]
     return ranked("margin", answers)[:count]
 
 

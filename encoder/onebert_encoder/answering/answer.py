@@ -1,13 +1,14 @@
 """Turns logits into answers, one way per task type, and checks which options a task type supports."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from itertools import compress, repeat
+from typing import Any, Protocol
 
 import numpy as np
 
 from onebert_encoder.answering.asked import PLAIN, Asked
-from onebert_encoder.answering.results import Answer, Extraction, FoundSpan, Labeled, Labeling, Prediction
+from onebert_encoder.answering.results import FEW, Answer, Extraction, FoundSpan, Labeled, Labeling, Prediction
 from onebert_encoder.answering.scores import ACTIVATE, Array, Outputs, Scored, own_activation, score, tempered
 from onebert_encoder.answering.stretches import MAX_ANSWERS, find_spans, find_words, is_bio, join_entities
 from onebert_encoder.text.tokens import Alignment, Text
@@ -28,6 +29,18 @@ def answer(
     return TASK_TYPES[outputs.task_type].answer(logits.astype(np.float64), outputs, text, alignment, asked)
 
 
+def answer_texts(
+    logits: Array, outputs: Outputs, names: Sequence[Sequence[str]], asked: Asked = PLAIN
+) -> list[Prediction]:
+    """Turns float32 logits [texts, labels] into what `answer` returns for each text, bit for bit.
+
+    Args:
+        outputs: task type, number of labels and decision of all texts, whose task is on whole texts.
+        names: the labels of each text.
+    """
+    return predict(score(logits.astype(np.float64), outputs, asked), outputs, names)
+
+
 def aligned(alignment: Alignment | None) -> Alignment:
     """The alignment, which a per-token task needs."""
     if alignment is None:
@@ -35,21 +48,35 @@ def aligned(alignment: Alignment | None) -> Alignment:
     return alignment
 
 
-def predict(found: Scored, outputs: Outputs) -> Prediction:
-    """Builds the prediction for one text from its scores, each [labels]."""
-    ranks = outputs.task_type != "regression"
-    labels = None
-    if found.selected is not None:
-        order = np.argsort(-found.scores, kind="stable") if ranks else np.arange(len(found.scores))
-        labels = [outputs.labels[i] for i in order[found.selected[order]].tolist()]
-    abstained = None if found.abstained is None else bool(found.abstained)
-    energy = None if found.energy is None else float(found.energy)
-    best = int(found.scores.argmax()) if ranks else 0
-    return Prediction(outputs.labels, found.scores, best, labels, abstained, ranks, energy)
+def predict(found: Scored, outputs: Outputs, names: Sequence[Sequence[str]]) -> list[Prediction]:
+    """Builds the predictions of texts from their scores, [texts, labels]; `names` are the labels of each text."""
+    scores, selected, ranks = found.scores, found.selected, outputs.task_type != "regression"
+    best: Iterable[int] = scores.argmax(-1).tolist() if ranks else repeat(0)
+    order: Iterable[list[int] | None] = repeat(None)
+    labels: Iterable[list[str] | None] = repeat(None)
+    if ranks and (scores.shape[-1] <= FEW or selected is not None):
+        places = np.argsort(-scores, axis=-1, kind="stable")
+        order = places.tolist()
+        labels = labels if selected is None else _selected(names, order, np.take_along_axis(selected, places, -1))
+    elif selected is not None:
+        labels = _selected(names, repeat(range(scores.shape[-1])), selected)
+    abstained: Iterable[bool | None] = repeat(None) if found.abstained is None else found.abstained.tolist()
+    energy: Iterable[float | None] = repeat(None) if found.energy is None else found.energy.tolist()
+    # `map` calls no function of Python's per text.
+    return [*map(Prediction, names, scores.tolist(), best, labels, abstained, repeat(ranks), energy, order)]
+
+
+def _selected(names: Sequence[Sequence[str]], order: Iterable[Any], selected: Array) -> list[list[str]]:
+    """The selected labels of each text; `selected` is in its `order`."""
+    labels = []
+    for own, places, over in zip(names, order, selected.tolist(), strict=False):
+        labels.append([*compress(map(own.__getitem__, places), over)])
+    return labels
 
 
 def _whole(logits: Array, outputs: Outputs, text: Text, alignment: Alignment | None, asked: Asked) -> Prediction:
-    return predict(score(logits, outputs, asked), outputs)
+    [prediction] = predict(score(logits[None], outputs, asked), outputs, [outputs.labels])
+    return prediction
 
 
 def _token(logits: Array, outputs: Outputs, text: Text, alignment: Alignment | None, asked: Asked) -> Labeling:

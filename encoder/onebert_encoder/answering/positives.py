@@ -23,5 +23,5 @@ def flagged(prediction: Prediction, outputs: Outputs) -> list[str]:
         return [label for label in positives if label in selected]
     if outputs.task_type == "regression":
         raise InvalidInput("the task does not say over which value it is positive")
-    scores = dict(zip(prediction.names, prediction.scores.tolist(), strict=True))
+    scores = dict(zip(prediction.names, prediction.scores, strict=True))
     return [label for label in positives if scores[label] > DEFAULT_THRESHOLD[own_activation(outputs)]]

@@ -2,35 +2,34 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from onebert_encoder.answering.scores import Array
-
-# Python sorts up to this many labels faster than NumPy starts; most tasks have fewer.
+# Up to this many labels are sorted with those of the other answers; of more, few may be shown.
 FEW = 32
 
 
-@dataclass(frozen=True, eq=False)
-class Prediction:
+class Prediction(NamedTuple):
     """The answer of a task on whole texts.
 
     Attributes:
-        scores: [labels] float64: probabilities, or a regression's values.
+        scores: of each label: probabilities, or a regression's values.
         labels: those over their thresholds, best first; None if the task has no thresholds.
         abstained: None if the task has no abstain rule.
         ranks: False for a regression, whose outputs keep their order.
         energy: high for texts unlike the training data; None unless requested.
+        order: the places of all names, best first; None if there are many, which `top` sorts when they are shown.
     """
 
     names: Sequence[str]
-    scores: Array
+    scores: list[float]
     best: int
     labels: list[str] | None = None
     abstained: bool | None = None
     ranks: bool = True
     energy: float | None = None
+    order: Sequence[int] | None = None
 
     @property
     def label(self) -> str:
@@ -39,18 +38,16 @@ class Prediction:
 
     @property
     def score(self) -> float:
-        return float(self.scores[self.best])
+        return self.scores[self.best]
 
     def top(self, count: int | None = None) -> dict[str, float]:
         """The `count` best names with their scores; a regression returns all, in the task's order."""
-        values = self.scores.tolist()
+        names, scores = self.names, self.scores
         if not self.ranks:
-            return dict(zip(self.names, values, strict=True))
-        if len(values) <= FEW:
-            best = sorted(range(len(values)), key=values.__getitem__, reverse=True)[:count]
-        else:
-            best = np.argsort(-self.scores, kind="stable")[:count].tolist()
-        return {self.names[i]: values[i] for i in best}
+            return dict(zip(names, scores, strict=True))
+        best = (np.argsort(np.negative(scores), kind="stable").tolist() if self.order is None else self.order)[:count]
+        # `map` calls no function of Python's: most answers have few labels, and there are many answers.
+        return dict(zip(map(names.__getitem__, best), map(scores.__getitem__, best), strict=True))
 
 
 @dataclass(frozen=True)
@@ -97,8 +94,8 @@ def fields_of(found: Answer, top_k: int | None) -> dict[str, Any]:
     if not isinstance(found, Prediction):
         return vars(found)
     return {
-        "label": found.label,
-        "score": found.score,
+        "label": found.names[found.best],
+        "score": found.scores[found.best],
         "scores": found.top(top_k),
         "labels": found.labels,
         "abstained": found.abstained,

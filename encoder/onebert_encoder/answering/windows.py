@@ -63,7 +63,8 @@ def answer_windows(
     if outputs.task_type == "token":
         return answer(*_joined(windows, outputs, text), asked)
     logits = np.stack([one.logits for one in windows]).astype(np.float64)
-    return predict(score(logits, outputs, asked, REDUCE[reduction]), outputs)
+    [prediction] = predict(score(logits[None], outputs, asked, REDUCE[reduction]), outputs, [outputs.labels])
+    return prediction
 
 
 def _best_spans(windows: Sequence[WindowLogits], outputs: Outputs, text: Text, asked: Asked) -> Extraction:

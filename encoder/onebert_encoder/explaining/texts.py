@@ -74,9 +74,7 @@ class TextExplainer:
         """Scores each word by the drop of the answer's score without it."""
         stretches = self.words(text)
         prediction, *without_word = self.answers([text, *(words.without(text, stretch) for stretch in stretches)])
-        return words.explain_by_occlusion(
-            prediction, stretches, [float(p.scores[prediction.best]) for p in without_word]
-        )
+        return words.explain_by_occlusion(prediction, stretches, [p.scores[prediction.best] for p in without_word])
 
     def by_gradient(self, text: Text) -> Explanation:
         """Scores each word to first order: gradient × input, summed over its tokens."""

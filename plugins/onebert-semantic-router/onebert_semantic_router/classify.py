@@ -12,7 +12,7 @@ from onebert_semantic_router.heads import NAME, require_kind
 from onebert_server.access.context import Context
 from onebert_server.answering.answers import Answered
 from onebert_server.answering.backend import Wanted
-from onebert_server.answering.plan import Reading
+from onebert_server.answering.reading import Reading
 from onebert_server.facades.clients.detections import parts_of
 from onebert_server.facades.facade import Call, JsonParts, json_reply, read_whole
 from onebert_server.http.formats import Reply
@@ -80,9 +80,9 @@ def _result(answered: Answered, text: Text, options: Options) -> dict[str, Any]:
     if isinstance(answer, Labeling):
         shown["spans"] = _spans(answer, text, options.threshold)
     elif isinstance(answer, Prediction) and kind == "sequence":
-        shown = {"label": answer.label, "probabilities": answer.scores.tolist()}
+        shown = {"label": answer.label, "probabilities": answer.scores}
     elif isinstance(answer, Prediction):
-        shown = {"scores": answer.scores.tolist()}
+        shown = {"scores": answer.scores}
         if answer.labels is not None:
             shown["selected"] = answer.labels
     return {**shown, "input": _usage(reading)}

@@ -1,6 +1,5 @@
 """From texts to answers: splits the texts, has the current versions compute, reads the logits."""
 
-import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
@@ -12,19 +11,19 @@ import numpy as np
 from onebert_encoder.answering.asked import Asked
 from onebert_encoder.answering.results import Prediction
 from onebert_encoder.explaining.words import Explanation, explain_by_occlusion
-from onebert_encoder.text.tokens import Pieces, Text, halves_of
+from onebert_encoder.text.tokens import Pieces, Text
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
 from onebert_server.answering.backend import Backend, Missed, Result, Wanted
 from onebert_server.answering.explaining import LeftOut, leave_out, prediction_of
-from onebert_server.answering.plan import Question, Reading, reduce
-from onebert_server.answering.seen import kept, seen
+from onebert_server.answering.plan import WINDOW
+from onebert_server.answering.reading import Question, Reading, read_together
+from onebert_server.answering.seen import note
 from onebert_server.answering.tokenizing import AT_ONCE, Split, Splitter, Tokenizing, characters_of
 from onebert_server.fairness.places import PartByPart
-from onebert_server.observed import ANSWER, TOKENIZE, Kept, Observed
+from onebert_server.observed import ANSWER, TOKENIZE, Observed
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import AnswerNotFinite, InvalidInput, OneBertError, WholeTextNeeded
-from onebert_store.registry.keeping import Keeping
 
 # Threads that tokenize and read answers.
 WORKERS = 4
@@ -160,9 +159,12 @@ class Answerer:
         windows = any(reading.windows is not None for reading in readings)
         principal = context.principal.name
         inputs = await self._tokenizing.split(principal, texts, whole=windows)
-        asked = [Question(*one, facts, wanted.asked) for one in zip(texts, inputs[facts.base], strict=True)]
+        asked = [
+            Question(text, facts, wanted.asked, reading.tokens, reading.truncated, pieces=pieces)
+            for text, reading, pieces in zip(texts, readings, inputs[facts.base], strict=True)
+        ]
         # One piece of work: the number of words that each text leaves out depends on all texts.
-        cost = _PIECE_IN_NUMBERS * sum(sum(one.pieces.lengths) for one in asked)
+        cost = _PIECE_IN_NUMBERS * sum(sum(pieces.lengths) for pieces in inputs[facts.base])
         tokenizer = self._splitters[facts.base].tokenizer
         questions = await self.here_or_beside(principal, [cost], lambda _: leave_out(asked, readings, tokenizer))
         left = await self._without(context, facts, wanted.asked, predictions, questions)
@@ -194,7 +196,7 @@ class Answerer:
         wanted = Wanted([facts.ref] * len(texts), asked=replace(asked, top_k=1, only_scores=True))
 
         def read(index: int, answered: Answered) -> float:
-            return float(prediction_of(answered.read(), facts).scores[best[index]])
+            return prediction_of(answered.read(), facts).scores[best[index]]
 
         found = iter(await self.answer(replace(context, counted=True, observed=observed), wanted, texts, read))
         context.observed.add(observed.seconds)
@@ -217,21 +219,17 @@ class Answerer:
         show: Callable[[int, Any], T],
         first: int,
     ) -> list[T]:
-        """Shows all answers, and reads each one just before; `first` is the number of the first one."""
+        """Reads and shows all answers, part by part; `first` is the number of the first one."""
         began, observed = time.monotonic(), context.observed
 
-        def read(index: int, one: Result | Missed) -> Answered | Unanswered:
-            if isinstance(one, Missed):
-                return Unanswered(one.ref, one.error)
-            if not one.computed:
-                return Unanswered(one.facts.ref, BlankText(0, 1))
-            text = texts[one.input]
-            answered = self._read_one(text, inputs[one.facts.base][one.input], one, asked)
-            _note(context, first + index, text, one.keeping, answered, asked)
-            return answered
-
         def shown(part: slice) -> list[T]:
-            return [show(index, read(index, one)) for index, one in enumerate(results[part], part.start or 0)]
+            start, numbered = part.start or 0, []
+            for index, one in enumerate(results[part], start):
+                if isinstance(one, Result) and one.computed:
+                    of_base = inputs[one.facts.base][one.input]
+                    numbered.append((first + index, self._question(texts[one.input], of_base, one, asked), one))
+            answered = iter(self._read(context, numbered) if numbered else ())
+            return [show(index, _unanswered(one) or next(answered)) for index, one in enumerate(results[part], start)]
 
         costs = [_cost(texts[one.input], one) for one in results]
         made = await self.here_or_beside(context.principal.name, costs, shown)
@@ -244,18 +242,33 @@ class Answerer:
             return work(slice(0, None))
         return await self._reading.run(principal, numbers, work)
 
-    def _read_one(self, text: Text, pieces: Pieces, result: Result, asked: Asked) -> Answered:
-        facts = result.facts
-        if not all(np.isfinite(one.logits).all() for one in result.computed):
-            error = AnswerNotFinite(f"the answer of {facts.ref} to this input is not a finite number")
-            return Answered(facts, error)
-        question = Question(text, pieces, facts, asked)
-        return Answered(facts, reduce(question, result.computed, self._splitters[facts.base].tokenizer))
+    def _read(self, context: Context, numbered: Sequence[tuple[int, Question, Result]]) -> list[Answered]:
+        """Reads and notes answers, each with the number of its question in the request."""
+        parts = [part.logits for _, _, result in numbered for part in result.computed]
+        flat = np.concatenate([part.ravel() for part in parts])
+        sizes = np.array([part.size for part in parts], np.int32)
+        numbers, questions, results = zip(*numbered, strict=True)
+        readings = read_together(questions, flat, sizes, self._splitters)
+        note(context, numbers, questions, [result.keeping for result in results], readings)
+        return [Answered(question.facts, reading) for question, reading in zip(questions, readings, strict=True)]
+
+    def _question(self, text: Text, pieces: Pieces, result: Result, asked: Asked) -> Question:
+        facts, cuts = result.facts, [part.kept for part in result.computed]
+        windows = result.computed[0].role == WINDOW
+        kept = tuple((0, length) for length in pieces.lengths) if windows else cuts[0]
+        measured = self._splitters[facts.base].tokenizer.reading(facts.pooling).measure(pieces, kept)
+        return Question(text, facts, asked, *measured, cuts, windows, pieces)
 
 
 def _first(context: Context, wanted: Wanted, texts: Sequence[Text]) -> int:
     """Numbers the questions; a fan-out to every task, whose number is not known yet, comes last in its request."""
     return context.observed.number(max(len(texts), len(wanted.refs or ())))
+
+
+def _unanswered(one: Result | Missed) -> Unanswered | None:
+    if isinstance(one, Missed):
+        return Unanswered(one.ref, one.error)
+    return None if one.computed else Unanswered(one.facts.ref, BlankText(0, 1))
 
 
 def _refuse_blank(inputs: Split) -> None:
@@ -271,23 +284,6 @@ def _cost(text: Text, one: Result | Missed) -> int:
         return _ANSWER_IN_NUMBERS
     repeated = len(one.facts.labels) * characters_of(text) // _CHARACTERS_IN_NUMBER
     return sum(part.logits.size + _ANSWER_IN_NUMBERS for part in one.computed) + repeated
-
-
-def _note(context: Context, number: int, text: Text, keeping: Keeping | None, answered: Answered, asked: Asked) -> None:
-    """Notes an answer, `number` of its request, for metrics and logs, and maybe to be kept."""
-    observed, reading = context.observed, answered.reading if isinstance(answered.reading, Reading) else None
-    # Not a secret, so no `secrets`: see `_request_ids`.
-    share = keeping.share if keeping and observed.samples and reading else 0.0
-    chosen = random.random() < share  # noqa: S311
-    if observed.answers is not None or chosen:
-        answer = seen(answered.facts, reading and reading.answer, asked, text)
-        if observed.answers is not None:
-            observed.answers.append(answer)
-        if chosen and reading and keeping and observed.samples:
-            own = f"{observed.answers_id}/{number}", time.time(), context.principal.name
-            observed.samples([Kept(*own, halves_of(text), kept(reading.answer, answer), keeping)])
-            observed.any_kept = True
-    observed.tokens += reading.tokens if reading else 0
 
 
 def _earlier(context: Context) -> Context:

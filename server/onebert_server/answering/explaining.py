@@ -11,7 +11,7 @@ from onebert_encoder.explaining.words import Stretch, joined, removable, without
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_encoder.text.tokens import Pieces, Text
 from onebert_server import limits
-from onebert_server.answering.plan import Question, Reading
+from onebert_server.answering.reading import Question, Reading
 from onebert_server.answering.tokenizing import characters_of
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput, TooLarge
@@ -35,7 +35,9 @@ def leave_out(questions: Sequence[Question], readings: Sequence[Reading], tokeni
     return [LeftOut(own, [without(text, one) for one in own]) for text, own in zip(texts, stretches, strict=True)]
 
 
-def _words(pieces: Pieces, reading: Reading, facts: Facts, tokenizer: Tokenizer) -> list[Stretch]:
+def _words(pieces: Pieces | None, reading: Reading, facts: Facts, tokenizer: Tokenizer) -> list[Stretch]:
+    if pieces is None:
+        raise ValueError("an answer is explained with the pieces of its input")
     whole, tokenizer = tuple((0, length) for length in pieces.lengths), tokenizer.reading(facts.pooling)
     kept = tokenizer.fit(pieces, facts.max_length) if reading.windows is None else whole
     alignment = tokenizer.cut(pieces, kept, align=True).alignment

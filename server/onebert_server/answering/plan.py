@@ -1,23 +1,19 @@
-"""Question → sequences → answer: the sequences that the engine runs, and how their logits become one answer.
+"""Question → sequences: one sequence for the engine to run, or one for each window of a long text.
 
-A question is one input for one version. In the engine's process `expand` makes the sequences to run, each with a slot
-and a role. In the process that has the text, which may be a front end, `reduce` makes one answer of the logits. A
-question is one sequence, or one for each window of a long text.
+A question is one input for one version. In the engine's process `expand` makes its sequences, each with a slot and a
+role. The process that has the text, which may be a front end, reads their logits (`reading.py`).
 """
 
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, NamedTuple
 
-from onebert_encoder.answering.answer import answer
 from onebert_encoder.answering.asked import Asked
-from onebert_encoder.answering.results import Answer
 from onebert_encoder.answering.scores import Logits
-from onebert_encoder.answering.windows import WindowLogits, answer_windows, whole_window, window_of
+from onebert_encoder.answering.windows import whole_window, window_of
 from onebert_encoder.text.tokenizer import Tokenizer
-from onebert_encoder.text.tokens import Cut, Pieces, Text
+from onebert_encoder.text.tokens import Cut, Pieces
 from onebert_encoder.text.windows import window_cuts
-from onebert_server.versions.facts import Facts
 from onebert_server.versions.version import Version
 from onebert_store.errors import WholeTextNeeded
 from onebert_store.registry.records import Payer
@@ -46,15 +42,6 @@ class Computed(NamedTuple):
     logits: Logits
 
 
-class Question(NamedTuple):
-    """One input for one version, with everything that reading its answer needs."""
-
-    text: Text
-    pieces: Pieces
-    facts: Facts
-    asked: Asked
-
-
 class ComputedQuestion(NamedTuple):
     """A question whose request has ended; `version` answers it from this part of the request's logits.
 
@@ -71,20 +58,6 @@ class ComputedQuestion(NamedTuple):
     request: Future[list[Logits]]
     part: slice
     payer: Payer | None
-
-
-class Reading(NamedTuple):
-    """An answer, and how its input was read.
-
-    Attributes:
-        truncated: whether some tokens of the input were left out.
-        windows: number of windows; None if the input was not read by windows.
-    """
-
-    answer: Answer
-    tokens: int
-    truncated: bool
-    windows: int | None = None
 
 
 def expand(pieces: Pieces, version: Version, tokenizer: Tokenizer, asked: Asked) -> Sequence[Planned]:
@@ -109,31 +82,3 @@ def expand(pieces: Pieces, version: Version, tokenizer: Tokenizer, asked: Asked)
     if any(stop > len(ids) for ids, (_, stop) in zip(pieces.ids, cuts[-1], strict=True)):
         raise WholeTextNeeded("a text was sent without its end, and is read to its end")
     return [Planned(kept, version.slot, WINDOW) for kept in cuts]
-
-
-def reduce(question: Question, computed: Sequence[Computed], tokenizer: Tokenizer) -> Reading:
-    """Returns one answer from the logits of the sequences of `expand`, in their order; all logits are finite."""
-    facts, pieces = question.facts, question.pieces
-    tokenizer = tokenizer.reading(facts.pooling)
-    if computed[0].role == WINDOW:
-        return _reduce_windows(question, computed, tokenizer)
-    [only] = computed
-    alignment = tokenizer.cut(pieces, only.kept, align=True).alignment if facts.per_token else None
-    prediction = answer(only.logits, facts, question.text, alignment, question.asked)
-    return Reading(prediction, *tokenizer.measure(pieces, only.kept))
-
-
-def _reduce_windows(question: Question, computed: Sequence[Computed], tokenizer: Tokenizer) -> Reading:
-    facts, pieces, asked = question.facts, question.pieces, question.asked
-    window = window_of(facts, facts.max_length, asked) or whole_window(facts, facts.max_length)
-    windows = [
-        WindowLogits(
-            one.logits,
-            one.kept[-1][0],
-            tokenizer.cut(pieces, one.kept, align=True).alignment if facts.per_token else None,
-        )
-        for one in computed
-    ]
-    found = answer_windows(windows, facts, question.text, window.reduction, asked)
-    whole = tuple((0, length) for length in pieces.lengths)
-    return Reading(found, *tokenizer.measure(pieces, whole), len(windows))

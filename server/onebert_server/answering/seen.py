@@ -1,37 +1,75 @@
 """The parts of an answer that task metrics and the access log show: its labels and its top score."""
 
-from collections.abc import Sequence
+import random
+import time
+from collections.abc import Iterable, Sequence
 from zlib import crc32
 
 from onebert_encoder.answering.asked import PLAIN, Asked
 from onebert_encoder.answering.results import Answer, Extraction, Labeling, Prediction
 from onebert_encoder.answering.scores import own_activation
 from onebert_encoder.text.tokens import Text, halves_of
-from onebert_server.observed import ABSTAINED, OTHER, Seen
+from onebert_server.access.context import Context
+from onebert_server.answering.reading import Question, Reading
+from onebert_server.observed import ABSTAINED, OTHER, Kept, Seen
 from onebert_server.versions.facts import Facts
+from onebert_store.errors import AnswerNotFinite
 from onebert_store.file.manifest import WATCHED
 from onebert_store.file.reference import MAX_ANSWERED
+from onebert_store.registry.keeping import Keeping
+
+
+def note(
+    context: Context,
+    numbers: Iterable[int],
+    questions: Sequence[Question],
+    keepings: Iterable[Keeping | None],
+    readings: Iterable[Reading | AnswerNotFinite],
+) -> None:
+    """Notes answers of a request for metrics and logs, and maybe to be kept; `numbers` are those of its questions."""
+    observed = context.observed
+    answers, samples = observed.answers, observed.samples
+    for number, question, keeping, reading in zip(numbers, questions, keepings, readings, strict=True):
+        answer = None
+        if isinstance(reading, Reading):
+            answer = reading.answer
+            observed.tokens += reading.tokens
+        # Not a secret, so no `secrets`: see `_request_ids`.
+        chosen = keeping and answer and samples and random.random() < keeping.share  # noqa: S311
+        if answers is None and not chosen:
+            continue
+        summary = seen(question.facts, answer, question.asked, question.text)
+        if answers is not None:
+            answers.append(summary)
+        if chosen and answer and keeping and samples:
+            own = f"{observed.answers_id}/{number}", time.time(), context.principal.name
+            samples([Kept(*own, halves_of(question.text), kept(answer, summary), keeping)])
+            observed.any_kept = True
 
 
 def seen(facts: Facts, answer: Answer | None, asked: Asked = PLAIN, text: Text = "") -> Seen:
     """Returns the parts that are shown, with at most 64 labels; `answer` is None if its numbers were not finite."""
     labels: Sequence[str] = ()
     score = None
-    match answer:
-        case Prediction(ranks=True):
-            score = answer.score
-            labels = [ABSTAINED] if answer.abstained else [answer.label] if answer.labels is None else answer.labels
-        case Labeling(entities=list(entities)):
-            labels = [entity.label for entity in entities]
-        case Extraction(answers=spans):
-            score = spans[0].score if spans else None
-            labels = [ABSTAINED] if answer.abstained else ()
+    if isinstance(answer, Prediction):
+        if answer.ranks:
+            score = answer.scores[answer.best]
+            labels = [answer.names[answer.best]] if answer.labels is None else answer.labels
+            labels = [ABSTAINED] if answer.abstained else labels
+    elif isinstance(answer, Labeling):
+        labels = [entity.label for entity in answer.entities or ()]
+    elif isinstance(answer, Extraction):
+        score = answer.answers[0].score if answer.answers else None
+        labels = [ABSTAINED] if answer.abstained else ()
+    # Other scores that a task or a request wants, such as logits, fit no histogram.
+    share = score if score is not None and 0 <= score <= 1 else None
     # All further labels count as one more label.
     named = (*labels[:MAX_ANSWERED], OTHER) if len(labels) > MAX_ANSWERED else tuple(labels)
-    watched = facts.task_type in WATCHED and answer is not None and (asked is PLAIN or _own_rules(facts, asked))
-    # The same in every process, which `hash` is not.
-    hashed = crc32("\0".join(halves_of(text)).encode(errors="replace")) if watched else None
-    return Seen(facts.task, named, None if score is None else _share(score), facts.version, hashed)
+    hashed = None
+    if facts.task_type in WATCHED and answer is not None and (asked is PLAIN or _own_rules(facts, asked)):
+        # The same in every process, which `hash` is not.
+        hashed = crc32((text if isinstance(text, str) else "\0".join(text)).encode(errors="replace"))
+    return Seen(facts.task, named, share, facts.version, hashed)
 
 
 def kept(answer: Answer, summary: Seen) -> Seen:
@@ -49,8 +87,3 @@ def _own_rules(facts: Facts, asked: Asked) -> bool:
     decision = facts.decision
     plain = decision is None or (decision.thresholds is None and decision.abstain is None)
     return not asked.only_scores or (facts.task_type == "single_label" and plain)
-
-
-def _share(score: float) -> float | None:
-    """Returns a probability; other scores that a task or a request wants, such as logits, fit no histogram."""
-    return score if 0 <= score <= 1 else None

@@ -57,7 +57,8 @@ class AnswerBytes:
 
     def add(self, part: bytes) -> bytes:
         """Counts a part and returns it; raises AnswerTooLarge above `MAX_ANSWER_BYTES`."""
-        self.require(len(part))
+        if self._bytes + len(part) > MAX_ANSWER_BYTES:
+            self.require(len(part))
         self._bytes += len(part)
         return part
 

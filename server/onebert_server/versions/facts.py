@@ -53,6 +53,13 @@ class Facts:
         return self.task_type in PER_TOKEN
 
     @cached_property
+    def alike(self) -> object | None:
+        """Equal for versions whose answers about whole texts are read from logits alike; None with logits per token."""
+        if self.per_token:
+            return None
+        return (self.task_type, len(self.labels)) if self.decision is None else self
+
+    @cached_property
     def label_bytes(self) -> int:
         """Bytes of all labels as JSON, with quotes and commas."""
         return sum(map(_json_bytes, self.labels))

@@ -5,7 +5,6 @@ from itertools import count
 from threading import Event
 from zlib import crc32
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -109,14 +108,14 @@ FACTS = Facts("tone", 1, "digest", "base", "single_label", ["a", "b"], 64, "mean
 )
 def test_answers_by_rules_of_a_request_are_not_compared(asked, decision, counted):
     facts = Facts(**vars(FACTS) | {"decision": decision})
-    prediction = Prediction(["a", "b"], np.array([0.7, 0.3]), 0)
+    prediction = Prediction(["a", "b"], [0.7, 0.3], 0)
     assert (seen(facts, prediction, asked, "a text").text is not None) == counted
     assert seen(Facts(**vars(facts) | {"task_type": "regression"}), prediction, asked, "a text").text is None
     assert seen(facts, None, text="a text").text is None
 
 
 def test_equal_texts_have_one_hash_in_every_process_and_the_halves_of_a_pair_have_places():
-    of = {text: seen(FACTS, Prediction(["a", "b"], np.array([0.7, 0.3]), 0), text=text).text for text in TEXTS}
+    of = {text: seen(FACTS, Prediction(["a", "b"], [0.7, 0.3], 0), text=text).text for text in TEXTS}
     assert of["a text"] == 0xA9642A83
     assert len(set(of.values())) == len(TEXTS)
 

@@ -15,7 +15,7 @@ from onebert_server.answering import answers, sizes
 from onebert_server.answering.answers import PART_NUMBERS, WORKERS, BlankText, Unanswered
 from onebert_server.answering.backend import Wanted
 from onebert_server.answering.many import GO_ON, ask_many
-from onebert_server.answering.plan import reduce
+from onebert_server.answering.reading import read_together
 from onebert_server.observed import Observed
 from onebert_server.remote import wire
 from onebert_server.remote.unix import desk
@@ -110,12 +110,12 @@ def test_many_numbers_are_read_and_written_beside_the_event_loop(parts, task, be
 
     def reading(*given):
         read.add(current_thread())
-        return reduce(*given)
+        return read_together(*given)
 
     def show(*_):
         written.append(current_thread())
 
-    monkeypatch.setattr(answers, "reduce", reading)
+    monkeypatch.setattr(answers, "read_together", reading)
     parts.run(lambda answerer: answerer.answer(context(), Wanted([task]), ["it is late"], show))
     assert set(written) == read
     assert (main_thread() not in read) == beside

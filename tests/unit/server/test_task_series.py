@@ -4,7 +4,6 @@ import sys
 import threading
 from collections import Counter
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
@@ -212,6 +211,6 @@ def test_versions_of_a_task_are_counted_apart_within_the_bound():
 def test_an_answer_names_a_bounded_number_of_labels():
     labels = [f"label {number}" for number in range(4096)]
     facts = Facts("wide", 3, "digest", "base", "multi_label", labels, 64, "cls")
-    one = seen_of(facts, Prediction(labels, np.full(4096, 0.75), 0, labels=labels))
+    one = seen_of(facts, Prediction(labels, [0.75] * 4096, 0, labels=labels))
     assert one == Seen("wide", (*labels[:MAX_ANSWERED], OTHER), 0.75, 3, text=0)
-    assert seen_of(facts, Prediction(labels, np.full(4096, 0.75), 0, labels=labels[:2])).labels == tuple(labels[:2])
+    assert seen_of(facts, Prediction(labels, [0.75] * 4096, 0, labels=labels[:2])).labels == tuple(labels[:2])

@@ -12,7 +12,7 @@ from onebert_semantic_router.bodies import Bundle
 from onebert_semantic_router.bundle import bundle
 from onebert_server.answering import sizes
 from onebert_server.answering.answers import Answered
-from onebert_server.answering.plan import Reading
+from onebert_server.answering.reading import Reading
 from onebert_server.answering.sizes import AnswerSize
 from onebert_server.facades.clients import fms, hugging_face, kserve, litellm, open_inference, openai, tensors, vllm
 from onebert_server.facades.clients.detections import detections
@@ -110,14 +110,14 @@ def test_many_positive_labels_are_compared_once_and_not_with_all_others(answer):
     names, positives, selected = ([Counted(f"label {n}") for n in range(count)] for _ in range(3))
     decision = Decision.model_construct(positives=positives, thresholds={}, activation=None)
     facts = Facts("wide", 1, "digest", "base", "multi_label", names, 64, "cls", decision)
-    found = Prediction(names, np.linspace(1, 0.6, count), 0, selected)
+    found = Prediction(names, np.linspace(1, 0.6, count).tolist(), 0, selected)
     Counted.compared = 0
     answer(Answered(facts, Reading(found, 3, truncated=False)))
     assert Counted.compared < 40 * count
 
 
 def test_detections_are_those_over_the_threshold_best_first():
-    scores = np.array([0.2, 0.9, 0.6, 0.9])
+    scores = [0.2, 0.9, 0.6, 0.9]
     names = ["a", "b", "c", "d"]
     decision = Decision(positives=["d", "c", "a"])
     for facts, threshold, expected in (

@@ -16,9 +16,11 @@ import numpy as np
 
 from onebert_encoder.answering.scores import Logits
 from onebert_server.access.context import own_work
-from onebert_server.answering.plan import Computed, ComputedQuestion, Question, expand, reduce
+from onebert_server.answering.plan import WINDOW, ComputedQuestion, expand
 from onebert_server.answering.rates import Rates
+from onebert_server.answering.reading import Question, Reading, read_together
 from onebert_server.answering.seen import seen
+from onebert_server.answering.tokenizing import Splitter
 from onebert_server.engine.engine import Engine
 from onebert_server.engine.passes import Item
 from onebert_server.observed import OTHER
@@ -138,16 +140,14 @@ class Shadows:
         request = question.request
         if request.cancelled() or request.exception() is not None:
             return None
-        logits = request.result()[question.part]
-        if not all(np.isfinite(each).all() for each in logits):
-            return None
-        facts = question.version.facts
-        computed = [
-            Computed(each.kept, each.role, values) for each, values in zip(question.planned, logits, strict=True)
-        ]
-        text = Question("", question.inputs[facts.base][question.input], facts, question.asked)
-        tokenizer = self._engine.hosts[facts.base].base.tokenizer
-        return seen(facts, reduce(text, computed, tokenizer).answer).labels
+        logits, facts, planned = request.result()[question.part], question.version.facts, question.planned
+        read = Question("", facts, question.asked, 0, False, [one.kept for one in planned], planned[0].role == WINDOW)
+        read = read._replace(pieces=question.inputs[facts.base][question.input])
+        base = self._engine.hosts[facts.base].base
+        splitters = {facts.base: Splitter(base.tokenizer, base.spec.max_length)}
+        flat, sizes = np.concatenate([one.ravel() for one in logits]), np.array([one.size for one in logits], np.int32)
+        [reading] = read_together([read], flat, sizes, splitters)
+        return seen(facts, reading.answer).labels if isinstance(reading, Reading) else None
 
     def _ended(self, version: Version, shadow: Version, labels: Sequence[Sequence[str] | None] | None) -> None:
         with self._lock:

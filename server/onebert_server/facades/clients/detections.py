@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from onebert_encoder.answering.asked import FINDINGS, Asked
 from onebert_encoder.answering.results import Labeled, Labeling, Prediction
 from onebert_encoder.answering.scores import DEFAULT_THRESHOLD, own_activation
@@ -31,7 +29,7 @@ def detections(
     prediction = predicted(answered)
     names, scores = prediction.names, prediction.scores
     best = sorted(_over(prediction, answered.facts, threshold), key=lambda index: -scores[index])
-    return [Labeled(0, length, names[index], float(scores[index])) for index in best[:limit]]
+    return [Labeled(0, length, names[index], scores[index]) for index in best[:limit]]
 
 
 def parts_of(labeling: Labeling) -> Sequence[Labeled]:
@@ -62,7 +60,7 @@ def _over(prediction: Prediction, facts: Facts, threshold: float | None) -> list
         raise InvalidInput(f"{facts.ref} is a regression task, and does not say over which value it detects something")
     else:
         least = DEFAULT_THRESHOLD[own_activation(facts)] if threshold is None else threshold
-        over = np.flatnonzero(prediction.scores > least).tolist()
+        over = [index for index, score in enumerate(prediction.scores) if score > least]
     if positives is None:
         return over
     wanted = set(positives)

@@ -80,7 +80,7 @@ async def moderate(call: Call[Moderate]) -> Reply:
 def _moderated(answered: Answered) -> dict[str, Any]:
     prediction = predicted(answered)
     over, positives = set(flagged(prediction, answered.facts)), set(positives_of(answered.facts))
-    scores = dict(zip(prediction.names, prediction.scores.tolist(), strict=True))
+    scores = dict(zip(prediction.names, prediction.scores, strict=True))
     names = dict.fromkeys((*CATEGORIES, *positives_of(answered.facts)))
     return {
         "flagged": bool(over),

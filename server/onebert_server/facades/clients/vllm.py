@@ -71,7 +71,7 @@ async def classify(call: Call[Classify]) -> Reply:
 
 def _shown(answered: Answered) -> dict[str, Any]:
     prediction: Prediction = predicted(answered)
-    return {"label": prediction.label, "probs": prediction.scores.tolist(), "num_classes": len(prediction.names)}
+    return {"label": prediction.label, "probs": prediction.scores, "num_classes": len(prediction.names)}
 
 
 FACADE = Facade(

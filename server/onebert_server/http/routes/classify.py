@@ -12,7 +12,7 @@ from onebert_encoder.answering.asked import Asked, AskedWindow
 from onebert_encoder.answering.results import fields_of
 from onebert_server.answering.answers import Answered, Unanswered
 from onebert_server.answering.backend import Wanted
-from onebert_server.answering.plan import Reading
+from onebert_server.answering.reading import Reading
 from onebert_server.answering.sizes import AnswerBytes
 from onebert_server.contract.answers import ClassifyItemsResponse, ClassifyResponse, Result, ResultError, TaskResult
 from onebert_server.contract.declared import REF
@@ -85,8 +85,13 @@ def _refs(items: Sequence[Item], default: str | None) -> list[str]:
 
 
 def _result(options: Asked, size: AnswerBytes, _: int, answered: Answered) -> tuple[Facts, bytes]:
-    result = Result(**_fields(answered.read(), options) | {"explanation": answered.explanation})
-    return answered.facts, size.add(_encode(result))
+    facts, reading, explanation = answered
+    if not isinstance(reading, Reading):
+        raise reading
+    prediction, tokens, truncated, windows = reading
+    # Spans stay the encoder's: they have the fields of the contract's.
+    how: dict[str, Any] = {"tokens": tokens, "truncated": truncated, "windows": windows, "explanation": explanation}
+    return facts, size.add(_encode(Result(**fields_of(prediction, options.top_k), **how)))
 
 
 def _task_result(options: Asked, size: AnswerBytes, _: int, outcome: Answered | Unanswered) -> bytes:
