@@ -21,13 +21,15 @@ class Head:
 
     def __init__(self, raw: Sequence[Field] = ()) -> None:
         self.raw = raw
-        self.fields: dict[bytes, bytes] = {}
+        # The first value of a field overwrites its further ones.
+        self.fields = dict(reversed(raw))
         self.repeated: dict[bytes, list[bytes]] = {}
-        for name, value in raw:
-            if name in self.fields:
-                self.repeated.setdefault(name, []).append(value)
-            else:
-                self.fields[name] = value
+        if len(self.fields) < len(raw):
+            seen = set[bytes]()
+            for name, value in raw:
+                if name in seen:
+                    self.repeated.setdefault(name, []).append(value)
+                seen.add(name)
 
     def value(self, name: str) -> bytes | None:
         """The first value of a field as it came; None without the field."""

@@ -374,6 +374,16 @@ async def test_a_body_that_the_app_does_not_take_is_left_in_the_socket():
     assert statuses(wire.written) == [200] * 2
 
 
+@pytest.mark.parametrize("length", [2 * HIGH_WATER, 40 * HIGH_WATER])
+async def test_a_body_that_no_app_takes_is_discarded_and_the_next_request_is_answered(length):
+    async with connecting(answer) as connect:
+        reader, writer = await connect()
+        writer.write(
+            b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % length + bytes(length) + LAST
+        )
+        assert statuses(await reader.read()) == [200, 200]
+
+
 @pytest.mark.promise("departed-clients")
 @pytest.mark.parametrize("requests", [1, 2, 3])
 async def test_a_request_hears_that_its_client_has_left_whatever_waits_behind_it(requests):

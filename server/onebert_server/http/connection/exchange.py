@@ -6,7 +6,8 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from starlette.types import ASGIApp, Message, Scope
+from starlette.types import Message, Scope
+from uvicorn.server import ServerState
 
 from onebert_server.http.connection.refusals import REFUSAL, WHOLE, Refusal
 from onebert_server.http.head import Field
@@ -34,13 +35,13 @@ class Connection(Protocol):
     reads: bool
     """Whether the connection reads from its socket."""
 
+    writable: asyncio.Event
+    """Set while the client has read most of what was written."""
+
     @property
     def closing(self) -> bool: ...
 
-    def default_fields(self) -> Sequence[Field]: ...
-
-    async def written(self, data: bytes) -> None:
-        """Writes, once the client has read most of what was written before."""
+    def write(self, data: bytes) -> None: ...
 
     def awaits_body(self, waits: bool) -> None:
         """Reports that the app begins or ceases to wait for more of the body."""
@@ -63,15 +64,19 @@ class Exchange:
         held: bytes of the body that the app has not taken yet.
     """
 
-    def __init__(self, connection: Connection, scope: Scope, *, keep_alive: bool, continues: bool) -> None:
+    def __init__(
+        self, connection: Connection, server: ServerState, scope: Scope, *, keep_alive: bool, continues: bool
+    ) -> None:
         self.scope = scope
         self.keep_alive = keep_alive
         self.whole = self.complete = self.left = False
         self.held = 0
         self._connection = connection
+        self._server = server
         self._continues = continues
         self._parts: list[bytes] = []
         self._news = False  # the app has not seen the newest part, or the end, of the body
+        self._asked = False  # the app has asked for the body
         self._came: asyncio.Event | None = None
         self._head = b""  # waits for the body's first part, so that both go out at once
         self._started = False
@@ -80,13 +85,15 @@ class Exchange:
 
     # Reports of the connection
 
-    def add(self, body: bytes) -> None:
-        self._parts.append(body)
-        self.held += len(body)
-        self._wake()
-
-    def end(self) -> None:
-        self.whole = True
+    def add(self, parts: Sequence[bytes], size: int, *, whole: bool) -> None:
+        """Adds the next parts of the body; `whole`: they are the last ones."""
+        self._parts += parts
+        self.held += size
+        if whole:
+            self.whole = True
+            if not (self._asked or self._continues):
+                self._parts = [b"".join(self._parts)]
+                self.scope["state"][WHOLE] = self._parts[0]
         self._wake()
 
     def refuse(self, refusal: Refusal) -> None:
@@ -104,29 +111,29 @@ class Exchange:
         if self._came is not None:
             self._came.set()
 
-    # The app
-
-    async def run(self, app: ASGIApp) -> None:
-        """Runs the app; a response that it does not finish is a 500, or cuts the connection if it has begun."""
-        self.scope["state"][WHOLE] = self.whole
-        try:
-            await app(self.scope, self.receive, self.send)
-            failed = not (self.complete or self.left)
-        except BaseException as error:
+    def ended(self, task: "asyncio.Task[None]") -> None:
+        """Reports that the app has ended; an unfinished response becomes a 500, or cuts the connection if it began."""
+        self._server.tasks.discard(task)
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is not None:
             log_failure(logger, "a request", error)
-            failed = True
-        if failed and self._started:
+        elif self.complete or self.left:
+            return
+        if self._started:
             self._connection.close()
-        elif failed:
-            self.keep_alive = False
-            kind, length = (b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(_FAILED))
-            await self.send({"type": "http.response.start", "status": 500, "headers": [kind, length]})
-            await self.send({"type": "http.response.body", "body": _FAILED})
+            return
+        self.keep_alive = False
+        self._begin(500, ((b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(_FAILED))))
+        self._write(_FAILED, more=False)
+
+    # The app
 
     async def receive(self) -> Message:
         if self._continues and not self._connection.closing:
             self._continues = False
-            await self._connection.written(_CONTINUE)
+            await self._connection.writable.wait()
+            self._connection.write(_CONTINUE)
+        self._asked = True
         while not self._news:
             await self._wait()
         if self.left or self.complete:
@@ -154,20 +161,28 @@ class Exchange:
                 self._connection.awaits_body(False)
 
     async def send(self, message: Message) -> None:
+        """Takes a message of ASGI; one that starts the response may have all of its body, too."""
         if self.left:
             return
         if self.complete:
             raise RuntimeError(f"{message['type']} follows the end of the response")
+        body = message.get("body")
         if message["type"] == "http.response.start":
             self._begin(message["status"], message.get("headers", ()))
-            return
-        if not self._started:
+            if body is None:
+                return
+        elif not self._started:
             raise RuntimeError(f"{message['type']} precedes http.response.start")
-        more = message.get("more_body", False)
-        data, self._head = self._head + self._framed(message.get("body", b""), more), b""
-        await self._connection.written(data)
+        if not self._connection.writable.is_set():
+            await self._connection.writable.wait()
+        self._write(body or b"", message.get("more_body", False))
+
+    def _write(self, body: bytes, more: bool) -> None:
+        data, self._head = self._head + self._framed(body, more), b""
+        self._connection.write(data)
         if not (more or self.left):
             self.complete = True
+            self._parts, self.held = [], 0
             self._wake()
             self._connection.completed(self)
 
@@ -177,7 +192,7 @@ class Exchange:
         self._started, self._continues = True, False
         lines = [_STATUS_LINES[status]]
         length, closes = None, False
-        for given, value in (*self._connection.default_fields(), *fields):
+        for given, value in (*self._server.default_headers, *fields):
             name = given.lower()
             if name == b"content-length":
                 length = int(value)

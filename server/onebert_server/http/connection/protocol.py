@@ -5,11 +5,9 @@ carries the refusal in its state through the app, so that it gets an id, is coun
 """
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any, cast
 from urllib.parse import unquote
 
-import httptools
 from starlette.types import Scope
 from uvicorn import Config
 from uvicorn.server import ServerState
@@ -17,9 +15,9 @@ from uvicorn.server import ServerState
 from onebert_server.http.connection import refusals
 from onebert_server.http.connection.connections import Connections
 from onebert_server.http.connection.exchange import Exchange, addressed
-from onebert_server.http.connection.reader import Reader, Unreadable
+from onebert_server.http.connection.reader import Reader, Request, Unreadable
 from onebert_server.http.connection.timer import Timer
-from onebert_server.http.head import HEAD, Field, Head
+from onebert_server.http.head import HEAD, Head
 
 # Seconds for a complete request head, counted from when the connection begins to wait for it.
 HEAD_TIMEOUT = 10.0
@@ -40,7 +38,7 @@ NOISE_BYTES = 2**24
 # a millisecond.
 AT_ONCE = 128
 
-_STAND_IN = ((b"host", b"localhost"), (b"connection", b"close"))
+_STAND_IN = Request("1.1", "GET", b"/", b"", Head(((b"host", b"localhost"), (b"connection", b"close"))), False)
 
 
 class HttpProtocol(asyncio.Protocol):
@@ -56,17 +54,17 @@ class HttpProtocol(asyncio.Protocol):
     ) -> None:
         self._app, self._server, self._shared = config.loaded_app, server_state, connections
         self._loop = _loop or asyncio.get_running_loop()
-        self._reader = Reader(self)
+        self._reader = Reader()
         self._timer = Timer(self._loop, self._time_is_up)
         self._socket: asyncio.Transport
-        self._addresses: dict[str, tuple[str, int] | None] = {}
+        self._common: Scope = {}  # the part of the scope that all requests share
         self._exchange: Exchange | None = None  # the newest request with a complete head
         self._busy = False  # the app works on a request that has arrived whole
         self._deaf = False  # the rest is discarded unparsed
         self._closing = self._abandoned = self._lingers = False
         self._dropped, self._most_dropped = 0, LINGER_BYTES
-        self.reads, self._writable = True, asyncio.Event()
-        self._writable.set()
+        self.reads, self.writable = True, asyncio.Event()
+        self.writable.set()
         self._pushing: asyncio.TimerHandle | None = None
 
     # The connection
@@ -74,9 +72,13 @@ class HttpProtocol(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Starts to wait for a head; over the connection limit, closes the longest-waiting one or refuses this one."""
         self._socket = cast(asyncio.Transport, transport)
-        self._addresses = {
+        self._common = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
             "server": addressed(transport.get_extra_info("sockname")),
             "client": addressed(transport.get_extra_info("peername")),
+            "scheme": "http",
+            "root_path": "",
         }
         self._server.connections.add(cast(Any, self))
         if len(self._server.connections) > self._shared.most and not self._shared.make_room():
@@ -149,21 +151,33 @@ class HttpProtocol(asyncio.Protocol):
                 self._loop.call_soon(self._read_on)
                 return
             self._parse()
-            parsed += 1 + self._reader.parts
+            parsed += 1 + len(self._reader.parts)
         self._balance()
 
     def _parse(self) -> None:
-        idle = self._exchange is None or self._exchange.complete
-        if idle and not (self._reader.in_head or self._lingers):
-            # A head begins: it has its time from the beginning of the wait.
-            self._timer.extend(HEAD_TIMEOUT)
+        reader, began, refusal = self._reader, self._reader.in_head, None
         try:
-            content = self._reader.parse()
+            reader.parse()
         except Unreadable as error:
-            self._refuse(error.refusal)
-            return
-        if self._exchange is not None and self._exchange.complete and not self._exchange.whole:
-            self._drop(content)
+            refusal = error.refusal
+        if reader.request is not None:
+            self._begin(reader.request)
+        elif reader.in_head and not (began or self._lingers):
+            # A head has its time from the beginning of the wait for it.
+            self._timer.extend(HEAD_TIMEOUT)
+        exchange = self._exchange
+        if exchange is not None and (reader.parts or reader.ended):
+            if not exchange.complete:
+                exchange.add(reader.parts, reader.content, whole=reader.ended)
+                self._busy = reader.ended
+            elif reader.ended:
+                # The response came before the end of the body.
+                exchange.whole = True
+                self._wait(KEEP_ALIVE)
+            else:
+                self._drop(reader.content)
+        if refusal is not None:
+            self._refuse(refusal)
 
     def _drop(self, count: int) -> None:
         self._dropped += count
@@ -184,53 +198,33 @@ class HttpProtocol(asyncio.Protocol):
 
     # Requests
 
-    def head_came(self, version: str, method: str, url: bytes, head: Head, *, keep_alive: bool) -> None:
+    def _begin(self, request: Request, refusal: refusals.Refusal | None = None) -> Exchange:
+        """Runs the app on a request; `refusal` is in the state of a stand-in."""
         self._stop_waiting()
         self._dropped = 0
+        version, method, path, query, head, keep_alive = request
         if method == "CONNECT":
             # A tunnel follows, which this server cannot parse.
             self._deaf, keep_alive = True, False
         # An HTTP/1.0 client would take `100 Continue` for its response.
-        continues = version == "1.1" and head.first(b"expect").lower() == "100-continue"
-        self._begin(self._scope(version, method, url, head), keep_alive=keep_alive, continues=continues)
-
-    def body_came(self, body: bytes) -> None:
-        if self._exchange is not None and not self._exchange.complete:
-            self._exchange.add(body)
-
-    def message_ended(self) -> None:
-        """Waits for the next request if the response came before the end of the body."""
-        if self._exchange is None:
-            return
-        self._exchange.end()
-        self._busy = not self._exchange.complete
-        if not self._busy:
-            self._idle()
-
-    def _scope(self, version: str, method: str, url: bytes, head: Head) -> Scope:
-        parsed = httptools.parse_url(url)
-        path = parsed.path.decode("ascii")
-        return {
-            "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.3"},
+        continues = version == "1.1" and head.fields.get(b"expect", b"").lower() == b"100-continue"
+        name = path.decode("ascii")
+        scope = {
+            **self._common,
             "http_version": version,
-            **self._addresses,
-            "scheme": "http",
             "method": method,
-            "root_path": "",
-            "path": unquote(path) if "%" in path else path,
-            "raw_path": parsed.path,
-            "query_string": parsed.query or b"",
+            "path": unquote(name) if "%" in name else name,
+            "raw_path": path,
+            "query_string": query,
             "headers": head.raw,
-            "state": {HEAD: head},
+            "state": {HEAD: head} if refusal is None else {HEAD: head, refusals.REFUSAL: refusal},
         }
-
-    def _begin(self, scope: Scope, *, keep_alive: bool, continues: bool = False) -> Exchange:
-        self._exchange = Exchange(self, scope, keep_alive=keep_alive, continues=continues)
-        task = self._loop.create_task(self._exchange.run(cast(Any, self._app)))
+        exchange = Exchange(self, self._server, scope, keep_alive=keep_alive, continues=continues)
+        task = self._loop.create_task(cast(Any, self._app(scope, exchange.receive, exchange.send)))
         self._server.tasks.add(task)
-        task.add_done_callback(self._server.tasks.discard)
-        return self._exchange
+        task.add_done_callback(exchange.ended)
+        self._exchange = exchange
+        return exchange
 
     def _refuse(self, refusal: refusals.Refusal) -> None:
         """Answers with an error and discards all further data."""
@@ -245,18 +239,11 @@ class HttpProtocol(asyncio.Protocol):
                 self.close()
             return
         self._most_dropped = NOISE_BYTES
-        scope = self._scope("1.1", "GET", b"/", Head(_STAND_IN))
-        scope["state"][refusals.REFUSAL] = refusal
-        self._begin(scope, keep_alive=False).end()
+        self._begin(_STAND_IN, refusal).add((), 0, whole=True)
 
     # For the exchange
 
-    def default_fields(self) -> Sequence[Field]:
-        return self._server.default_headers
-
-    async def written(self, data: bytes) -> None:
-        if not self._writable.is_set():
-            await self._writable.wait()
+    def write(self, data: bytes) -> None:
         if not self._socket.is_closing():
             self._socket.write(data)
 
@@ -278,20 +265,21 @@ class HttpProtocol(asyncio.Protocol):
         elif self.closing:
             return
         elif exchange.whole:
-            self._idle()
-            if self._reader.ahead:
+            self._wait(KEEP_ALIVE)  # the next request has `HEAD_TIMEOUT` from now once it begins
+            if self._reader.ahead or not self.reads:
                 self._read_on()
         else:
             self._linger()
+            self._balance()
 
     # Writing
 
     def pause_writing(self) -> None:
-        self._writable.clear()
+        self.writable.clear()
         self._push(None)
 
     def resume_writing(self) -> None:
-        self._writable.set()
+        self.writable.set()
         if self._pushing is not None:
             self._pushing.cancel()
             self._pushing = None
@@ -306,10 +294,6 @@ class HttpProtocol(asyncio.Protocol):
 
     # Waiting
 
-    def _idle(self) -> None:
-        """Waits for the next request, which has `HEAD_TIMEOUT` from now once it begins."""
-        self._wait(KEEP_ALIVE)
-
     def _linger(self) -> None:
         """Waits for data that will be discarded."""
         self._wait(LINGER_TIMEOUT)
@@ -323,7 +307,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def _stop_waiting(self) -> None:
         self._shared.waiting.pop(self, None)
-        self._timer.stop()
+        self._timer.due = 0.0
 
     def _time_is_up(self) -> None:
         if self._reader.in_head and not self._lingers:

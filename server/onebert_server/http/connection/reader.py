@@ -1,6 +1,6 @@
 """Parses a connection's bytes into one request after the other, within bounds on heads and on a body's framing."""
 
-from typing import Protocol
+from typing import NamedTuple
 
 import httptools
 
@@ -30,58 +30,61 @@ class Unreadable(Exception):
         self.refusal = refusal
 
 
-class Requests(Protocol):
-    """The receiver of what is parsed."""
+class Request(NamedTuple):
+    """A request whose head is complete; `path` and `query` are as they came."""
 
-    def head_came(self, version: str, method: str, url: bytes, head: Head, *, keep_alive: bool) -> None: ...
-
-    def body_came(self, body: bytes) -> None: ...
-
-    def message_ended(self) -> None: ...
+    version: str
+    method: str
+    path: bytes
+    query: bytes
+    head: Head
+    keep_alive: bool
 
 
 class Reader:
     """Holds what has arrived, and parses it up to the places at which a message may end.
 
     Attributes:
+        ahead: bytes that are not parsed yet.
         in_head: a head has begun and is not complete.
-        parts: parts of a body in the last piece.
+        request: the request whose head the last piece has completed, if any.
+        parts: the parts of a body in the last piece, `content` bytes together.
+        ended: the last piece has ended a message.
     """
 
-    def __init__(self, requests: Requests) -> None:
-        self.in_head, self.parts = False, 0
-        self._requests = requests
+    def __init__(self) -> None:
+        self.ahead, self.content = 0, 0
+        self.in_head = self.ended = False
+        self.request: Request | None = None
+        self.parts: list[bytes] = []
         self._parser = httptools.HttpRequestParser(self)
-        # Received bytes that are not parsed yet, where they begin, and the last bytes before them.
-        self._ahead, self._at, self._tail = b"", 0, b""
+        # Received bytes of which the last `ahead` ones are not parsed yet, and the last bytes before these.
+        self._received, self._tail = b"", b""
         self._url, self._fields = b"", list[Field]()
         self._body_left = 0  # bytes that the body's declared length leaves to arrive
         self._taken_on = False  # a new parser gets a head that has been read already
         self._began = False  # a message began in the current piece
-        self._overhead = self._head_bytes = self._content = 0
+        self._overhead = self._head_bytes = 0
         self._refusal = MALFORMED  # why the parser stops
 
-    @property
-    def ahead(self) -> int:
-        """Bytes that are not parsed yet."""
-        return len(self._ahead) - self._at
-
     def add(self, data: bytes) -> None:
-        self._ahead, self._at = (self._ahead[self._at :] + data if self._ahead else data), 0
+        self._received = self._received[-self.ahead :] + data if self.ahead else data
+        self.ahead = len(self._received)
 
     def clear(self) -> None:
-        self._ahead, self._at = b"", 0
+        self._received, self.ahead = b"", 0
 
-    def parse(self) -> int:
-        """Parses the next piece, which may end a message and no more; returns its bytes of content.
-
-        Raises Unreadable.
-        """
-        end = self._end_of_piece()
-        piece = self._ahead if end - self._at == len(self._ahead) else self._ahead[self._at : end]
-        self._tail = (self._tail + piece)[-3:]
-        self._ahead, self._at = (b"", 0) if end == len(self._ahead) else (self._ahead, end)
-        self._began, self._content, self.parts = False, 0, 0
+    def parse(self) -> None:
+        """Parses the next piece, which may end a message and no more; raises Unreadable."""
+        at = len(self._received) - self.ahead
+        size = min(self.ahead, self._body_left) if self._body_left else self._end_of_piece(at) - at
+        piece = self._received[at : at + size]
+        self._tail = piece[-3:] if size > 2 else (self._tail + piece)[-3:]
+        self.ahead -= size
+        if not self.ahead:
+            self._received = b""
+        self.request, self.parts, self.content = None, [], 0
+        self.ended = self._began = False
         try:
             try:
                 self._parser.feed_data(piece)
@@ -92,20 +95,17 @@ class Reader:
         # `on_header` measures complete fields. This bounds data that never completes: an endless field, a chunk
         # extension, trailers.
         if not self._began:
-            self._overhead = max(0, self._overhead + len(piece) - (CHUNK_OVERHEAD + 1) * self._content)
+            self._overhead = max(0, self._overhead + size - (CHUNK_OVERHEAD + 1) * self.content)
         if self._overhead > MAX_HEAD_BYTES:
             raise Unreadable(TOO_LARGE)
-        return self._content
 
-    def _end_of_piece(self) -> int:
-        """The end of the next piece: behind a body of declared length, or behind an empty line."""
-        if self._body_left:
-            return min(len(self._ahead), self._at + self._body_left)
-        joint = (self._tail + self._ahead[self._at : self._at + 3]).find(_EMPTY_LINE)
+    def _end_of_piece(self, at: int) -> int:
+        """The end of the next piece, behind an empty line."""
+        joint = (self._tail + self._received[at : at + 3]).find(_EMPTY_LINE)
         if joint >= 0:
-            return self._at + joint + len(_EMPTY_LINE) - len(self._tail)
-        most = min(len(self._ahead), self._at + PIECE_BYTES)
-        end = self._ahead.find(_EMPTY_LINE, self._at, most)
+            return at + joint + len(_EMPTY_LINE) - len(self._tail)
+        most = min(len(self._received), at + PIECE_BYTES)
+        end = self._received.find(_EMPTY_LINE, at, most)
         return most if end < 0 else end + len(_EMPTY_LINE)
 
     def _ignore_upgrade(self) -> None:
@@ -151,11 +151,12 @@ class Reader:
             self._stop_at(TOO_LARGE)
         if refusal := unclear(version, self._url, head):
             self._stop_at(refusal)
+        path, query = _split(self._url)
         self.in_head = False
         self._body_left = int(head.fields.get(b"content-length", 0))
         keep_alive = version != "1.0" and self._parser.should_keep_alive()
         method = self._parser.get_method().decode("ascii")
-        self._requests.head_came(version, method, self._url, head, keep_alive=keep_alive)
+        self.request = Request(version, method, path, query, head, keep_alive)
 
     def _stop_at(self, refusal: Refusal) -> None:
         self._refusal = refusal
@@ -163,12 +164,21 @@ class Reader:
         raise ValueError
 
     def on_body(self, body: bytes) -> None:
-        self._content += len(body)
-        self.parts += 1
+        self.content += len(body)
+        self.parts.append(body)
         self._body_left = max(0, self._body_left - len(body))
-        self._requests.body_came(body)
 
     def on_message_complete(self) -> None:
         # After a request for an upgrade, `_ignore_upgrade` hands the framing to a new parser.
-        if not self._parser.should_upgrade() or self._parser.get_method() == b"CONNECT":
-            self._requests.message_ended()
+        self.ended = not self._parser.should_upgrade() or self._parser.get_method() == b"CONNECT"
+
+
+def _split(url: bytes) -> tuple[bytes, bytes]:
+    """Path and query of a target; raises an error if it is no clear target."""
+    if url.startswith(b"/") and url.isascii():
+        path, _, query = url.partition(b"?")
+        return path, query
+    parsed = httptools.parse_url(url)
+    if not parsed.path.isascii():
+        raise ValueError
+    return parsed.path, parsed.query or b""

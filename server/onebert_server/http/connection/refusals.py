@@ -19,7 +19,7 @@ REFUSAL = "refusal"
 """Key of a Refusal, in a stand-in's state and in a message in place of the body's next part."""
 
 WHOLE = "whole"
-"""Request state key: whether the body had arrived whole before the app was called."""
+"""Request state key: the whole body, once it has come, if the app has received none of it."""
 
 MALFORMED = (400, "this is not HTTP/1.1")
 TOO_LARGE = (431, f"a request has at most {MAX_HEAD_BYTES} bytes of header fields, in {MAX_HEADER_LINES} lines")
@@ -45,6 +45,8 @@ def unclear(version: str, target: bytes, head: Head) -> Refusal | None:
         if name in fields and (name in head.repeated or not form.fullmatch(fields[name])):
             return 400, rule
     aimed, host = _TARGET.fullmatch(target), fields.get(b"host")
+    if aimed and version == "1.1" and host is not None and aimed[1] is None:
+        return None
     # The parser itself refuses a head with both FRAMING fields.
     for kept, rule in (
         (version in ("1.1", "1.0"), "a request must be HTTP/1.1 or 1.0"),

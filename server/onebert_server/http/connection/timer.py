@@ -7,7 +7,7 @@ from collections.abc import Callable
 class Timer:
     """Calls `up` once the due time is over; to set and to stop it costs no call of the event loop.
 
-    `due` is in seconds of the loop's clock; 0 while nothing is waited for.
+    `due` is in seconds of the loop's clock; 0, set by anybody, while nothing is waited for.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, up: Callable[[], None]) -> None:
@@ -26,9 +26,6 @@ class Timer:
     def extend(self, seconds: float) -> None:
         """Moves the due time to so many seconds after the start, which must be later."""
         self.due = self._since + seconds
-
-    def stop(self) -> None:
-        self.due = 0.0
 
     def cancel(self) -> None:
         """Stops for good."""
