@@ -1,0 +1,83 @@
+"""An edge's view of the engine's process: `admission` implements it there, `remote/gateway` in a front end."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from onebert_encoder.answering.asked import PLAIN, Asked
+from onebert_encoder.text.tokens import Text
+from onebert_server.access.context import Context
+
+if TYPE_CHECKING:
+    # `Resolver`, in the file of `Resolved`, takes the `Wanted` of this one.
+    from onebert_server.answering.resolution import Resolved
+    from onebert_server.engine.block import Block, Ended
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The versions that shall answer, and the options of their answers.
+
+    Attributes:
+        refs: one reference per input; None means the live version of every task that takes such an input.
+        pair: whether the input is a pair of texts; read only without references.
+    """
+
+    refs: Sequence[str] | None
+    pair: bool = False
+    asked: Asked = PLAIN
+
+
+class ComputedQuestion(NamedTuple):
+    """A question with shadows whose request has ended.
+
+    Attributes:
+        shadows: the number of its pinned shadows; see `Resolved`.
+        text: the input.
+        labels: those that the version answers by its own rules; None without an answer.
+        asked: the options for the shadows; see `Asked.of_shadows`.
+    """
+
+    shadows: int
+    text: Text
+    labels: tuple[str, ...] | None
+    asked: Asked
+
+
+class Gateway(Protocol):
+    """Resolves references, and takes the sequences of one turn of an event loop as one block.
+
+    Attributes:
+        answered: gets the requests that have ended, on the event loop that submitted them; the edge sets it.
+    """
+
+    answered: "Callable[[Ended], None]"
+
+    def check(self, context: Context) -> None:
+        """Refuses early and cheaply, with the errors of `submit`, if that would refuse the smallest request."""
+
+    async def resolve(self, context: Context, wanted: Wanted) -> "list[Resolved]":
+        """Returns the version of each reference, or of every task, once all are in memory; resolved at one moment.
+
+        The caller tells `computed` of each one that has shadows.
+
+        Raises:
+            Forbidden: the principal may not classify.
+            InvalidInput: a malformed reference, or too many tasks.
+            TaskNotFound, VersionNotFound, AliasNotFound, VersionUnavailable: no such version, or none for this
+                principal.
+            ChangeUnknown, QueueFull, OverShare, DeadlineExceeded, ShuttingDown: the versions are not there in time.
+        """
+
+    def submit(self, block: "Block") -> None:
+        """Submits the requests of one turn; never blocks. `answered` gets each of them, with its errors too.
+
+        These are OverQuota, QueueFull, OverShare, DeadlineExceeded, TooLarge, ShuttingDown and EngineFailed of the
+        whole request, and RowGone if one of its rows is not the one that was resolved.
+        """
+
+    def withdraw(self, numbers: Sequence[int]) -> None:
+        """Withdraws requests, by their numbers, that nobody waits for; `answered` gets none of them any more."""
+
+    def computed(self, question: ComputedQuestion) -> None:
+        """Has the shadows of a question compute it, if it has labels, and gives their pins back."""
