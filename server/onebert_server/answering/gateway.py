@@ -28,19 +28,19 @@ class Wanted:
     asked: Asked = PLAIN
 
 
-class ComputedQuestion(NamedTuple):
-    """A question with shadows whose request has ended.
+class Computed(NamedTuple):
+    """Questions of one request to a reference with shadows, once the request has ended.
 
     Attributes:
-        shadows: the number of its pinned shadows; see `Resolved`.
-        text: the input.
-        labels: those that the version answers by its own rules; None without an answer.
+        shadows: the number of the pinned shadows; see `Resolved`.
+        texts: the inputs; none if the request ended before its questions were submitted.
+        labels: of each input, those that the version answers by its own rules; None without an answer.
         asked: the options for the shadows; see `Asked.of_shadows`.
     """
 
     shadows: int
-    text: Text
-    labels: tuple[str, ...] | None
+    texts: Sequence[Text]
+    labels: Sequence[tuple[str, ...] | None]
     asked: Asked
 
 
@@ -79,5 +79,5 @@ class Gateway(Protocol):
     def withdraw(self, numbers: Sequence[int]) -> None:
         """Withdraws requests, by their numbers, that nobody waits for; `answered` gets none of them any more."""
 
-    def computed(self, question: ComputedQuestion) -> None:
-        """Has the shadows of a question compute it, if it has labels, and gives their pins back."""
+    def computed(self, questions: Computed) -> None:
+        """Has the shadows of a reference compute its questions, and gives the pins of the shadows back."""
