@@ -1,0 +1,87 @@
+"""What references mean: the versions and rows that a resolution gives an edge, and what the edge remembers of them."""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from onebert_server.access.context import Context
+from onebert_server.versions.facts import Facts
+from onebert_store.registry.keeping import Keeping
+
+# Approximate bytes of labels that an edge remembers: Python's overhead in bytes per label, and per reference.
+MAX_REMEMBERED_BYTES = 2**25
+_LABEL_BYTES, _RESOLVED_BYTES = 64, 1024
+
+
+class Resolved(msgspec.Struct, frozen=True, array_like=True):
+    """The version of a reference, and its row as a `Block` names it.
+
+    The engine answers by this row, or refuses the request with RowGone if the row, or the meaning of references to it,
+    has changed since.
+
+    Attributes:
+        host: index among the engine's hosts.
+        keeping: how much its task keeps of its answers.
+        lasting: whether a later request may use it, too. False if each request has a choice of its own: of a split's
+            versions, or of shadows.
+        shadows: number under which the engine's process remembers the shadows that shall compute the questions, until
+            `Gateway.computed`; 0 without any.
+    """
+
+    facts: Facts
+    host: int
+    slot: int
+    generation: int
+    keeping: Keeping | None = None
+    lasting: bool = True
+    shadows: int = 0
+
+
+class Resolutions:
+    """What an edge remembers, by reference; for one thread. The least recently used go first.
+
+    It needs no news of changes: the engine refuses whatever is out of date, and then the edge calls `forget`.
+    """
+
+    def __init__(self, most_bytes: int = MAX_REMEMBERED_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._known: OrderedDict[str, Resolved] = OrderedDict()
+
+    def find(self, refs: Sequence[str], context: Context) -> list[Resolved] | None:
+        """Returns the versions of references, or None if they must be resolved.
+
+        They must if one of them is not remembered, or its task is not one that the principal sees; or if the answer
+        must include a certain change, which only the engine's process can tell.
+        """
+        known = self._known
+        distinct = set(refs)
+        if context.min_seq or not distinct <= known.keys():
+            return None
+        for ref in distinct:
+            if not context.principal.sees(known[ref].facts.task):
+                return None
+            known.move_to_end(ref)
+        return [known[ref] for ref in refs]
+
+    def remember(self, resolved: Mapping[str, Resolved]) -> None:
+        """Remembers versions by their references, if they last."""
+        for ref, version in resolved.items():
+            self.forget((ref,))
+            if version.lasting:
+                self._known[ref] = version
+                self._bytes += _bytes_of(version)
+        while self._bytes > self._most_bytes:
+            self._bytes -= _bytes_of(self._known.popitem(last=False)[1])
+
+    def forget(self, refs: Iterable[str]) -> None:
+        """Forgets references whose rows the engine has refused."""
+        for ref in refs:
+            if (version := self._known.pop(ref, None)) is not None:
+                self._bytes -= _bytes_of(version)
+
+
+def _bytes_of(version: Resolved) -> int:
+    facts = version.facts
+    return _RESOLVED_BYTES + facts.label_bytes + _LABEL_BYTES * len(facts.labels)
