@@ -40,8 +40,10 @@ class Context:
             return self
         return replace(self, deadline=min(self.deadline, self.arrived + milliseconds / 1000))
 
-    def key_of(self, sticky: str) -> bytes | None:
+    def key_of(self, sticky: str | None) -> bytes | None:
         """The request's value of a target's `sticky`; None if it has none."""
+        if sticky is None:
+            return None
         if sticky == "principal":
             return self.principal.name.encode()
         return self.header(sticky.removeprefix("header:").lower()) or None

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from onebert_encoder.answering.answer import kind_of
 from onebert_encoder.answering.asked import Asked
 from onebert_encoder.answering.scores import Logits
 from onebert_encoder.text.tokenizer import CutOnce
@@ -17,6 +16,7 @@ from onebert_server.answering.arrivals import Arrivals
 from onebert_server.answering.backend import Missed, Result, Wanted
 from onebert_server.answering.plan import Computed, ComputedQuestion, Planned, expand
 from onebert_server.answering.rates import Rates
+from onebert_server.answering.resolution import refusal
 from onebert_server.answering.sizes import AnswerSize
 from onebert_server.answering.tokenizing import Split, Splitter
 from onebert_server.engine.engine import Engine
@@ -25,7 +25,6 @@ from onebert_server.engine.passes import Item
 from onebert_server.engine.request import Request
 from onebert_server.limits import MAX_FANOUT
 from onebert_server.observed import FORWARD, QUEUE, Kept, Observed
-from onebert_server.versions.facts import Facts
 from onebert_server.versions.residency.residents import Residents
 from onebert_server.versions.version import Held, Version
 from onebert_store.errors import DeadlineExceeded, HeaderNeeded, InvalidInput, OneBertError, WholeTextNeeded
@@ -268,19 +267,6 @@ def _check_headers(context: Context) -> None:
     """Raises HeaderNeeded with the names of all headers that a version was chosen without."""
     if context.lacking:
         raise HeaderNeeded(" ".join(dict.fromkeys(context.lacking)))
-
-
-def refusal(facts: Facts, asked: Asked, pair: bool) -> str | None:
-    """Returns why a version cannot answer such a request; None if it can."""
-    kind = kind_of(facts)
-    what = f"{facts.ref} is a {facts.task_type} task and"
-    if not kind.takes(pair):
-        return f"{what} takes {kind.question}"
-    if why := kind.refusal(asked):
-        return f"{what} has {why}"
-    if asked.window is not None and (asked.window.tokens or 0) > facts.max_length:
-        return f"{facts.ref} takes {facts.max_length} tokens, and a window of it no more"
-    return None
 
 
 class _Expanded(NamedTuple):

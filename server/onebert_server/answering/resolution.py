@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from onebert_encoder.answering.answer import kind_of
+from onebert_encoder.answering.asked import Asked
 from onebert_server.access.context import Context
 from onebert_server.versions.facts import Facts
 from onebert_store.registry.keeping import Keeping
@@ -80,6 +82,19 @@ class Resolutions:
         for ref in refs:
             if (version := self._known.pop(ref, None)) is not None:
                 self._bytes -= _bytes_of(version)
+
+
+def refusal(facts: Facts, asked: Asked, pair: bool) -> str | None:
+    """Returns why a version cannot answer such a request; None if it can."""
+    kind = kind_of(facts)
+    what = f"{facts.ref} is a {facts.task_type} task and"
+    if not kind.takes(pair):
+        return f"{what} takes {kind.question}"
+    if why := kind.refusal(asked):
+        return f"{what} has {why}"
+    if asked.window is not None and (asked.window.tokens or 0) > facts.max_length:
+        return f"{facts.ref} takes {facts.max_length} tokens, and a window of it no more"
+    return None
 
 
 def _bytes_of(version: Resolved) -> int:

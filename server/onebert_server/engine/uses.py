@@ -22,6 +22,7 @@ class Uses:
 
     Attributes:
         using: held for moments only, and never while waiting for another lock. All banks of a server share it.
+        unused: notified, under `using`, when a slot may have become one that `oldest` returns.
         generation: 0 for a slot without a row, or whose row is released.
         uses: sequences that wait or run.
         used: seconds of `time.monotonic()`; a time to come keeps a row from eviction until then, or until it is used.
@@ -29,12 +30,11 @@ class Uses:
     """
 
     def __init__(self, using: threading.RLock, unused: threading.Condition, free: Callable[[int], None]) -> None:
-        self.using = using
+        self.using, self.unused = using, unused
         self.generation = np.zeros(_FIRST_SLOTS, np.int64)
         self.uses = np.zeros(_FIRST_SLOTS, np.int32)
         self.used = np.zeros(_FIRST_SLOTS)
         self.evictable = np.zeros(_FIRST_SLOTS, np.bool_)
-        self._unused = unused
         self._free_slot = free
         self._generations = count(1)
         # Released slots that are in use.
@@ -61,7 +61,7 @@ class Uses:
         for slot in self._released.intersection(unused.tolist()) if self._released else ():
             self._released.remove(slot)
             self._free_slot(slot)
-        self._unused.notify_all()
+        self.unused.notify_all()
 
     def renew(self, slot: int) -> None:
         """Makes everything out of date that was resolved to this row; a released one stays without a generation."""
@@ -90,11 +90,17 @@ class Uses:
             self.generation[slot] = next(self._generations)
             self.used[slot] = time.monotonic()
 
-    def end(self, slot: int) -> None:
-        """Ends a slot's generation, and has the slot freed: at once, or after its last use."""
+    def withdraw(self, slot: int) -> None:
+        """Ends a slot's generation: what holds the slot goes on, and nothing else holds it any more."""
         with self.using:
             self.generation[slot], self.evictable[slot] = 0, False
+
+    def end(self, slot: int) -> None:
+        """Withdraws a slot, and has it freed: at once, or after its last use."""
+        with self.using:
+            self.withdraw(slot)
             if self.uses[slot]:
                 self._released.add(slot)
-            else:
-                self._free_slot(slot)
+                return
+        # Not under the lock, which every batch takes: memory is freed.
+        self._free_slot(slot)

@@ -6,13 +6,13 @@ from itertools import accumulate
 
 from onebert_store.registry.target import Target
 
-KeyOf = Callable[[str], bytes | None]
-"""Returns a request's value of a target's `sticky`, None if it has none."""
+KeyOf = Callable[[str | None], bytes | None]
+"""Returns a request's key by a target's `sticky`; None for a choice at random."""
 
 _MASK = 0xFFFFFFFF
 
 
-def at_random(_: str) -> None:
+def at_random(_: str | None) -> None:
     """The KeyOf of a request without any key."""
 
 
@@ -21,7 +21,9 @@ def chosen(target: Target, task: str, key_of: KeyOf) -> int:
 
     The newest version takes the lowest places of 100: who is answered by it at 5 percent is at 50 percent, too.
     """
-    key = key_of(target.sticky) if target.sticky else None
+    if len(target.shares) == 1:
+        return target.shares[0][0]
+    key = key_of(target.sticky)
     place = random_percentile() if key is None else place_of(task, key)
     newest_first = target.shares[::-1]
     below = accumulate(share for _, share in newest_first)

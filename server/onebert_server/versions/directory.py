@@ -3,9 +3,10 @@
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from typing import NamedTuple
 
 from onebert_server.access.principal import OWN_WORK, Principal
-from onebert_server.engine.host import Slot
+from onebert_server.engine.host import Host, Slot
 from onebert_server.versions.choice import KeyOf, at_random
 from onebert_server.versions.facts import Facts
 from onebert_server.versions.position import Position
@@ -17,17 +18,35 @@ from onebert_store.registry.names import LIVE, TaskRef, no_such_task, parse_ref,
 from onebert_store.registry.records import Alias
 
 
+class Row(NamedTuple):
+    """The row of a version in memory, and its facts, at one moment; see `Uses`."""
+
+    slot: Slot
+    generation: int
+    facts: Facts
+
+
+class Meaning(NamedTuple):
+    """The versions of a reference at one moment, and the row of the one that answers; None while it is loaded.
+
+    `keeping` is how much its task keeps of its answers.
+    """
+
+    versions: Held
+    row: Row | None
+    keeping: Keeping | None
+
+
 class Directory(States):
     """Every registered version by name; thread-safe and quick: nothing here reads a disk or computes.
 
     Only the Follower changes the registered state here; `position` is the registry's change that it shows, `keepings`
-    is how much is kept of the answers of tasks that keep any.
+    is how much is kept of the answers of tasks that keep any. Each change gives new generations to the rows of the
+    versions that something else is now true of, so that nobody acts on what a reference meant before.
     """
 
-    def __init__(
-        self, release: Callable[[Slot], None], load: Callable[[Version, str], None], clock: Callable[[], float]
-    ) -> None:
-        super().__init__(release, load, clock)
+    def __init__(self, hosts: Sequence[Host], load: Callable[[Version, str], None], clock: Callable[[], float]) -> None:
+        super().__init__(hosts, load, clock)
         self.position = Position()
         self.keepings: Mapping[str, Keeping] = {}
         self._tasks: dict[str, TaskEntry] = {}
@@ -75,6 +94,8 @@ class Directory(States):
             moved = [alias for alias, at in aliases.items() if alias not in before or before[alias].target != at.target]
             aliased = _versions_of((task, alias) for alias in moved)
             unused = [self._retire(version) for version in retired]
+            left = [at for alias, at in before.items() if alias in moved or alias not in aliases]
+            self._renew(shown[number] for at in left for number, _ in at.target.shares if number in shown)
         self._give_back(unused)
         return aliased
 
@@ -88,9 +109,40 @@ class Directory(States):
             renamed = TaskEntry(new, task.versions, task.aliases)
             for version in renamed.versions.values():
                 version.rename(new)
+            self._renew(renamed.versions.values())
             task.versions = {}
             self._list(task)
             self._list(renamed)
+
+    def keep(self, keepings: Mapping[str, Keeping]) -> None:
+        """Changes how much is kept of the answers of tasks."""
+        with self._lock:
+            before, self.keepings = self.keepings, keepings
+            changed = (name for name in {*before, *keepings} if before.get(name) != keepings.get(name))
+            for name in changed:
+                if name in self._tasks:
+                    self._renew(self._tasks[name].versions.values())
+
+    def resolve(self, refs: Sequence[str], principal: Principal, key_of: KeyOf = at_random) -> list[Meaning]:
+        """Resolves all references at one moment; pins them only if not all of them have a row.
+
+        The rows stay right as long as the engine holds them; see `Uses`. For errors and pins see `pin`.
+        """
+        parsed = {ref: parse_ref(ref) for ref in refs}
+        with self._lock:
+            resolved = {ref: self._resolve(target, principal, key_of) for ref, target in parsed.items()}
+            return self._meanings([resolved[ref] for ref in refs], principal.name)
+
+    def resolve_live(
+        self, wanted: Callable[[Facts], bool], limit: int, principal: Principal, key_of: KeyOf = at_random
+    ) -> list[Meaning]:
+        """Like `resolve`, of the wanted live versions, by name, of those tasks that the principal sees.
+
+        It leaves out versions that are unavailable or have no known manifest. More than `limit` wanted ones, or more
+        than `limit` without a known manifest, raise InvalidInput; then nothing is pinned, and the scan stops.
+        """
+        with self._lock:
+            return self._meanings(self._live(wanted, limit, principal, key_of), principal.name)
 
     def pin(self, refs: Sequence[str], principal: Principal, key_of: KeyOf = at_random) -> list[Held]:
         """Resolves all references at one moment, or pins nothing; the caller gives every pin back with `unpin`.
@@ -101,35 +153,24 @@ class Directory(States):
         parsed = {ref: parse_ref(ref) for ref in refs}
         with self._lock:
             resolved = {ref: self._resolve(target, principal, key_of) for ref, target in parsed.items()}
-            pinned = [resolved[ref] for ref in refs]
+            in_memory = {ref: self._in_memory(versions) for ref, versions in resolved.items()}
+            pinned = [in_memory[ref] for ref in refs]
             self._pin(pinned, principal.name)
         return pinned
 
     def pin_live(
         self, wanted: Callable[[Facts], bool], limit: int, principal: Principal, key_of: KeyOf = at_random
     ) -> list[Held]:
-        """Pins, by name, the wanted live versions of those tasks that the principal sees.
-
-        It leaves out versions that are unavailable or have no known manifest. More than `limit` wanted ones, or more
-        than `limit` without a known manifest, raise InvalidInput; then nothing is pinned, and the scan stops.
-        """
-        pinned: list[Held] = []
-        unknown = 0
+        """Pins what `resolve_live` means."""
         with self._lock:
-            for name in self._names_of(principal):
-                if LIVE not in self._tasks[name].aliases:
-                    continue
-                versions = self._tasks[name].resolve(LIVE, key_of)
-                if versions[0].state is State.UNAVAILABLE:
-                    continue
-                if versions[0].known_facts is None:
-                    unknown += 1
-                elif wanted(versions[0].known_facts):
-                    pinned.append(self._in_memory(versions))
-                if max(len(pinned), unknown) > limit:
-                    raise InvalidInput(f"there are more than {limit} tasks; name those you want")
+            pinned = [self._in_memory(versions) for versions in self._live(wanted, limit, principal, key_of)]
             self._pin(pinned, principal.name)
         return pinned
+
+    def row_of(self, version: Version) -> Row | None:
+        """Returns the row of a version now; None if it is not in memory, or retired."""
+        with self._lock:
+            return self._row_of(version)
 
     def task(self, name: str, after: int = 0, limit: int | None = None, who: Principal = OWN_WORK) -> TaskEntry:
         """Returns a copy of a task's entry with its first `limit` versions above `after`; raises TaskNotFound."""
@@ -187,7 +228,38 @@ class Directory(States):
         )
         if versions[0].state is State.UNAVAILABLE:
             raise self._refusal(versions[0])
-        return self._in_memory(versions)
+        return versions
+
+    def _live(self, wanted: Callable[[Facts], bool], limit: int, principal: Principal, key_of: KeyOf) -> list[Held]:
+        live: list[Held] = []
+        unknown = 0
+        for name in self._names_of(principal):
+            if LIVE not in self._tasks[name].aliases:
+                continue
+            versions = self._tasks[name].resolve(LIVE, key_of)
+            if versions[0].state is State.UNAVAILABLE:
+                continue
+            if versions[0].known_facts is None:
+                unknown += 1
+            elif wanted(versions[0].known_facts):
+                live.append(versions)
+            if max(len(live), unknown) > limit:
+                raise InvalidInput(f"there are more than {limit} tasks; name those you want")
+        return live
+
+    def _meanings(self, versions: Sequence[Held], principal: str) -> list[Meaning]:
+        rows = [self._row_of(answering) for answering, *_ in versions]
+        if any(row is None for row in rows):
+            self._pin([Held(each[:1]) for each in versions], principal)
+        else:
+            versions = [self._in_memory(each) for each in versions]
+        keepings = (self.keepings.get(answering.entry.task) for answering, *_ in versions)
+        return [Meaning(*meaning) for meaning in zip(versions, rows, keepings, strict=True)]
+
+    def _row_of(self, version: Version) -> Row | None:
+        if version.retired or version.state is not State.RESIDENT:
+            return None
+        return Row(version.slot, version.slot.generation, version.facts)
 
     def _find(self, name: str, who: Principal) -> TaskEntry:
         """Raises the same TaskNotFound for missing and for invisible tasks: no answer tells them apart."""

@@ -215,7 +215,7 @@ class Follower:
         named = {name for change in changes for name in (change.task, change.name)}
         of_samples = any(change.action == Action.SET_SAMPLES for change in changes)
         if of_samples or not named.isdisjoint(self._directory.keepings):
-            self._directory.keepings = self._feed.keepings()
+            self._directory.keep(self._feed.keepings())
         for change in changes:
             # Rows in memory stay there.
             if change.action == Action.RENAME_TASK and change.task and change.name:
@@ -246,7 +246,7 @@ class Follower:
                 aliased |= self._show(task, list(entries), snapshot.aliases.get(task, {}), None)
             for task in gone:
                 self._show(task, (), {}, None)
-            self._directory.keepings = snapshot.keepings
+            self._directory.keep(snapshot.keepings)
         self._shown_at = snapshot.last.at
         self._position.move(snapshot.last.seq)
         return aliased

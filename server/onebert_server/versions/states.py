@@ -1,7 +1,7 @@
-"""The states of versions, the resident ones, and the pins of requests; knows no names."""
+"""The states of versions, the resident ones, and the pins of requests that wait for others; knows no names."""
 
 import threading
-from collections import OrderedDict
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import chain
@@ -23,45 +23,44 @@ COLD = (State.REGISTERED, State.EVICTED)
 class States:
     """The state machine of versions; thread-safe and quick. `Directory` adds their names, under the same lock.
 
-    A request pins the versions that it resolved until it is answered. A pinned version is neither evicted nor, when it
-    is retired, freed; pinning a version that is not resident loads it.
+    A request whose versions are not all in memory pins them until they are; pinning a version that is not resident
+    loads it. A pinned version is neither evicted nor, when it is retired, freed. Neither is one whose row the engine
+    uses; see `Uses`.
 
     Args:
-        release: called with the slot of a retired version, once no request uses it.
+        hosts: in their order at the engine.
         load: called, under the lock, with every version to load and the principal that asked for it; again for each
             other principal that asks meanwhile. Loading ends with `loaded`, `failed`, `unloaded` or `give_up_unwanted`.
     """
 
-    def __init__(
-        self, release: Callable[[Slot], None], load: Callable[[Version, str], None], clock: Callable[[], float]
-    ) -> None:
-        self._release = release
+    def __init__(self, hosts: Sequence[Host], load: Callable[[Version, str], None], clock: Callable[[], float]) -> None:
+        self.hosts = hosts
         self._load = load
         self._clock = clock
         self._lock = threading.Lock()
-        # Notified when a version may have become one that `evict` takes.
-        self._unused_now = threading.Condition(self._lock)
-        # The versions in the banks, least recently used first.
-        self._residents: OrderedDict[Version, None] = OrderedDict()
+        # All banks share them. Who holds `_lock` may take `_using`, and not the other way.
+        self._using, self._unused_now = hosts[0].bank.using, hosts[0].bank.unused
+        # The versions in the banks.
+        self._residents: dict[Slot, Version] = {}
         # Kept by `_note`, so that neither a scrape of the metrics nor a retry walks ten thousand versions under the
         # lock that every request takes.
         self._unavailable: set[Version] = set()
         self._damaged: set[Version] = set()
 
-    def unpin(self, pinned: Sequence[Sequence[Version]]) -> None:
-        """Gives pins back; any thread may call it."""
+    def unpin(self, pinned: Sequence[Sequence[Version]], stay: float = 0.0) -> None:
+        """Gives pins back; any thread may call it. The versions stay for some more seconds, or until they are used."""
         with self._lock:
             for versions in pinned:
                 for version in versions:
-                    version.pins -= 1
-            self._unused_now.notify_all()
+                    self._unpin(version, stay)
             unused = [self._unused(version) for versions in pinned for version in versions if version.retired]
         self._give_back(unused)
 
     def awaited(self, pinned: Sequence[Held], principal: str) -> list[Future[None]]:
         """Returns the futures of pinned versions that still load; raises VersionUnavailable if one has failed."""
-        # A pinned version in memory stays there, so this needs no lock.
-        versions = [v for v in dict.fromkeys(chain.from_iterable(pinned)) if v.state is not State.RESIDENT]
+        # A pinned version in memory stays there, so this needs no lock. Nobody waits for a retired one.
+        every = dict.fromkeys(chain.from_iterable(pinned))
+        versions = [v for v in every if v.state is not State.RESIDENT and not v.retired]
         if not versions:
             return []
         with self._lock:
@@ -142,25 +141,32 @@ class States:
             self._unload(version, error)
 
     def evict(self, host: Host | None = None) -> Slot | None:
-        """Evicts the least recently used version without pins; returns its slot, now the caller's, or None.
+        """Evicts the least recently used version without pins or uses; returns its slot, now the caller's, or None.
 
         With a host it prefers that host's versions.
         """
-        with self._lock:
-            unused = (v for v in self._residents if not v.pins)
-            of_host = (v for v in self._residents if not v.pins and v.slot.host is host)
-            version = (host and next(of_host, None)) or next(unused, None)
-            if version is None:
+        with self._lock, self._using:
+            oldest = {one: found for one in self.hosts if (found := one.bank.oldest()) is not None}
+            if not oldest:
                 return None
-            del self._residents[version]
-            slot, version.held_slot, version.state = version.held_slot, None, State.EVICTED
+            chosen = host if host in oldest else min(oldest, key=lambda one: oldest[one][0])
+            slot = Slot(chosen, oldest[chosen][1])
+            chosen.bank.withdraw(slot.number)
+            version = self._residents.pop(slot)
+            version.held_slot, version.state = None, State.EVICTED
             return slot
 
     def wait_for_unused(self, seconds: float) -> None:
         """Waits, at most so many seconds, until a version may have become one that `evict` takes."""
-        with self._lock:
-            if all(version.pins for version in self._residents):
+        with self._using:
+            if all(one.bank.oldest() is None for one in self.hosts):
                 self._unused_now.wait(seconds)
+
+    def miss(self, answering: Version, *shadows: Version) -> None:
+        """Counts a question that shadows did not compute."""
+        with self._lock:
+            for shadow in shadows:
+                self._miss(answering, shadow)
 
     def mark_damaged(self, version: Version, reason: str | None) -> None:
         """Records the result of a check of a version's stored file: its damage, or None."""
@@ -180,12 +186,28 @@ class States:
         for answering, *shadows in pinned:
             answering.pins += 1
             if answering.state is State.RESIDENT:
-                self._residents.move_to_end(answering)
+                self._keep(answering)
+                answering.slot.host.bank.used[answering.slot.number] = time.monotonic()
             else:
                 self._want(answering, principal)
             # Shadows are in memory, and do not count as used: they are the first that make room for others.
             for shadow in shadows:
                 shadow.pins += 1
+                self._keep(shadow)
+
+    def _keep(self, version: Version) -> None:
+        with self._using:
+            version.slot.host.bank.evictable[version.slot.number] = False
+
+    def _unpin(self, version: Version, stay: float) -> None:
+        version.pins -= 1
+        if version.held_slot is not None and not version.retired and not version.pins:
+            bank, number = version.slot.host.bank, version.slot.number
+            with self._using:
+                bank.evictable[number] = True
+                if stay:
+                    bank.used[number] = time.monotonic() + stay
+                self._unused_now.notify_all()
 
     def _want(self, version: Version, principal: str) -> None:
         """Loads a version, fair-queued under this principal too if it is loading already."""
@@ -198,6 +220,12 @@ class States:
         version.tried_again, version.spare = answers, not answers
         self._load(version, RESERVED if answers else NOBODY)
 
+    def _renew(self, versions: Iterable[Version]) -> None:
+        """Has everyone who remembers what references to these versions mean resolve them again."""
+        for version in versions:
+            if version.held_slot is not None:
+                version.held_slot.host.bank.renew(version.held_slot.number)
+
     def _in_memory(self, versions: Held) -> Held:
         """Leaves out shadows that are not in memory; counts them, and loads them now and then, if there is room."""
         if len(versions) == 1:
@@ -206,13 +234,16 @@ class States:
         for shadow in shadows:
             if shadow.state is State.RESIDENT:
                 continue
-            number = answering.entry.version
-            shadow.missed = {**(shadow.missed or {}), number: (shadow.missed or {}).get(number, 0) + 1}
+            self._miss(answering, shadow)
             if shadow.state in COLD and self._clock() >= shadow.spare_again:
                 shadow.spare_again = self._clock() + SPARE_EVERY
                 self._fetch(shadow, answers=False)
         resident = (version for version in shadows if version.state is State.RESIDENT)
-        return Held((answering, *resident), versions.payer)
+        return Held((answering, *resident), versions.payer, versions.lasting)
+
+    def _miss(self, answering: Version, shadow: Version) -> None:
+        number = answering.entry.version
+        shadow.missed = {**(shadow.missed or {}), number: (shadow.missed or {}).get(number, 0) + 1}
 
     def _begin_loading(self, version: Version) -> None:
         version.state, version.loading, version.tried_again = State.LOADING, Future(), False
@@ -241,12 +272,18 @@ class States:
                 versions.discard(version)
 
     def _add_resident(self, version: Version) -> None:
-        self._residents[version] = None
-        self._unused_now.notify_all()
+        slot = version.slot
+        self._residents[slot] = version
+        with self._using:
+            slot.host.bank.evictable[slot.number] = not version.pins
+            self._unused_now.notify_all()
 
     def _retire(self, version: Version) -> Slot | None:
         version.retired = True
-        self._residents.pop(version, None)
+        if version.held_slot is not None:
+            self._residents.pop(version.held_slot, None)
+            # At once, whoever has pinned it: no request is answered by it that comes from now on.
+            version.held_slot.host.bank.withdraw(version.held_slot.number)
         self._note(version)
         return self._unused(version)
 
@@ -261,4 +298,4 @@ class States:
         """Releases slots; not under the lock, because memory is freed."""
         for slot in slots:
             if slot is not None:
-                self._release(slot)
+                slot.release()

@@ -100,13 +100,17 @@ class Version:
 
 
 class Held(tuple[Version, ...]):
-    """The versions that compute a question: the one that answers, then its shadows, whose work `payer` pays."""
+    """The versions that compute a question: the one that answers, then its shadows, whose work `payer` pays.
+
+    `lasting`: whether the reference means the same for the next request.
+    """
 
     payer: Payer | None
+    lasting: bool
 
-    def __new__(cls, versions: Iterable[Version], payer: Payer | None = None) -> Self:
+    def __new__(cls, versions: Iterable[Version], payer: Payer | None = None, lasting: bool = True) -> Self:
         held = super().__new__(cls, versions)
-        held.payer = payer
+        held.payer, held.lasting = payer, lasting
         return held
 
 
@@ -136,7 +140,8 @@ class TaskEntry:
         at = self.alias(alias)
         answering = self.versions[chosen(at.target, self.name, key_of)]
         shadows = (self.versions[one.version] for one in at.target.shadows if random_percentile() <= one.percent)
-        return Held((answering, *shadows), at.payer)
+        lasting = len(at.target.shares) == 1 and not at.target.shadows
+        return Held((answering, *shadows), at.payer, lasting)
 
     def copy(self, after: int = 0, limit: int | None = None) -> Self:
         """Returns a copy that the directory does not change: aliases by name, and a page of the versions by number."""

@@ -60,7 +60,7 @@ class Residents:
 
     def __init__(self, engine: Engine, registry: Registry) -> None:
         self.queue = LoadQueue()
-        self.directory = Directory(Slot.release, self.queue.put, time.monotonic)
+        self.directory = Directory([*engine.hosts.values()], self.queue.put, time.monotonic)
         self._engine = engine
         self.fetches = Fetches(registry, self.directory, self.queue)
         self._room = Room(self._any_host.bank.bound, self.directory)

@@ -1,0 +1,109 @@
+"""Resolves the references of edges in the engine's process, once the versions are in memory."""
+
+import random
+from collections import OrderedDict
+from collections.abc import Sequence
+from itertools import count
+
+from onebert_server.access.context import Context
+from onebert_server.access.principal import Action
+from onebert_server.answering.gateway import Wanted
+from onebert_server.answering.resolution import Resolved, refusal
+from onebert_server.limits import MAX_FANOUT
+from onebert_server.versions.choice import KeyOf
+from onebert_server.versions.directory import Meaning
+from onebert_server.versions.facts import Facts
+from onebert_server.versions.residency.residents import Residents
+from onebert_server.versions.version import Held
+from onebert_store.errors import HeaderNeeded
+
+# Seconds for which a row that was loaded for a request stays until the request is there.
+ABOUT_TO_USE = 0.5
+# Resolutions whose shadows are remembered; an edge that died tells of none of its own.
+MAX_SHADOWED = 2**16
+
+
+class Resolver:
+    """Resolves by the directory; for one event loop.
+
+    `keeps`: whether answers may be kept. `shadowed`: whether anybody has shadows compute.
+    """
+
+    def __init__(self, residents: Residents, keeps: bool = False, shadowed: bool = False) -> None:
+        self._residents = residents
+        self._directory = residents.directory
+        self._hosts = {host: index for index, host in enumerate(self._directory.hosts)}
+        self._keeps, self._shadowed = keeps, shadowed
+        self._numbers = count(1)
+        self._shadows: OrderedDict[int, Held] = OrderedDict()
+
+    async def resolve(self, context: Context, wanted: Wanted) -> list[Resolved]:
+        """See `Gateway.resolve`.
+
+        Versions that are not in memory are pinned until all are. Then everything is resolved once more: what has moved
+        or was deleted meanwhile is resolved to what it means now, and the rows and what they are for are of one moment.
+        """
+        context.principal.require_scope(Action.CLASSIFY)
+        if context.min_seq > self._directory.position.seq:
+            await self._directory.position.reached(context)
+        refs = None if wanted.refs is None else [*dict.fromkeys(wanted.refs)]
+        meanings = await self._in_memory(context, wanted, refs)
+        resolved = [self._resolved(meaning) for meaning in meanings]
+        if wanted.refs is None or refs is None:
+            return resolved
+        by_ref = dict(zip(refs, resolved, strict=True))
+        return [by_ref[ref] for ref in wanted.refs]
+
+    def take_shadows(self, number: int) -> Held:
+        """Returns, once, the version and the shadows of a resolution; nothing if they were forgotten."""
+        return self._shadows.pop(number, Held(()))
+
+    async def _in_memory(self, context: Context, wanted: Wanted, refs: Sequence[str] | None) -> list[Meaning]:
+        pinned: list[Held] = []
+        key_of = _one_choice(context)
+        try:
+            while True:
+                meanings = self._meanings(context, wanted, refs, key_of)
+                waits = any(meaning.row is None for meaning in meanings)
+                answering = [Held(meaning.versions[:1]) for meaning in meanings] if waits else []
+                pinned += answering
+                if context.lacking:
+                    raise HeaderNeeded(" ".join(dict.fromkeys(context.lacking)))
+                if not waits:
+                    return meanings
+                await self._residents.ready(answering, context)
+        finally:
+            if pinned:
+                self._directory.unpin(pinned, ABOUT_TO_USE)
+
+    def _meanings(self, context: Context, wanted: Wanted, refs: Sequence[str] | None, key_of: KeyOf) -> list[Meaning]:
+        if refs is not None:
+            return self._directory.resolve(refs, context.principal, key_of)
+
+        def takes(facts: Facts) -> bool:
+            return refusal(facts, wanted.asked, wanted.pair) is None
+
+        return self._directory.resolve_live(takes, MAX_FANOUT, context.principal, key_of)
+
+    def _resolved(self, meaning: Meaning) -> Resolved:
+        versions, row, keeping = meaning
+        if row is None:
+            raise ValueError("this version is not in memory")
+        number = 0
+        if self._shadowed and len(versions) > 1:
+            number = next(self._numbers)
+            self._shadows[number] = versions
+            if len(self._shadows) > MAX_SHADOWED:
+                self._directory.miss(*self._shadows.popitem(last=False)[1])
+        place = self._hosts[row.slot.host], row.slot.number, row.generation
+        return Resolved(row.facts, *place, keeping if self._keeps else None, versions.lasting, number)
+
+
+def _one_choice(context: Context) -> KeyOf:
+    """Returns the request's keys, and where it has none one at random: the choice is the same after a version loads."""
+    drawn = random.randbytes(8)  # noqa: S311 - no secret
+
+    def key_of(sticky: str | None) -> bytes:
+        return context.key_of(sticky) or drawn
+
+    return key_of
