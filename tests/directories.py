@@ -1,8 +1,25 @@
 """What tests change in a directory, as the follower would: one version at a time, with what points at it."""
 
+import threading
+
+from onebert_server.engine.host import Slot
+from onebert_server.engine.uses import Uses
 from onebert_store.errors import TaskNotFound
 from onebert_store.registry.records import Alias
 from onebert_store.registry.target import alone
+
+
+class SlotHost(Uses):
+    """A host, and its bank, with slots and without rows; `freed` has the numbers of those that are free again."""
+
+    def __init__(self):
+        self.freed, lock = [], threading.RLock()
+        super().__init__(lock, threading.Condition(lock), self.freed.append)
+        self.bank, self.release = self, self.end
+
+    def slot(self, number):
+        self.begin(number)
+        return Slot(self, number)
 
 
 def publish(directory, version, **aliases):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 
-from directories import pin, publish, retire, unpin
+from directories import SlotHost, pin, publish, retire, unpin
 from lengths import examples
 from onebert_server.access.principal import Principal, Scope, root
 from onebert_server.versions.directory import Directory
@@ -26,17 +26,18 @@ ASKS = root("a principal")
 
 
 class Tried(Directory):
-    """A directory that keeps what it releases and asks for; by default all that is added is `live` at version 1."""
+    """A directory that keeps what it frees and asks for; by default all that is added is `live` at version 1."""
 
     def __init__(self):
-        self.released, self.asked, self.now = [], [], 0.0
-        super().__init__(self.released.append, lambda version, _: self.asked.append(version), lambda: self.now)
+        self.host, self.asked, self.now = SlotHost(), [], 0.0
+        self.freed = self.host.freed
+        super().__init__([self.host], lambda version, _: self.asked.append(version), lambda: self.now)
 
     def add(self, task, number=1, slot=None, known=True, version=Version, **aliases):
         record = record_of(task, number)
         if not known:
             record = VersionEntry(task, number, record.digest, record.size, record.created_at)
-        made = version(record, slot)
+        made = version(record, slot and self.host.slot(slot))
         publish(self, made, **(aliases or {"live": 1}))
         return made
 
@@ -49,9 +50,14 @@ class Tried(Directory):
     def ask(self, *refs):
         return pin(self, refs, ASKS)
 
+    def evicted(self):
+        """The number of the slot that is evicted."""
+        slot = self.evict()
+        return slot and slot.number
+
     def live(self, wanted=lambda _: True, most=9, who=ASKS):
-        """The names of the live tasks that are pinned."""
-        return [version.facts.task for [version] in self.pin_live(wanted, most, who)]
+        """The names of the live tasks."""
+        return [meaning.versions[0].facts.task for meaning in self.resolve_live(wanted, most, who)]
 
 
 def record_of(task, number):
@@ -73,7 +79,14 @@ def filled(directory):
 
 
 def test_references(filled):
-    assert [one.slot for one in filled.ask("a", "a@live", "a@next", "a@2", "broken@2", "a")] == [1, 1, 2, 2, 3, 1]
+    assert [one.slot.number for one in filled.ask("a", "a@live", "a@next", "a@2", "broken@2", "a")] == [
+        1,
+        1,
+        2,
+        2,
+        3,
+        1,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +103,7 @@ def test_one_bad_reference_pins_nothing(filled, ref, error):
     with pytest.raises(error):
         filled.ask("a", ref)
     retire(filled, "a", 1)
-    assert filled.released == [1]
+    assert filled.freed == [1]
 
 
 @pytest.mark.parametrize("asked", ["sever", "sevveral", "seveal", "sevreal", "xseveral", "sevexal", "sevexxal"])
@@ -141,13 +154,11 @@ def test_many_live_tasks_of_which_nothing_is_known_are_refused_and_not_left_out(
         directory.live(most=3)
 
 
-def test_live_tasks_that_are_not_wanted_are_not_pinned(directory):
-    for slot, name in enumerate("ab", 1):
-        directory.add(name, slot=slot)
-    assert directory.live(lambda facts: facts.task != "a") == ["b"]
+def test_live_tasks_that_are_not_wanted_are_not_loaded(directory):
     for name in "ab":
-        retire(directory, name, 1)
-    assert directory.released == [1]
+        directory.add(name)
+    assert directory.live(lambda facts: facts.task != "a") == ["b"]
+    assert [version.entry.task for version in directory.asked] == ["b"]
 
 
 @pytest.mark.promise("fanout-limit")
@@ -156,13 +167,11 @@ def test_more_live_tasks_than_wanted_are_refused_without_looking_at_all_of_them(
     looked_at = []
     for slot in range(1, 13):
         directory.add(f"task-{slot}", slot=slot)
-    everything = directory.pin_live(lambda _: True, 12, ASKS)
-    assert len(everything) == 12
-    directory.unpin(everything)
+    assert len(directory.live(most=12)) == 12
     with pytest.raises(InvalidInput, match="more than 3 tasks"):
         directory.live(lambda facts: not looked_at.append(facts.task), most=3)
     assert len(looked_at) == 4
-    assert sorted(directory.evict() for _ in range(12)) == list(range(1, 13))
+    assert sorted(directory.evicted() for _ in range(12)) == list(range(1, 13))
 
 
 BEGINNINGS = st.text("ab-", max_size=3)
@@ -200,7 +209,7 @@ def test_a_task_without_live_is_no_live_task(filled):
     assert filled.live() == []
     with pytest.raises(AliasNotFound):
         filled.ask("a")
-    assert [version.slot for version in filled.ask("a@next")] == [2]
+    assert [version.slot.number for version in filled.ask("a@next")] == [2]
 
 
 def test_a_task_goes_with_its_last_version_and_what_nobody_knows_is_retired_in_silence(filled):
@@ -218,10 +227,10 @@ def test_a_task_goes_with_its_last_version_and_what_nobody_knows_is_retired_in_s
 def test_a_request_pins_the_shadows_that_are_in_memory_and_these_go_first(filled):
     filled.show("a", (), {"live": Alias(Target(((1, 100),), None, (Shadow(2, 100),)))}, ())
     held = filled.pin(["a"], ASKS)
-    assert [[version.slot for version in versions] for versions in held] == [[1, 2]]
-    assert [filled.evict(), filled.evict()] == [3, None]
+    assert [[version.slot.number for version in versions] for versions in held] == [[1, 2]]
+    assert [filled.evicted(), filled.evicted()] == [3, None]
     filled.unpin(held)
-    assert [filled.evict(), filled.evict()] == [2, 1], "a shadow was not used"
+    assert [filled.evicted(), filled.evicted()] == [2, 1], "a shadow was not used"
     held = filled.pin(["a"], ASKS)
     assert [[version.entry.version for version in versions] for versions in held] == [[1]], "nobody waits for it"
     shadow = filled.version("a", 2)
@@ -298,10 +307,10 @@ def test_a_cold_version_is_asked_for_once_and_whoever_waits_hears_of_it(director
     assert set(directory.asked) == {version}
     [loading] = directory.awaited(held, ASKS.name)
     assert not loading.done()
-    directory.loaded(version, 7, record_of("task", 1))
+    directory.loaded(version, directory.host.slot(7), record_of("task", 1))
     assert loading.result() is None
     assert directory.awaited(held, ASKS.name) == []
-    assert (version.state, version.slot) == (State.RESIDENT, 7)
+    assert (version.state, version.slot.number) == (State.RESIDENT, 7)
 
 
 def test_a_version_that_fails_while_requests_wait_refuses_them(directory):
@@ -319,7 +328,7 @@ def test_the_least_recently_used_goes_first_and_comes_back_when_it_is_asked_for(
     for number in (1, 2, 3):
         directory.add("task", number, slot=number)
     unpin(directory, directory.ask("task@1"))
-    assert [directory.evict(), directory.evict()] == [2, 3]
+    assert [directory.evicted(), directory.evicted()] == [2, 3]
     [back] = directory.ask("task@3")
     assert directory.asked == [back]
     assert back.state is State.LOADING
@@ -330,11 +339,11 @@ def test_a_version_that_is_deleted_while_it_is_loaded_gives_its_slot_back(direct
     version = directory.add("task")
     pinned = directory.ask("task")
     retire(directory, "task", 1)
-    directory.loaded(version, 4, record_of("task", 1))
-    assert version.slot == 4
-    assert directory.released == []
+    directory.loaded(version, directory.host.slot(4), record_of("task", 1))
+    assert version.slot.number == 4
+    assert directory.freed == []
     unpin(directory, pinned)
-    assert directory.released == [4]
+    assert directory.freed == [4]
 
 
 def test_what_is_counted_is_counted_without_a_look_at_each_version(directory):
@@ -408,7 +417,8 @@ class Residency(RuleBasedStateMachine):
         if outcome == "loaded":
             self.slots += 1
             self.owned[self.slots] = version
-            self.directory.loaded(version, self.slots, record_of("task", version.entry.version))
+            slot = self.directory.host.slot(self.slots)
+            self.directory.loaded(version, slot, record_of("task", version.entry.version))
         elif outcome == "failed":
             self.directory.failed(version, "for a test", self.directory.now + 2.0, damaged=len(self.present) % 2 == 0)
         else:
@@ -416,7 +426,7 @@ class Residency(RuleBasedStateMachine):
 
     @rule()
     def evict(self):
-        slot = self.directory.evict()
+        slot = self.directory.evicted()
         free = [version for version in self.owned.values() if not self.held[version] and not version.retired]
         assert (slot is None) == (not free)
         if slot is not None:
@@ -457,7 +467,7 @@ class Residency(RuleBasedStateMachine):
     @invariant()
     def slots_go_once_when_nobody_can_use_them(self):
         gone = {slot for slot, version in self.owned.items() if version.retired and not self.held[version]}
-        assert Counter(self.directory.released) == Counter(gone)
+        assert Counter(self.directory.freed) == Counter(gone)
 
     @invariant()
     def nobody_is_asked_to_load_twice(self):
@@ -479,7 +489,7 @@ class Residency(RuleBasedStateMachine):
     def who_holds_a_resident_version_can_name_its_slot(self):
         for version, count in self.held.items():
             if count and version.state is State.RESIDENT:
-                assert self.owned[version.slot] is version
+                assert self.owned[version.slot.number] is version
 
 
 Residency.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)

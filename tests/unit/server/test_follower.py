@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from directories import pin
+from directories import SlotHost, pin
 from lengths import examples
 from onebert_server.access.principal import root
 from onebert_server.versions import follower
@@ -48,8 +48,8 @@ class Replica:
 
     def __init__(self, registry, page=500):
         self.registry, self.page, self.slots = registry, page, count(1)
-        self.released, self.asked, self.renamed, self.held = [], [], [], []
-        self.directory = Directory(self.released.append, lambda version, _: self.asked.append(version), time.monotonic)
+        self.host, self.asked, self.renamed, self.held = SlotHost(), [], [], []
+        self.directory = Directory([self.host], lambda version, _: self.asked.append(version), time.monotonic)
         self.follower = Follower(registry.feed, self.directory, renamed=lambda *names: self.renamed.append(names))
         self.follower.load()
 
@@ -72,7 +72,7 @@ class Replica:
         task, delta = what[0], make_delta(what[1])
         if self.directory.find(task, delta.digest):
             return
-        offer = Offer(task, delta.digest, next(self.slots), row_bytes=70)
+        offer = Offer(task, delta.digest, self.host.slot(next(self.slots)), row_bytes=70)
         with self.follower.offering(offer):
             record, created = self.registry.add(task, delta)
             self.follower.catch_up()
@@ -108,7 +108,7 @@ class Replica:
         for version in dict.fromkeys(self.asked):
             if version.state is State.LOADING:
                 record = version.entry.with_manifest(make_delta(1).manifest)
-                self.directory.loaded(version, next(self.slots), record)
+                self.directory.loaded(version, self.host.slot(next(self.slots)), record)
         self.asked.clear()
 
     def ask(self, ref):
@@ -122,8 +122,8 @@ class Replica:
         """Each slot is a shown version's, a held one's, or was given back once."""
         self.load()
         self.directory.unpin(self.held)
-        kept = [version.slot for version in self.resident()]
-        assert sorted(self.released + kept) == list(range(1, next(self.slots)))
+        kept = [version.slot.number for version in self.resident()]
+        assert sorted(self.host.freed + kept) == list(range(1, next(self.slots)))
 
 
 def _facts(entry):
@@ -301,18 +301,18 @@ def test_a_version_that_is_deleted_is_not_shown_once_the_replica_has_caught_up(r
 
 
 def test_a_row_that_is_offered_is_the_row_of_its_task_alone(registry, replica):
-    offer = Offer("task", make_delta(1).digest, slot=7, row_bytes=70)
+    offer = Offer("task", make_delta(1).digest, slot=replica.host.slot(7), row_bytes=70)
     with replica.follower.offering(offer):
         registry.add("other", make_delta(1))
         registry.add("task", make_delta(1))
         replica.follower.catch_up()
     version = replica.directory.version("task", 1)
-    assert (version.state, version.slot, version.row_bytes, offer.taken) == (State.RESIDENT, 7, 70, True)
+    assert (version.state, version.slot.number, version.row_bytes, offer.taken) == (State.RESIDENT, 7, 70, True)
     assert replica.directory.version("other", 1).state is State.LOADING
 
 
 def test_a_row_that_nobody_took_stays_the_callers_and_heals_what_is_registered(registry, replica):
-    offer = Offer("task", make_delta(1).digest, slot=7, row_bytes=70)
+    offer = Offer("task", make_delta(1).digest, slot=replica.host.slot(7), row_bytes=70)
     with replica.follower.offering(offer):
         pass
     record, _ = registry.add("task", make_delta(1))
@@ -321,7 +321,7 @@ def test_a_row_that_nobody_took_stays_the_callers_and_heals_what_is_registered(r
     with replica.follower.offering(offer):
         replica.follower.show_registered(record)
         healed = replica.directory.version("task", 1)
-        assert (healed.slot, healed.facts.labels) == (7, list(record.manifest.labels))
+        assert (healed.slot.number, healed.facts.labels) == (7, list(record.manifest.labels))
         replica.follower.show_registered(record)
         replica.follower.show_registered(replace(record, task="nobodys"))
     assert replica.resident() == {replica.directory.version("task", 1)}
@@ -552,7 +552,7 @@ def test_a_replica_says_where_it_is_when_that_is_news_or_a_second_has_passed(reg
 @pytest.mark.promise("wait-all")
 def test_a_replica_is_listed_from_before_it_shows_anything_until_it_ends(registry, presence):
     registry.add("task", make_delta(1))
-    directory = Directory(lambda _: None, lambda *_: None, time.monotonic)
+    directory = Directory([SlotHost()], lambda *_: None, time.monotonic)
     follower = Follower(registry.feed, directory, presence)
     follower.load()
     registry.add("task", make_delta(2))

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from directories import pin, publish
+from directories import SlotHost, pin, publish
 from onebert_server.access.principal import root
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.residency.load_queue import LoadQueue
@@ -15,7 +15,7 @@ from onebert_store.registry.records import VersionEntry
 def filled(count):
     """A directory of so many tasks of which none is in memory, and the queue that they wait in."""
     queue = LoadQueue()
-    directory = Directory(lambda slot: None, queue.put, lambda: 0.0)
+    directory = Directory([SlotHost()], queue.put, lambda: 0.0)
     for number in range(count):
         entry = VersionEntry(f"task{number}", 1, f"sha256:{number:064x}", 1, datetime(2026, 1, 1, tzinfo=UTC))
         publish(directory, Version(entry), live=1)
