@@ -2,8 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-
-import msgspec
+from typing import NamedTuple
 
 from onebert_encoder.answering.answer import kind_of
 from onebert_encoder.answering.asked import Asked
@@ -16,7 +15,7 @@ MAX_REMEMBERED_BYTES = 2**25
 _LABEL_BYTES, _RESOLVED_BYTES = 64, 1024
 
 
-class Resolved(msgspec.Struct, frozen=True, array_like=True):
+class Resolved(NamedTuple):
     """The version of a reference, and its row as a `Block` names it.
 
     The engine answers by this row, or refuses the request with RowGone if the row, or the meaning of references to it,
