@@ -71,7 +71,7 @@ def ours(job: Job, base: Base) -> Run:
     @torch.inference_mode()
     def run() -> list[list[float]]:
         taken = [next(turns)] * len(tokens) if job.rotate else chosen
-        batch = pack(base, sequences, taken, [bank.diverges_at[slot] for slot in taken])
+        batch = pack(base, sequences, taken, bank.diverges_at[taken])
         logits: list[list[float]] = torch.stack(compute_logits(base, bank.rows, batch).split()).cpu().tolist()
         return logits
 

@@ -61,10 +61,12 @@ class Stage:
     lengths: Array
     dtype: torch.dtype
 
-    def of_token(self, index_of_row: Sequence[int]) -> Array | None:
-        """[tokens], expands an index per row to an index per token; None if all are 0."""
-        indices = [index_of_row[row] for row in self.spans[:, 0].tolist()]
-        return np.repeat(indices, self.spans[:, 2] - self.spans[:, 1]) if any(indices) else None
+    def of_token(self, of_row: Array) -> list[Array | None]:
+        """[tokens] for each column of `of_row` [rows, columns], the number of each token's row; None if all are 0."""
+        rows, starts, stops = self.spans.T
+        of_span = of_row[rows]
+        used = of_span.any(axis=0).tolist()
+        return [np.repeat(of_span[:, i], stops - starts) if used[i] else None for i in range(len(used))]
 
     @cached_property
     def positions(self) -> Tensor:

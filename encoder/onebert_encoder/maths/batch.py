@@ -20,7 +20,7 @@ from onebert_encoder.base.base import Base
 from onebert_encoder.layout.shapes import round_up
 from onebert_encoder.layout.stage import Stage, length_classes
 from onebert_encoder.layout.upload import Array, upload
-from onebert_encoder.maths.sequences import Sequences, ids_of, segments_of
+from onebert_encoder.maths.sequences import SEGMENT_BITS, Sequences, ids_of, segments_of
 
 BASE_ROW = 0
 """The row of the bare base; a shared text runs on it up to the layer at which its tasks diverge."""
@@ -90,12 +90,11 @@ def pack(
         layers: the layers to run; None is all. A batch that starts above layer 0 takes activations.
     """
     layers = range(base.config.num_layers) if layers is None else layers
-    sequences, first = inputs.parts(), inputs.first_parts
+    sequences, first = inputs.parts()
     rows = _of_sequences(rows, inputs)
     texts = _Texts(sequences)
     shared_until = texts.shared_until(None if diverges_at is None else _of_sequences(diverges_at, inputs))
-    inside = (shared_until >= layers.start) & (shared_until < layers.stop)
-    lows = np.union1d(shared_until[inside], [layers.start]).tolist()
+    lows = sorted({layers.start, *(low for low in set(shared_until.tolist()) if low in layers)})
     layouts: list[_Layout] = []
     arrays: dict[_Index, Array] = {}
     for low in lows:
@@ -128,30 +127,43 @@ class _Texts:
     """The sequences of a batch in the caller's order, and which of them are one text."""
 
     def __init__(self, sequences: Sequences) -> None:
-        self.tokens, self.lengths = sequences.ids, sequences.lengths
+        self.tokens, self.lengths, self._text = sequences.ids, sequences.lengths, sequences.text
         self.starts = np.cumsum(self.lengths) - self.lengths
-        _, self.numbers, self._uses = np.unique(sequences.text, return_inverse=True, return_counts=True)
+        self._every = np.arange(len(self.lengths))
+        in_order = np.sort(self._text)
+        self._has_repeated = bool((in_order[1:] == in_order[:-1]).any())
 
     def shared_until(self, diverges_at: Array | None) -> Array:
         """For each sequence, the number of layers it runs as the bare base: 0 if its text occurs only once."""
-        if diverges_at is None:
-            return np.zeros_like(self.lengths)
-        return np.where(self._uses[self.numbers] > 1, diverges_at, 0)
+        if diverges_at is None or not self._has_repeated:
+            return np.zeros_like(self._every)
+        _, number, uses = np.unique(self._text, return_inverse=True, return_counts=True)
+        return np.where(uses[number] > 1, diverges_at, 0)
+
+    def first_alike(self, rows: Array) -> tuple[Array, Array]:
+        """The first sequence of each text and row; and for each sequence the first one with its text and row."""
+        if not self._has_repeated:
+            return self._every, self._every
+        _, number = np.unique(self._text, return_inverse=True)
+        _, first, key = np.unique(number * (rows.max() + 1) + rows, return_index=True, return_inverse=True)
+        return np.sort(first), first[key]
 
 
 def _embedding_indices(base: Base, texts: _Texts, layout: "_Layout") -> tuple[Array, Array]:
-    tokens = layout.filled(texts.tokens[layout.tokens_from(texts.starts[layout.members])[: layout.num_tokens]])
-    word, segment = ids_of(tokens), segments_of(tokens)
+    tokens = np.zeros(layout.total, dtype=np.int64)
+    typed = tokens[: layout.num_tokens]
+    typed[:] = texts.tokens[layout.tokens_from(texts.starts[layout.members])[: layout.num_tokens]]
+    segment = segments_of(tokens) if typed.max() >> SEGMENT_BITS else None
+    word = tokens if segment is None else ids_of(tokens)
     if "position" not in base.anatomy.family.outside:
-        return word, segment
+        return word, np.zeros_like(word) if segment is None else segment
     position, first = layout.position + base.config.first_position, base.config.first_position
-    typed = word[: layout.num_tokens]
-    if first and (padding := typed == base.config.padding_id).any():
+    if first and (padding := word[: layout.num_tokens] == base.config.padding_id).any():
         # RoBERTa counts only tokens that are not `<pad>`; a typed `<pad>` has the position before the first.
         before = np.cumsum(padding) - padding
         position[: layout.num_tokens] -= before - np.repeat(before[layout.starts], layout.lengths)
         position[: layout.num_tokens][padding] = first - 1
-    return word, segment * base.config.max_positions + position
+    return word, position if segment is None else segment * base.config.max_positions + position
 
 
 class _Layout:
@@ -160,33 +172,38 @@ class _Layout:
     Attributes:
         members: [sequences of the stage], the first of the batch's sequences that each stands for.
         place: [sequences of the batch], the stage's sequence that stands for it.
+        total: tokens with the filling.
+        position: [total], each token's position in its sequence, 0 for the filling.
     """
 
     def __init__(self, texts: _Texts, rows: Array) -> None:
-        keys = texts.numbers * (rows.max() + 1) + rows
-        _, members, key = np.unique(keys, return_index=True, return_inverse=True)
+        first, first_of = texts.first_alike(rows)
         # Sequences of one length class and row keep the caller's order, so that equal calls are packed equally.
-        order = np.lexsort((members, rows[members], length_classes(texts.lengths[members])))
-        self.members = members[order]
-        self.place = np.argsort(order)[key]
+        self.members = first[np.lexsort((rows[first], length_classes(texts.lengths[first])))]
+        place = np.empty_like(first_of)
+        place[self.members] = np.arange(len(first))
+        self.place = place[first_of]
         self.rows, self.lengths = rows[self.members], texts.lengths[self.members]
         self.stops = np.cumsum(self.lengths)
         self.starts = self.stops - self.lengths
         self.num_tokens = int(self.stops[-1])
-        self.filling = round_up(self.num_tokens) - self.num_tokens
-        self.position = self.filled(np.arange(self.num_tokens) - np.repeat(self.starts, self.lengths))
+        self.total = round_up(self.num_tokens)
+        self.position = self._of_tokens(-self.starts)
+        self.position[: self.num_tokens] += np.arange(self.num_tokens)
 
     def starts_in(self, before: "_Layout") -> Array:
         return before.starts[before.place[self.members]]
 
     def tokens_from(self, parents: Array) -> Array:
-        return self.filled(np.repeat(parents, self.lengths)) + self.position
+        return self._of_tokens(parents) + self.position
 
     def indices(self, parents: Array | None) -> dict[str, Array]:
         """The stage's index arrays; `parents`: each sequence's start in the stage before, if there is one."""
+        edges = np.zeros(1 + len(self.stops), dtype=np.int32)
+        edges[1:] = self.stops
         return {
-            "row_of_token": self.filled(np.repeat(self.rows, self.lengths)),
-            "edges": np.concatenate([[0], self.stops]).astype(np.int32),
+            "row_of_token": self._of_tokens(self.rows),
+            "edges": edges,
             **({} if parents is None else {"source": self.tokens_from(parents)}),
         }
 
@@ -194,25 +211,28 @@ class _Layout:
         return Stage(
             layers=layers,
             source=indices.get(("source", number)),
-            filling=self.filling,
+            filling=self.total - self.num_tokens,
             row_of_token=indices["row_of_token", number],
-            spans=self.spans(base.batch_invariant),
+            spans=self._spans(base.batch_invariant),
             edges=indices["edges", number],
             rows=self.rows,
             lengths=self.lengths,
             dtype=base.dtype,
         )
 
-    def spans(self, apart: bool) -> Array:
+    def _spans(self, apart: bool) -> Array:
         """(row, start, stop) of neighboring sequences with one row, or of each one if `apart`; the filling last."""
-        begins = np.ones(len(self.rows), dtype=bool)
+        begins = np.ones(len(self.rows), dtype=np.bool_)
         if not apart:
-            begins[1:] = self.rows[1:] != self.rows[:-1]
-        (first,) = begins.nonzero()
-        starts = self.starts[first]
-        spans = np.stack([self.rows[first], starts, np.append(starts[1:], self.num_tokens)], axis=1)
-        filling = [(BASE_ROW, self.num_tokens, self.num_tokens + self.filling)]
-        return np.concatenate([spans, filling]) if self.filling else spans
+            np.not_equal(self.rows[1:], self.rows[:-1], out=begins[1:])
+        count, filled = np.count_nonzero(begins), self.total > self.num_tokens
+        spans = np.empty((count + filled, 3), dtype=np.int64)
+        spans[:count, 0], spans[:count, 1] = self.rows[begins], self.starts[begins]
+        spans[count:, :2] = BASE_ROW, self.num_tokens
+        spans[:-1, 2], spans[-1, 2] = spans[1:, 1], self.total
+        return spans
 
-    def filled(self, of_tokens: Array) -> Array:
-        return np.concatenate([of_tokens, np.zeros(self.filling, dtype=np.int64)])
+    def _of_tokens(self, of_sequences: Array) -> Array:
+        of_tokens = np.zeros(self.total, dtype=np.int64)
+        of_tokens[: self.num_tokens] = np.repeat(of_sequences, self.lengths)
+        return of_tokens

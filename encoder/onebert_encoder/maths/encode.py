@@ -20,7 +20,7 @@ from onebert_encoder.layout.stage import Stage
 from onebert_encoder.layout.upload import upload
 from onebert_encoder.maths.batch import Batch
 from onebert_encoder.maths.choose import choose_forward, choose_kernels
-from onebert_encoder.maths.rows import Rows
+from onebert_encoder.maths.rows import Number, Rows
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class Gathered:
 
     @classmethod
     def gather(cls, rows: Rows, stage: Stage, kernels: PlainKernels) -> "Gathered":
-        tables = {"gains": rows.gain_of_row, **{place: scales.of_row for place, scales in rows.scales.items()}}
-        needed = {name: stage.of_token(table) for name, table in tables.items()}
+        of_token = stage.of_token(rows.numbers[:, Number.GAIN :])
+        needed = dict(zip(("gains", *rows.scales), of_token, strict=True))
         used = upload({name: index for name, index in needed.items() if index is not None}, stage.row_of_token.device)
         return cls(used.pop("gains", None), used, kernels.join(rows.branches, stage))
 
@@ -64,7 +64,7 @@ class Pass:
             shift=rows.shift[:, layer],
             gain=rows.gain[:, layer],
             gain_of_token=gathered.gains,
-            scales={place: (rows.scales[place].table[:, layer], index) for place, index in gathered.scales.items()},
+            scales={place: (rows.scales[place][:, layer], index) for place, index in gathered.scales.items()},
             branches=gathered.branches,
             num_heads=base.config.num_heads,
             eps=base.config.eps,

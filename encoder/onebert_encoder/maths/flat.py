@@ -8,7 +8,7 @@ from torch import Tensor
 
 from onebert_encoder.layout.upload import Array
 from onebert_encoder.maths.batch import Batch
-from onebert_encoder.maths.rows import Heads
+from onebert_encoder.maths.rows import POOLED, Heads
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class Flat:
 def shapes_of(heads: Heads, batch: Batch, inputs: Array) -> tuple[Array, Array]:
     """`sizes` and `lengths` of the logits of inputs, which their first sequences name."""
     chosen = heads[inputs]
-    lengths = np.where(chosen.of_each(lambda head: head.pooling == "none"), batch.lengths[inputs], 0)
-    return chosen.of_each(lambda head: len(head.bias)) * np.maximum(lengths, 1), lengths
+    lengths = np.where(chosen.pooled == POOLED["none"], batch.lengths[inputs], 0)
+    return chosen.labels * np.maximum(lengths, 1), lengths
 
 
 def ranges(first: Array, lengths: Array) -> Array:

@@ -28,12 +28,11 @@ from onebert_encoder.layout.stage import Stage
 from onebert_encoder.layout.upload import Array
 from onebert_encoder.maths.batch import Batch
 from onebert_encoder.maths.flat import Flat
-from onebert_encoder.maths.rows import Heads, Rows
+from onebert_encoder.maths.rows import Heads, Number, Rows
 
 # Size of a site in forward.h, and of a classifier in heads.h, in 64-bit numbers.
 _OF_SITE, _OF_CLASSIFIER = 4, 8
 _NO_CLASSIFIERS: Array = np.empty((0, _OF_CLASSIFIER), dtype=np.int64)
-_NOT_NATIVE = (0,) * (_OF_CLASSIFIER - 2)
 
 
 class Way(NamedTuple):
@@ -74,10 +73,13 @@ class Forward:
 
         Returns the last stage's tokens, and whether each input is written, [inputs].
         """
-        numbers = heads[batch.inputs].of_each(lambda head: head.native or _NOT_NATIVE)
-        written = numbers[:, 0] != 0
-        addresses = logits.values.data_ptr() + logits.starts * logits.values.itemsize
-        classifiers = np.column_stack([batch.sequence[batch.inputs], numbers, addresses])[written]
+        numbers = heads.numbers[batch.inputs]
+        written = numbers[:, Number.NATIVE] != 0
+        classifiers = np.empty((len(numbers), _OF_CLASSIFIER), dtype=np.int64)
+        classifiers[:, 0] = batch.sequence[batch.inputs]
+        classifiers[:, 1:-1] = numbers[:, : Number.NATIVE]
+        classifiers[:, -1] = logits.values.data_ptr() + logits.starts * logits.values.itemsize
+        classifiers = classifiers[written]
         classifiers = classifiers[np.argsort(classifiers[:, 0], kind="stable")]
         return self._run_stages(rows, batch, None, classifiers, way), written
 
@@ -102,7 +104,7 @@ class Forward:
         return x
 
     def _projected(self, rows: Rows, batch: Batch, project: Linear) -> Tensor:
-        weights, gains = self._embeddings, batch.stages[0].of_token(rows.gain_of_row)
+        weights, gains = self._embeddings, batch.stages[0].of_token(rows.numbers[:, [Number.GAIN]])[0]
         x = F.embedding(batch.word, weights.word).float() + F.embedding(batch.position, weights.position)
         of_token = None if gains is None else torch.from_numpy(gains)
         gain = Gain(weights.g_LN0.float(), rows.g_LN0.float(), of_token)
@@ -122,8 +124,8 @@ class Forward:
     def _run_stage(
         self, rows: Rows, stage: Stage, x: Tensor, enters: Batch | None, classifiers: Array, way: Way | None
     ) -> None:
-        gains = stage.of_token(rows.gain_of_row)
-        scales = [(scale.table, stage.of_token(scale.of_row)) for scale in rows.scales.values()]
+        gains, *of_places = stage.of_token(rows.numbers[:, Number.GAIN :])
+        scales = list(zip(rows.scales.values(), of_places, strict=True))
         added, _tables = self._added(rows, stage)
         sites, _objects = _sites(rows, stage, self._depth)
         reached: Array = np.full(len(stage.lengths), stage.layers.start)

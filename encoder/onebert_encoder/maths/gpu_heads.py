@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from onebert_encoder.layout.upload import Array, upload
-from onebert_encoder.maths.rows import Head, Heads
+from onebert_encoder.maths.rows import POOLED, Head, Heads, Number
 
 logger = logging.getLogger("onebert.kernels")
 
@@ -24,11 +24,10 @@ class GpuHeads:
         from onebert_encoder.compute.kernels.gpu import head_programs  # noqa: PLC0415
 
         self._programs = head_programs
-        # The addresses of weight and bias, and the number of labels.
-        fields = heads.of_each(lambda head: head.reads)
-        self._sequences, self._logits, self._most = len(fields), int(fields[:, 2].sum()), int(fields[:, 2].max())
-        readers = np.column_stack([fields, np.cumsum(fields[:, 2]) - fields[:, 2]])
-        spans = np.stack([first, np.where(heads.of_each(lambda head: head.pooling == "mean"), lengths, 1)], axis=1)
+        labels = heads.labels
+        self._sequences, self._logits, self._most = len(labels), int(labels.sum()), int(labels.max())
+        readers = np.column_stack([heads.numbers[:, : Number.POOLED], np.cumsum(labels) - labels])
+        spans = np.stack([first, np.where(heads.pooled == POOLED["mean"], lengths, 1)], axis=1)
         # Pooled spans [sequences, 2] (first token, count) and readers [sequences, fields] (see `Reader`).
         tensors = upload({"spans": spans, "readers": readers}, device)
         self._spans, self._readers = tensors["spans"], tensors["readers"]
@@ -72,7 +71,8 @@ def _matches_plain(device: torch.device) -> bool:
     x = torch.randn(60, 200, generator=generator).to(device)
     drawn = (torch.randn(*shape, generator=generator).to(device) for shape in ((3, 200), (3,), (9, 200), (9,)))
     drawn_heads = [Head(pooling, (), next(drawn), next(drawn)) for pooling in ("cls", "mean")]
-    heads = GpuHeads(Heads(drawn_heads, np.arange(2)), np.array([40, 3]), np.array([20, 37]), device)
+    numbers = np.array([head.numbers for head in drawn_heads])
+    heads = GpuHeads(Heads(drawn_heads, np.arange(2), numbers), np.array([40, 3]), np.array([20, 37]), device)
     pooled = heads.pool(x)
     wanted = torch.stack([x[40], x[3:40].mean(0)])
     logits = heads.classify(pooled)

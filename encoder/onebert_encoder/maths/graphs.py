@@ -126,7 +126,7 @@ class Graphs:
 
     def _forget_other_tables(self, rows: Rows) -> None:
         """Drops all recordings when the tables of rows have moved, and keeps the tables: no memory is reused."""
-        tables = (rows.shift, rows.gain, rows.g_LN0, *(scales.table for scales in rows.scales.values()))
+        tables = (rows.shift, rows.gain, rows.g_LN0, *rows.scales.values())
         if [table.data_ptr() for table in tables] != [table.data_ptr() for table in self._tables]:
             self._graphs.clear()
             self._seen.clear()

@@ -13,7 +13,7 @@ from onebert_encoder.layout.upload import Array, upload
 from onebert_encoder.maths.batch import Batch
 from onebert_encoder.maths.flat import Flat, ranges, shapes_of
 from onebert_encoder.maths.gpu_heads import GpuHeads
-from onebert_encoder.maths.rows import Dense, Heads
+from onebert_encoder.maths.rows import POOLED, Dense, Heads, Number
 from onebert_store.file.manifest import SIAMESE, Activation
 
 # While the copies have at most this many numbers, the classifier's weight is copied per sequence for one batched
@@ -42,8 +42,8 @@ def classify(
         inputs: first sequence of each wanted input; None is all inputs.
     """
     inputs = batch.inputs if inputs is None else inputs
-    pooling = heads[inputs].of_each(lambda head: head.pooling)
-    per_token, pairs = pooling == "none", pooling == SIAMESE
+    pooled = heads.pooled[inputs]
+    per_token, pairs = pooled == POOLED["none"], pooled == POOLED[SIAMESE]
     parts: list[_Part] = []
     for chosen, classified in (
         (per_token, partial(_classify_tokens, eps=eps)),
@@ -72,13 +72,14 @@ def _in_order(parts: Sequence[_Part], sizes: Array) -> Tensor:
 
 def _classify_tokens(heads: Heads, batch: Batch, x: Tensor, chosen: Array, eps: float) -> list[_Part]:
     """Logits [tokens, labels] of the chosen sequences: one gather for all, one product per task."""
-    tasks = _groups(heads.of[chosen], batch.apart)
+    tasks = _groups(heads.rows[chosen], batch.apart)
     order = chosen[np.concatenate(tasks)]
     tokens = x[_index(ranges(batch.first[order], batch.lengths[order]), x)].float()
     parts: list[_Part] = []
     shares = torch.split(tokens, [int(batch.lengths[chosen[members]].sum()) for members in tasks])
-    for members, share in zip(tasks, shares, strict=True):
-        head, out = heads.different[heads.of[chosen[members[0]]]], share
+    first = chosen[[members[0] for members in tasks]]
+    for members, head, share in zip(tasks, heads[first], shares, strict=True):
+        out = share
         for layer in head.dense:
             out = _activated(layer, F.linear(out, layer.weight, layer.bias), eps)
         parts.append((members, F.linear(out, head.weight, head.bias)))
@@ -90,25 +91,22 @@ def _classify_sequences(
 ) -> list[_Part]:
     heads, first, lengths = heads[chosen], batch.first[chosen], batch.lengths[chosen]
     on_gpu = None if fast is None else fast(heads, first, lengths, x.device)
-    if on_gpu is None:
-        pooled = pool(first, lengths, x, heads.of_each(lambda head: head.pooling == "mean"))
-    else:
-        pooled = on_gpu.pool(x)
-    for depth in range(heads.of_each(lambda head: len(head.dense)).max()):
+    pooled = pool(first, lengths, x, heads.pooled == POOLED["mean"]) if on_gpu is None else on_gpu.pool(x)
+    for depth in range(heads.numbers[:, Number.LAYERS].max()):
         pooled = _layer(heads, pooled, depth, batch.apart, eps)
-    if on_gpu is not None and heads.of_each(lambda head: head.is_contiguous).all():
+    if on_gpu is not None and heads.numbers[:, Number.CONTIGUOUS].all():
         return [(np.arange(len(chosen)), on_gpu.classify(pooled))]
     return _by_labels(heads, pooled, batch.apart)
 
 
 def _by_labels(heads: Heads, read: Tensor, apart: bool) -> list[_Part]:
     """Logits [inputs, labels] of the classifiers' inputs `read` [inputs, width]: one product per number of labels."""
-    groups = _groups(heads.of_each(lambda head: len(head.bias)), apart)
+    groups = _groups(heads.labels, apart)
     return [(members, _linear(heads[members], read[_index(members, read)])) for members in groups]
 
 
 def _classify_pairs(heads: Heads, batch: Batch, x: Tensor, chosen: Array) -> list[_Part]:
-    both, each = np.concatenate([chosen, chosen + 1]), heads[chosen].each()
+    both, each = np.concatenate([chosen, chosen + 1]), list(heads[chosen])
     means = pool(batch.first[both], batch.lengths[both], x, np.ones(len(both), dtype=bool))
     shift = torch.stack([head.shift for head in each if head.shift is not None])
     gains = [head.gain for head in each if head.gain is not None]
@@ -149,10 +147,10 @@ def _index(positions: Array, x: Tensor) -> Tensor:
 def _layer(heads: Heads, pooled: Tensor, depth: int, apart: bool, eps: float) -> Tensor:
     """Applies the `depth`-th layer to the sequences that have one; a shared pooler runs once for all of them."""
     out = pooled.clone()
-    matrices = heads.of_each(lambda head: id(head.dense[depth].weight) if len(head.dense) > depth else 0)
-    (having,) = matrices.nonzero()
-    for members in _groups(matrices[having], apart):
-        layers = [head.dense[depth] for head in heads[having[members]].each()]
+    (having,) = (heads.numbers[:, Number.LAYERS] > depth).nonzero()
+    layers_of = [head.dense[depth] for head in heads[having]]
+    for members in _groups(np.array([id(layer.weight) for layer in layers_of]), apart):
+        layers = [layers_of[i] for i in members.tolist()]
         layer, index = layers[0], _index(having[members], pooled)
         bias = torch.stack([layer.bias for layer in layers])
         out[index] = _activated(layer, F.linear(pooled[index], layer.weight) + bias, eps)
@@ -165,7 +163,7 @@ def _activated(layer: Dense, x: Tensor, eps: float) -> Tensor:
 
 
 def _linear(heads: Heads, pooled: Tensor) -> Tensor:
-    tasks, each = _groups(heads.of), heads.each()
+    tasks, each = _groups(heads.rows), list(heads)
     if len(tasks) == 1:
         return F.linear(pooled, each[0].weight, each[0].bias)
     if len(each) * each[0].weight.numel() <= _STACKED_NUMBERS:

@@ -45,7 +45,7 @@ def compute_logits(
     With `graphs` the encoder runs on recordings, without dropout or activations. The one-call pass
     makes `way` for other work. Raises ValueError for a row without a head.
     """
-    heads = Heads.of_rows(rows, batch.rows)
+    heads = Heads.of(rows, batch.rows)
     forward = None if graphs or activations is not None else choose_forward(base, dropout)
     if forward is not None:
         logits = Flat.empty(heads, batch)

@@ -1,11 +1,12 @@
 """Rows: folded tasks, one by one from `fold`, or stacked for `encode` to gather from."""
 
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import IntEnum
 from functools import cached_property
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,11 +16,31 @@ from onebert_encoder.base.base import Base
 from onebert_encoder.compute.scores import RowScores
 from onebert_encoder.layout.branches import Branches, BranchesOf
 from onebert_encoder.layout.upload import Array
-from onebert_store.file.manifest import Activation
+from onebert_store.file.manifest import SIAMESE, Activation
 
-# The poolings and activations, as heads.h numbers them.
-POOLED = {"cls": 0, "pooler": 0, "mean": 1, "none": 2}
+# The poolings and activations, as heads.h numbers them, which does not read siamese heads.
+POOLED = {"cls": 0, "pooler": 0, "mean": 1, "none": 2, SIAMESE: 3}
 ACTIVATED: Mapping[Activation, int] = {"tanh": 0, "gelu": 1, "relu": 2}
+
+
+class Number(IntEnum):
+    """The columns of `Rows.numbers`; from WEIGHT to LAYERS as heads.h reads them, 0 in a row without a head.
+
+    A head's addresses of `weight` and `bias`, its number of labels, its pooling, the address of its layers' list and
+    how many they are; whether the compiled code computes it, and whether it can be read by its addresses. The row's
+    entry in `gain` and `g_LN0`, and, in as many columns as the base has places, those in the tables of `scales`.
+    """
+
+    WEIGHT = 0
+    BIAS = 1
+    LABELS = 2
+    POOLED = 3
+    LIST = 4
+    LAYERS = 5
+    NATIVE = 6
+    CONTIGUOUS = 7
+    GAIN = 8
+    SCALES = 9
 
 
 class Dense(NamedTuple):
@@ -61,33 +82,19 @@ class Head:
     gain: Tensor | None = None
 
     @cached_property
-    def reads(self) -> tuple[int, int, int]:
-        """Numbers for a GPU's programs: the addresses of `weight` and `bias`, and the number of labels."""
-        return self.weight.data_ptr(), self.bias.data_ptr(), self.bias.shape[0]
-
-    @cached_property
-    def is_contiguous(self) -> bool:
-        """Whether the classifier can be read by its address."""
-        return self.weight.is_contiguous() and self.bias.is_contiguous()
-
-    @cached_property
-    def native(self) -> tuple[int, ...] | None:
-        """Numbers for the compiled code; None if the tensors' layout differs, or PyTorch computes it.
-
-        The addresses of `weight` and `bias`, the number of labels, the pooling, and address and length of a list of the
-        layers: addresses, and the number of the activation.
-        """
+    def numbers(self) -> tuple[int, ...]:
+        """The columns of `Rows.numbers` up to CONTIGUOUS."""
         tensors = (self.weight, self.bias, *chain.from_iterable(layer.tensors for layer in self.dense))
-        if not all(tensor.is_contiguous() and tensor.dtype == torch.float32 for tensor in tensors):
-            return None
+        contiguous = self.weight.is_contiguous() and self.bias.is_contiguous()
         # A layer on every token is a matrix product, which the call would compute vector by vector.
-        if self.pooling not in POOLED or (self.pooling == "none" and self.dense):
-            return None
+        native = self.pooling != SIAMESE and not (self.pooling == "none" and self.dense)
+        native &= all(tensor.is_contiguous() and tensor.dtype == torch.float32 for tensor in tensors)
         addresses = array("q", list(chain.from_iterable(layer.native for layer in self.dense)))
         # If several threads get here at once, the first one's list is kept, and C++ must read that one.
         dense = self.__dict__.setdefault("_dense_addresses", addresses).buffer_info()[0]
         labels, pooled = self.bias.shape[0], POOLED[self.pooling]
-        return self.weight.data_ptr(), self.bias.data_ptr(), labels, pooled, dense, len(self.dense)
+        read = self.weight.data_ptr(), self.bias.data_ptr(), labels, pooled, dense, len(self.dense)
+        return *read, int(native), int(contiguous)
 
     @property
     def nbytes(self) -> int:
@@ -104,31 +111,34 @@ class Head:
 
 @dataclass(frozen=True)
 class Heads:
-    """The heads of a batch: the different ones, and the index [sequences] of each sequence's among them."""
+    """The heads of some sequences: all rows' heads, and each sequence's row and `Rows.numbers`."""
 
-    different: Sequence[Head]
-    of: Array
+    of_rows: Sequence[Head | None]
+    rows: Array
+    numbers: Array
 
     @classmethod
-    def of_rows(cls, rows: "Rows", of_sequences: Array) -> "Heads":
-        """The heads of rows; ValueError for a row without one."""
-        numbers, of = np.unique(of_sequences, return_inverse=True)
-        heads = [rows.heads[row] for row in numbers.tolist()]
-        present = [head for head in heads if head is not None]
-        if len(present) < len(heads):
+    def of(cls, rows: "Rows", of_sequences: Array) -> "Heads":
+        """The heads of sequences with these rows; ValueError for a row without one."""
+        numbers = rows.numbers[of_sequences]
+        if not numbers[:, Number.LABELS].all():
             raise ValueError("the bare base has no head to answer with")
-        return cls(present, of)
+        return cls(rows.heads, of_sequences, numbers)
 
     def __getitem__(self, sequences: Array) -> "Heads":
-        return Heads(self.different, self.of[sequences])
+        return Heads(self.of_rows, self.rows[sequences], self.numbers[sequences])
 
-    def of_each(self, value: Callable[[Head], Any]) -> Array:
-        """[sequences] or [sequences, numbers], a number or several of each sequence's head."""
-        return np.array([value(head) for head in self.different])[self.of]
+    def __iter__(self) -> Iterator[Head]:
+        return (head for row in self.rows.tolist() if (head := self.of_rows[row]) is not None)
 
-    def each(self) -> list[Head]:
-        """The head of each sequence."""
-        return [self.different[i] for i in self.of.tolist()]
+    @property
+    def labels(self) -> Array:
+        return self.numbers[:, Number.LABELS]
+
+    @property
+    def pooled(self) -> Array:
+        """[sequences], numbers of `POOLED`."""
+        return self.numbers[:, Number.POOLED]
 
 
 def _clone(tensor: Tensor | None) -> Tensor | None:
@@ -158,14 +168,6 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Scales:
-    """One place's scales: `table` [entries, layers, h or f], entry 0 all ones, and each row's index into it."""
-
-    table: Tensor
-    of_row: Sequence[int]
-
-
-@dataclass(frozen=True)
 class Rows:
     """Stacked rows on the compute device, in the compute dtype; `encode` gathers from them.
 
@@ -173,36 +175,47 @@ class Rows:
         shift: [rows, layers, width].
         g_LN0: [gains, e]; entry 0 is the base's.
         gain: [gains, layers, norms, h]; entry 0 is the base's.
-        gain_of_row: index into `g_LN0` and `gain` for each row.
-        scales: every place of the base's layers, in the order of `PLACES`.
+        scales: [entries, layers, h or f] for every place of the base's layers, in the order of `PLACES`; entry 0 is all
+            ones.
+        numbers: [rows, columns] int64, with the columns of `Number`.
     """
 
     shift: Tensor
     g_LN0: Tensor
     gain: Tensor
-    gain_of_row: Sequence[int]
-    scales: Mapping[str, Scales]
+    scales: Mapping[str, Tensor]
     branches: Sequence[Branches]
     scores: Sequence[RowScores]
     heads: Sequence[Head | None]
+    numbers: Array
 
 
 def stack_rows(base: Base, rows: Sequence[Row]) -> Rows:
     """Stacks rows for one `encode`, in the compute dtype; differentiable in every row."""
     defaults = Defaults.for_base(base)
-    g_LN0, gain_of_row = _stacked([row.g_LN0 for row in rows], defaults.g_LN0)
-    gain, _ = _stacked([row.gain for row in rows], defaults.gain)
+    g_LN0, _ = _stacked([row.g_LN0 for row in rows], defaults.g_LN0)
+    gain, gain_entries = _stacked([row.gain for row in rows], defaults.gain)
     scales = {place: _stacked([row.scales.get(place) for row in rows], ones) for place, ones in defaults.scales.items()}
+    numbers = empty_numbers(len(rows), base)
+    for row, numbers_of_row in zip(rows, numbers, strict=True):
+        if row.head is not None:
+            numbers_of_row[: Number.GAIN] = row.head.numbers
+    numbers[:, Number.GAIN :] = np.transpose([gain_entries, *(entries for _, entries in scales.values())])
     return Rows(
         shift=torch.stack([row.shift for row in rows]).to(base.dtype),
         g_LN0=g_LN0.to(base.dtype),
         gain=gain.to(base.dtype),
-        gain_of_row=gain_of_row,
-        scales={place: Scales(table.to(base.dtype), of_row) for place, (table, of_row) in scales.items()},
+        scales={place: table.to(base.dtype) for place, (table, _) in scales.items()},
         branches=[cast_branches(row, base.dtype) for row in rows],
         scores=[row.scores for row in rows],
         heads=[row.head for row in rows],
+        numbers=numbers,
     )
+
+
+def empty_numbers(rows: int, base: Base) -> Array:
+    """`Rows.numbers` of rows without a head, with the base's gains and scales."""
+    return np.zeros((rows, Number.SCALES + len(base.anatomy.places)), dtype=np.int64)
 
 
 def _stacked(tensors: Sequence[Tensor | None], default: Tensor) -> tuple[Tensor, list[int]]:

@@ -9,7 +9,8 @@ import numpy as np
 from onebert_encoder.layout.upload import Array
 from onebert_encoder.text.tokens import Tokens
 
-_ID_BITS = 24
+SEGMENT_BITS = 24
+"""A token's segment is above these bits of its id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,33 +36,34 @@ class Sequences:
         lengths = np.fromiter(map(len, tokens), np.int64, count)
         ids = np.array(list(chain.from_iterable(text.input_ids for text in tokens)), dtype=np.int32)
         if any(any(text.type_ids) for text in tokens):
-            ids |= np.array(list(chain.from_iterable(text.type_ids for text in tokens)), dtype=np.int32) << _ID_BITS
+            ids |= np.array(list(chain.from_iterable(text.type_ids for text in tokens)), dtype=np.int32) << SEGMENT_BITS
         second = np.fromiter((text.second for text in tokens), np.int64, count)
         return cls(ids, lengths, second, np.fromiter(map(id, tokens), np.int64, count))
 
-    def parts(self) -> "Sequences":
-        """The sequences to encode: each input, or each text of a pair whose texts are two sequences."""
+    def parts(self) -> tuple["Sequences", Array]:
+        """The sequences to encode, and the index of each input's first one.
+
+        An input is one sequence, or two if each text of a pair is its own.
+        """
+        every = np.arange(len(self.lengths))
         (pairs,) = self.second.nonzero()
         if not len(pairs):
-            return self
-        first = self.first_parts[pairs]
-        lengths, text = (np.repeat(of_input, 1 + (self.second > 0)) for of_input in (self.lengths, 2 * self.text))
-        lengths[first] = self.second[pairs]
-        lengths[first + 1] -= self.second[pairs]
-        text[first + 1] += 1
-        return Sequences(self.ids, lengths, np.zeros_like(lengths), text)
-
-    @property
-    def first_parts(self) -> Array:
-        """[inputs], the index of each input's first sequence among `parts`."""
-        return np.arange(len(self.lengths)) + np.cumsum(self.second > 0) - (self.second > 0)
+            return self, every
+        is_pair = self.second > 0
+        first = every + np.cumsum(is_pair) - is_pair
+        of = np.repeat(every, 1 + is_pair)
+        lengths, text = self.lengths[of], 2 * self.text[of].astype(np.int64)
+        lengths[first[pairs]] = self.second[pairs]
+        lengths[first[pairs] + 1] -= self.second[pairs]
+        text[first[pairs] + 1] += 1
+        return Sequences(self.ids, lengths, np.zeros_like(lengths), text), first
 
 
 def ids_of(tokens: Array) -> Array:
     """The ids of tokens as `Sequences` has them."""
-    return tokens & (1 << _ID_BITS) - 1
+    return tokens & (1 << SEGMENT_BITS) - 1
 
 
 def segments_of(tokens: Array) -> Array:
     """The segments of tokens as `Sequences` has them."""
-    return tokens >> _ID_BITS
+    return tokens >> SEGMENT_BITS

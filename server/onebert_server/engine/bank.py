@@ -6,15 +6,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from onebert_encoder.base.base import Base
 from onebert_encoder.compute.scores import RowScores
 from onebert_encoder.layout.branches import Branches
+from onebert_encoder.layout.upload import Array
 from onebert_encoder.maths.batch import BASE_ROW
 from onebert_encoder.maths.fold import fold
-from onebert_encoder.maths.rows import Defaults, Head, Row, Rows, Scales, cast_branches, diverges_at
+from onebert_encoder.maths.rows import Defaults, Head, Number, Row, Rows, cast_branches, diverges_at, empty_numbers
 from onebert_server.engine.bank_bytes import BankBytes, default_bank_bytes
 from onebert_server.engine.uses import Uses
 from onebert_store.errors import BankFull
@@ -32,7 +34,8 @@ class Bank(Uses):
     A slot is written before any request can hold it and freed after its last use, so the engine reads without a lock.
     The tables' addresses are reserved once and never change. On a CPU reserved memory costs nothing until it is
     written, and the pages of a released row return to the system; on a GPU half of the bound is allocated at once.
-    `rows` and `diverges_at` share their lists with the bank: only the slots that a reader may name are valid in them.
+    `rows` and `diverges_at` share lists and arrays with the bank, which may be longer than it has rows: only the slots
+    that a reader may name are valid in them.
     All banks of a server share one `bound`.
     """
 
@@ -45,18 +48,20 @@ class Bank(Uses):
         first = [self._bare.shift, defaults.g_LN0, defaults.gain, *defaults.scales.values()]
         first = [one.to(base.dtype) for one in first]
         self._shift, g_LN0, gain, *scales = (_Table(one, self._capacity(one, first)) for one in first)
-        self._gains = _Own(g_LN0, gain)
-        self._scales = {place: _Own(table) for place, table in zip(defaults.scales, scales, strict=True)}
+        self._gains = _Own(Number.GAIN, g_LN0, gain)
+        of_places = enumerate(zip(defaults.scales, scales, strict=True), Number.SCALES)
+        self._scales = {place: _Own(column, table) for column, (place, table) in of_places}
         self._branches: list[Branches] = [Branches()]
         self._scores: list[RowScores] = [{}]
         self._heads: list[Head | None] = [None]
+        self._numbers = empty_numbers(_LEAST_ROWS, base)
         self._row_bytes: list[int] = [sum(one.nbytes for one in first)]
         self._free: list[int] = []
         self.num_bytes = 0
         with self.bound.lock:
             self._count(self._row_bytes[BASE_ROW])
             self.bound.bare += self._row_bytes[BASE_ROW]
-        self.diverges_at: list[int] = [base.config.num_layers]
+        self.diverges_at = np.full(_LEAST_ROWS, base.config.num_layers)
         self.rows = self._view()
         self.begin(BASE_ROW)
 
@@ -81,11 +86,12 @@ class Bank(Uses):
             self._scores[slot] = {name: own.clone() for name, own in row.scores.items()}
             # The head is cloned last: it then lies above the temporaries of `fold` in memory, and the allocator can
             # return those as one block.
-            self._heads[slot] = row.head.copied() if row.head else None
+            head = self._heads[slot] = row.head.copied() if row.head else None
+            self._numbers[slot, : Number.GAIN] = head.numbers if head else 0
             self.diverges_at[slot] = diverges_at(row, self._bare, self._base)
-            self._gains.install(slot, row.g_LN0, row.gain)
+            self._gains.install(self._numbers[slot], row.g_LN0, row.gain)
             for place, scale in row.scales.items():
-                self._scales[place].install(slot, scale)
+                self._scales[place].install(self._numbers[slot], scale)
         except BaseException:
             self._forget(slot)
             raise
@@ -143,12 +149,11 @@ class Bank(Uses):
 
     def _forget(self, slot: int) -> None:
         self._shift.forget(slot)
-        self._gains.forget(slot)
-        for scales in self._scales.values():
-            scales.forget(slot)
+        for own in (self._gains, *self._scales.values()):
+            own.forget(self._numbers[slot])
         self._branches[slot] = Branches()
         self._scores[slot] = {}
-        self._heads[slot] = None
+        self._heads[slot], self._numbers[slot] = None, 0
         self._count(-self._row_bytes[slot])
         self._row_bytes[slot] = 0
         self._free.append(slot)
@@ -158,14 +163,13 @@ class Bank(Uses):
         self.bound.total += size
 
     def _new_slot(self) -> int:
-        self._gains.of_row.append(0)
-        for scales in self._scales.values():
-            scales.of_row.append(0)
+        if len(self._heads) == len(self._numbers):
+            self._numbers = np.concatenate([self._numbers, np.zeros_like(self._numbers)])
+            self.diverges_at = np.concatenate([self.diverges_at, np.zeros_like(self.diverges_at)])
         self._branches.append(Branches())
         self._scores.append({})
         self._heads.append(None)
         self._row_bytes.append(0)
-        self.diverges_at.append(0)
         return len(self._heads) - 1
 
     def _view(self) -> Rows:
@@ -174,11 +178,11 @@ class Bank(Uses):
             shift=self._shift.written,
             g_LN0=g_LN0,
             gain=gain,
-            gain_of_row=self._gains.of_row,
-            scales={place: Scales(own.tables[0].written, own.of_row) for place, own in self._scales.items()},
+            scales={place: own.tables[0].written for place, own in self._scales.items()},
             branches=self._branches,
             scores=self._scores,
             heads=self._heads,
+            numbers=self._numbers,
         )
 
 
@@ -200,11 +204,14 @@ def full_device_is_typed() -> Iterator[None]:
 
 
 class _Own:
-    """Tables of values that only some rows have, such as gains; entry 0 holds the base's, for all other rows."""
+    """Tables of values that only some rows have, such as gains; entry 0 holds the base's, for all other rows.
 
-    def __init__(self, *tables: "_Table") -> None:
+    A row's entry is one of its numbers, in the tables' `column`.
+    """
+
+    def __init__(self, column: int, *tables: "_Table") -> None:
         self.tables = tables
-        self.of_row: list[int] = [0]
+        self._column = column
         self._entries = 1
         self._free: list[int] = []
 
@@ -212,20 +219,20 @@ class _Own:
     def row_bytes(self) -> int:
         return sum(table.row_bytes for table in self.tables)
 
-    def install(self, slot: int, *own: Tensor | None) -> None:
+    def install(self, numbers: Array, *own: Tensor | None) -> None:
         if any(one is None for one in own):
             return
         # Take the entry before writing it: if the write fails, `forget` gives it back like any other.
         if not self._free:
             self._free.append(self._entries)
             self._entries += 1
-        entry = self.of_row[slot] = self._free.pop()
+        entry = numbers[self._column] = self._free.pop()
         for table, one in zip(self.tables, own, strict=True):
             if one is not None:
                 table.write(entry, one)
 
-    def forget(self, slot: int) -> None:
-        entry, self.of_row[slot] = self.of_row[slot], 0
+    def forget(self, numbers: Array) -> None:
+        entry, numbers[self._column] = int(numbers[self._column]), 0
         if entry:
             for table in self.tables:
                 table.forget(entry)

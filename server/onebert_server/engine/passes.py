@@ -52,10 +52,9 @@ class Passes:
 
     def launch(self, items: Sequence[Item], way: Way | None = None) -> Launched:
         """Packs the items and starts the device on them; never waits for a GPU. See `compute_logits`."""
-        slots = [item.slot for item in items]
-        diverges_at = [self._bank.diverges_at[slot] for slot in slots]
+        slots = np.array([item.slot for item in items])
         inputs = Sequences.of([item.tokens for item in items])
-        batch = pack(self._base, inputs, slots, diverges_at)
+        batch = pack(self._base, inputs, slots, self._bank.diverges_at[slots])
         logits = compute_logits(self._base, self._bank.rows, batch, graphs=self._graphs, way=way)
         return Launched(logits.sizes, logits.lengths, HostCopy(logits.values), batch.computed_tokens)
 
@@ -63,7 +62,7 @@ class Passes:
         """Returns the computed tokens per item: a text that an earlier item has costs only the layers that differ."""
         layers, texts, costs = self._base.config.num_layers, set[int](), list[int]()
         for item in items:
-            shared = self._bank.diverges_at[item.slot] if id(item.tokens) in texts else 0
+            shared = int(self._bank.diverges_at[item.slot]) if id(item.tokens) in texts else 0
             texts.add(id(item.tokens))
             costs.append(max(len(item.tokens) * (layers - shared) // layers, 1))
         return costs

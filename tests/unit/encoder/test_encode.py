@@ -43,4 +43,4 @@ def test_a_scaled_row_does_not_copy_the_scales_of_all_others(monkeypatch: pytest
             encode(base, rows, batch)
     # The widest that a layer computes is the MLP's, of the tokens and the filling behind them.
     assert 0 < largest.numbers <= len(batch.word) * 3 * base.config.intermediate_size
-    assert largest.numbers < rows.scales["inner"].table[:, 0].numel()
+    assert largest.numbers < rows.scales["inner"][:, 0].numel()

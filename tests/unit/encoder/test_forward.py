@@ -35,7 +35,7 @@ from onebert_encoder.maths.flat import Flat
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.forward import Forward, Way
 from onebert_encoder.maths.heads import classify
-from onebert_encoder.maths.rows import POOLED, Rows, diverges_at, stack_rows
+from onebert_encoder.maths.rows import Rows, diverges_at, stack_rows
 from onebert_encoder.text.tokens import Tokens
 from stages import bottleneck, directions, draw, low_rank, needs_kernels, sparse
 
@@ -282,7 +282,8 @@ def test_a_pass_that_is_asked_at_any_time_has_the_same_bits(dtype: torch.dtype) 
 def test_heads_of_every_pooling_are_answered_in_the_call() -> None:
     """One, two or no tanh layers, on the mean, the first token and every token, beside each other."""
     base, _, _ = zoo(torch.float32)
-    tasks = [(pooling, kind) for pooling in POOLED for kind in ("bitfit", "everything")]
+    poolings = ("cls", "pooler", "mean", "none")
+    tasks = [(pooling, kind) for pooling in poolings for kind in ("bitfit", "everything")]
     rows = stack_rows(base, [far_row(base, kind, pooling) for pooling, kind in tasks])
     heads = [head for head in rows.heads if head is not None]
     assert {len(head.dense) for head in heads} == {0, 1, 2}

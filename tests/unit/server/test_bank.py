@@ -18,7 +18,7 @@ from bases import far_row, far_task, loaded, write_base
 from batches import logits_of, packed
 from onebert_encoder.base.base import load_base
 from onebert_encoder.maths.batch import BASE_ROW
-from onebert_encoder.maths.rows import Head, Row, stack_rows
+from onebert_encoder.maths.rows import Head, Number, Row, stack_rows
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.bank_bytes import BankBytes
@@ -83,13 +83,13 @@ def test_a_slot_is_given_back_at_once_while_another_row_is_installed(monkeypatch
 def test_tables_stay_where_they_are_while_the_bank_grows() -> None:
     def addresses() -> list[int]:
         rows = bank.rows
-        return [table.data_ptr() for table in (rows.shift, rows.g_LN0, rows.gain, rows.scales["inner"].table)]
+        return [table.data_ptr() for table in (rows.shift, rows.g_LN0, rows.gain, rows.scales["inner"])]
 
     bank = Bank(base())
     before = addresses()
     for seed in range(300):
         bank.install(row(7 + seed % 2, "everything"))
-    assert len(bank.rows.shift) == len(bank.rows.scales["inner"].table) == 301
+    assert len(bank.rows.shift) == len(bank.rows.scales["inner"]) == 301
     assert addresses() == before
 
 
@@ -115,7 +115,7 @@ def test_a_released_row_gives_its_memory_back(tmp_path: Path) -> None:
         """Bytes of the pages of the bank's tables that lie in memory, as the kernel says of each page."""
         total = 0
         rows = bank.rows
-        for table in (rows.shift, rows.g_LN0, rows.gain, rows.scales["inner"].table):
+        for table in (rows.shift, rows.g_LN0, rows.gain, rows.scales["inner"]):
             start = table.data_ptr() // mmap.PAGESIZE * mmap.PAGESIZE
             pages = -(-(table.data_ptr() + table.nbytes - start) // mmap.PAGESIZE)
             found = (ctypes.c_ubyte * pages)()
@@ -127,7 +127,7 @@ def test_a_released_row_gives_its_memory_back(tmp_path: Path) -> None:
     one = far_row(wide, "gains", seed=1)
     kept = bank.install(one)
     slots = [bank.install(one) for _ in range(200)]
-    full, before = held(), [bank.rows.shift[kept].clone(), bank.rows.gain[bank.rows.gain_of_row[kept]].clone()]
+    full, before = held(), [bank.rows.shift[kept].clone(), bank.rows.gain[bank.rows.numbers[kept, Number.GAIN]].clone()]
     assert full > 200 * one.shift.nbytes
     for slot in slots:
         bank.release(slot)
@@ -135,7 +135,7 @@ def test_a_released_row_gives_its_memory_back(tmp_path: Path) -> None:
     assert held() < full / 2
     again = bank.install(one)
     for slot in (kept, again):
-        gain = bank.rows.gain_of_row[slot]
+        gain = int(bank.rows.numbers[slot, Number.GAIN])
         torch.testing.assert_close(bank.rows.shift[slot], before[0], rtol=0, atol=0)
         torch.testing.assert_close(bank.rows.gain[gain], before[1], rtol=0, atol=0)
 
