@@ -93,19 +93,17 @@ class Stream:
         heard = None
         for number, one in enumerate(answers, 1):
             self._now += SECONDS
-            full = self.watched.count(one)
-            if full is None:
-                continue
-            if not isinstance(full, Live):
-                self.watched.learn(full)
-            elif full.answers >= LEAST_ANSWERS:
-                change = self.watched.judge(full, self._budget.spend())
-                self.least = min(self.least, self.watched.judged.p if self.watched.judged else 1.0)
-                self.alarms += change is True
-                if change is False:
-                    self.watched.alarm_since = None
-                if self.watched.alarm_since is not None and heard is None:
-                    heard = number
+            for full in self.watched.count([one]):
+                if not isinstance(full, Live):
+                    self.watched.learn(full)
+                elif full.answers >= LEAST_ANSWERS:
+                    change = self.watched.judge(full, self._budget.spend())
+                    self.least = min(self.least, self.watched.judged.p if self.watched.judged else 1.0)
+                    self.alarms += change is True
+                    if change is False:
+                        self.watched.alarm_since = None
+                    if self.watched.alarm_since is not None and heard is None:
+                        heard = number
         return heard
 
 

@@ -24,8 +24,8 @@ class Hooks:
 
     Attributes:
         computed: get each question that the engine has computed and that has shadows, on the event loop.
-        answered: get the answers of each finished request and its seconds, on the event loop, under the lock of
-            `AnswerCounts`, so they must not wait.
+        answered: get the answers and seconds of the requests that a turn has finished, on the event loop, under the
+            lock of `AnswerCounts`, so they must not wait.
         sampled: get answers that were chosen by their tasks' shares, and how many others a front end has dropped, on
             the event loop or in a worker thread, so they must not wait. Without one no answer is chosen.
         before_move: may refuse a move of an alias by raising a typed error; what they return is checked as it moves.

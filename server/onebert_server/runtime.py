@@ -96,6 +96,7 @@ class Runtime(Edge):
     measured: Measured = field(default_factory=Measured)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.parts = Parts()
         self.columns: list[Columns] = []
 

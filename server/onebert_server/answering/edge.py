@@ -6,14 +6,12 @@ from typing import Protocol
 from onebert_server.answering.answers import Answerer
 from onebert_server.fairness.shares import Permits
 from onebert_server.limits import MAX_UNTAKEN_BYTES
-from onebert_server.telemetry.metrics import RequestCounts
-from onebert_server.telemetry.telemetry import Telemetry
+from onebert_server.telemetry.telemetry import RequestCounts, Telemetry
 
 
 class Listening(Protocol):
     """The part of an `Edge` that the middleware needs; a server that is still starting has it, too."""
 
-    metrics: RequestCounts
     draining: bool
     telemetry: Telemetry
 
@@ -39,3 +37,6 @@ class Edge:
     telemetry: Telemetry = field(default_factory=Telemetry, kw_only=True)
     untaken: Permits = field(default_factory=_untaken, kw_only=True)
     draining: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        self.telemetry.counts = self.metrics

@@ -28,7 +28,7 @@ def note(
 ) -> None:
     """Notes answers of a request for metrics and logs, and maybe to be kept; `numbers` are those of its questions."""
     observed = context.observed
-    answers, samples = observed.answers, observed.samples
+    answers, samples, sampled = observed.answers, observed.samples, list[Kept]()
     for number, question, keeping, reading in zip(numbers, questions, keepings, readings, strict=True):
         answer = None
         if isinstance(reading, Reading):
@@ -41,10 +41,12 @@ def note(
         summary = seen(question.facts, answer, question.asked, question.text)
         if answers is not None:
             answers.append(summary)
-        if chosen and answer and keeping and samples:
+        if chosen and answer and keeping:
             own = f"{observed.answers_id}/{number}", time.time(), context.principal.name
-            samples([Kept(*own, halves_of(question.text), kept(answer, summary), keeping)])
-            observed.any_kept = True
+            sampled.append(Kept(*own, halves_of(question.text), kept(answer, summary), keeping))
+    if sampled and samples:
+        samples(sampled)
+        observed.any_kept = True
 
 
 def seen(facts: Facts, answer: Answer | None, asked: Asked = PLAIN, text: Text = "") -> Seen:

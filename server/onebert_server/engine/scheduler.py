@@ -234,5 +234,5 @@ class Scheduler:
         for request, position in taken:
             if position == 0 and not request.waits:
                 request.began = now
-                self._metrics.observe_wait(now - request.submitted)
+                self._metrics.observe_waits([now - request.submitted])
         return [Waiting(request.items[position], request, position) for request, position in taken]

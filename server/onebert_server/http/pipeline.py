@@ -60,7 +60,6 @@ class Pipeline:
         request_id, observed.answers_id = _request_ids(head.first(b"x-request-id"))
         state |= {HEAD: head, FORM_OF: self._form_of, "request_id": request_id, "observed": observed}
         answer = _Answer(send, edge, request_id, observed)
-        edge.metrics.request_began()
         try:
             if REFUSAL in state:
                 await _unreadable(scope)(scope, receive, answer.send)
@@ -77,7 +76,6 @@ class Pipeline:
                 raise  # the response has begun, so the server can only cut the connection
         finally:
             ended = _ended(scope, answer.status, time.perf_counter() - started, observed)
-            edge.metrics.request_ended(ended)
             principal = state.get("principal")
             edge.telemetry.end(ended, request_id, None if principal is None else principal.name, observed)
 

@@ -7,7 +7,7 @@ from onebert_server.http.pipeline import Pipeline
 from onebert_server.http.problems import problem_response
 from onebert_server.http.schemas.system import Health
 from onebert_server.progress import Progress
-from onebert_server.telemetry.metrics import Metrics, RequestCounts
+from onebert_server.telemetry.metrics import Metrics
 from onebert_server.telemetry.telemetry import Telemetry
 from onebert_store.errors import OneBertError, ShuttingDown, Starting
 
@@ -17,8 +17,8 @@ class StartingApp:
 
     def __init__(self, progress: Progress) -> None:
         self.ready: ASGIApp | None = None
-        self.metrics: RequestCounts = Metrics()
         self.telemetry = Telemetry()
+        self.telemetry.counts = Metrics()
         self.draining = False
         self._progress = progress
         self._starting = Pipeline(self, self._answer)

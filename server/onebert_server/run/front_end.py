@@ -21,8 +21,7 @@ from onebert_server.remote.relay import Relay
 from onebert_server.remote.samples import RemoteSamples
 from onebert_server.remote.transport import Transport
 from onebert_server.settings import Settings
-from onebert_server.telemetry.metrics import RequestCounts
-from onebert_server.telemetry.telemetry import Telemetry
+from onebert_server.telemetry.telemetry import RequestCounts, Telemetry
 
 
 class FrontEnd(uvicorn.Server):

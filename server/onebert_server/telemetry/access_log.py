@@ -5,6 +5,7 @@ import logging
 import os
 import threading
 from collections import deque
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -22,8 +23,8 @@ logger = logging.getLogger("onebert.access_log")
 class Lines(Protocol):
     """Receives lines: an `AccessLog`, or a front end's forwarder to it."""
 
-    def write(self, line: bytes) -> None:
-        """Accepts one line without its newline; never blocks."""
+    def write(self, lines: Sequence[bytes]) -> None:
+        """Accepts lines without their newlines; never blocks."""
 
 
 class AccessLog:
@@ -40,13 +41,12 @@ class AccessLog:
         self._thread = threading.Thread(target=self._run, name="onebert-access-log", daemon=True)
         self._thread.start()
 
-    def write(self, line: bytes) -> None:
+    def write(self, lines: Sequence[bytes]) -> None:
         with self._changed:
-            full = len(self._waiting) >= MAX_LINES
-            if not full:
-                self._waiting.append(line)
-                self._changed.notify()
-        if full:
+            room = MAX_LINES - len(self._waiting)
+            self._waiting.extend(lines[:room])
+            self._changed.notify()
+        if len(lines) > room:
             self._seldom.warning("lines of the access log are dropped: nobody reads standard output fast enough")
 
     def close(self) -> None:

@@ -3,16 +3,25 @@
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from onebert_server.observed import Seen
 
 S = TypeVar("S")
 Key = tuple[str, int]
 """A task and the number of its version."""
-Listener = Callable[[Sequence[Seen], float], None]
-"""Gets the answers of a finished request and its seconds, while the lock is held, so it must not wait."""
+
+
+class RequestAnswers(NamedTuple):
+    """The answers of a finished request, and its seconds."""
+
+    answers: Sequence[Seen]
+    seconds: float
+
+
+Listener = Callable[[Sequence[RequestAnswers]], None]
+"""Gets the requests that one turn of an event loop has finished, while the lock is held, so it must not wait."""
 Left = Callable[[Key, S, str], None]
 """Gets a key whose state leaves it, the state and the reason, while the lock is held."""
 
@@ -27,8 +36,8 @@ class AnswerCounts:
     """Holds the versions that answered last; a `Slot` keeps counts of one kind for them.
 
     Attributes:
-        lock: held while a request is counted and while versions are renamed. Slots are used under it.
-        listeners: count each request in their slots.
+        lock: held while requests are counted and while versions are renamed. Slots are used under it.
+        listeners: count requests in their slots.
     """
 
     def __init__(self, listeners: list[Listener] | None = None) -> None:
@@ -38,13 +47,19 @@ class AnswerCounts:
         # The version that answered longest ago comes first.
         self._versions = OrderedDict[Key, None]()
 
-    def count(self, answers: Sequence[Seen], seconds: float) -> None:
-        """Counts one finished request."""
+    def count(self, requests: Sequence[RequestAnswers]) -> None:
+        """Counts finished requests."""
+        keys = dict[Key, None]()
+        for request in requests:
+            for seen in request.answers:
+                key = seen.task, seen.version
+                # Last, where it is there already: the version that answers last is held longest.
+                keys.pop(key, None)
+                keys[key] = None
         with self.lock:
-            for seen in answers:
-                self._hold((seen.task, seen.version))
+            self._hold(keys)
             for listener in self.listeners:
-                listener(answers, seconds)
+                listener(requests)
 
     def rename(self, task: str, name: str) -> None:
         """Goes on with a task under its new name, as if it had just answered; a task of that name before ends."""
@@ -53,17 +68,18 @@ class AnswerCounts:
                 self._drop(key, RENAMED)
             for key in [key for key in self._versions if key[0] == task]:
                 states, renamed = self._drop(key, RENAMED), (name, key[1])
-                self._hold(renamed)
+                self._hold([renamed])
                 for slot, state, size in states:
                     slot.put(renamed, state, size)
 
-    def _hold(self, key: Key) -> None:
-        self._versions.setdefault(key)
-        # In each slot, too: its oldest state is found without a look at all versions.
-        self._versions.move_to_end(key)
-        for slot in self._slots:
-            if key in slot._states:
-                slot._states.move_to_end(key)
+    def _hold(self, keys: Iterable[Key]) -> None:
+        for key in keys:
+            self._versions.setdefault(key)
+            # In each slot, too: its oldest state is found without a look at all versions.
+            self._versions.move_to_end(key)
+            for slot in self._slots:
+                if key in slot._states:
+                    slot._states.move_to_end(key)
         while len(self._versions) > MAX_VERSIONS:
             self._drop(next(iter(self._versions)), EVICTED)
 
@@ -103,7 +119,7 @@ class Slot(Generic[S]):
 
     def put(self, key: Key, state: S, size: int = 1) -> S:
         """Sets the state of a version that has just answered."""
-        self._counts._hold(key)
+        self._counts._hold([key])
         self._size += size - self._states.get(key, (state, 0))[1]
         self._states[key] = state, size
         while self._size > self._most and len(self) > 1:

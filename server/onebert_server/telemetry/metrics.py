@@ -2,14 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Literal
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from onebert_server.observed import Ended
-from onebert_server.telemetry.answer_counts import AnswerCounts, Listener
+from onebert_server.telemetry.answer_counts import AnswerCounts, Listener, RequestAnswers
 from onebert_server.telemetry.paces import Paces
 from onebert_server.telemetry.plain import Count, Counts, Histogram, Histograms
 from onebert_server.telemetry.tasks import TaskSeries
@@ -20,14 +20,6 @@ TOKENS = (16, 64, 256, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
 
 Dropped = Literal["deadline", "left"]
 """Why waiting work was dropped: its deadline passed, or its client left."""
-
-
-class RequestCounts(Protocol):
-    """Counts requests at the edge: `Metrics`, or in a front end a relay to it."""
-
-    def request_began(self) -> None: ...
-
-    def request_ended(self, ended: Ended) -> None: ...
 
 
 class Metrics:
@@ -84,22 +76,26 @@ class Metrics:
     def request_began(self) -> None:
         self._in_progress += 1
 
-    def request_ended(self, ended: Ended) -> None:
-        self._in_progress -= 1
-        self.observe_request(ended)
+    def requests_ended(self, ended: Sequence[Ended]) -> None:
+        self._in_progress -= len(ended)
+        self.observe_requests(ended)
 
-    def observe_request(self, ended: Ended) -> None:
-        method, route, status, seconds, problem, answers, trace_id = ended
-        key = method, route, status
-        if key not in self._of:
-            self._of[key] = self._requests.of(method, route, str(status)), self._request_seconds.of(route)
-        answered, duration = self._of[key]
-        answered.value += 1
-        duration.observe(seconds, trace_id)
-        if problem is not None:
-            self._rejected.labels(problem).inc()
-        if answers:
-            self.answers.count(answers, seconds)
+    def observe_requests(self, ended: Sequence[Ended]) -> None:
+        """Counts finished requests, wherever they began."""
+        answered = []
+        for method, route, status, seconds, problem, answers, trace_id in ended:
+            key = method, route, status
+            if key not in self._of:
+                self._of[key] = self._requests.of(method, route, str(status)), self._request_seconds.of(route)
+            count, duration = self._of[key]
+            count.value += 1
+            duration.observe(seconds, trace_id)
+            if problem is not None:
+                self._rejected.labels(problem).inc()
+            if answers:
+                answered.append(RequestAnswers(answers, seconds))
+        if answered:
+            self.answers.count(answered)
 
     def add_in_progress(self, change: int) -> None:
         """Adds a change in the number of requests that another process is answering."""
@@ -111,9 +107,9 @@ class Metrics:
         self._batch_seconds.observe(seconds)
         self.busy_seconds += seconds
 
-    def observe_wait(self, seconds: float) -> None:
-        """Counts the time until a request's first sequence is taken."""
-        self._queue_wait.observe(seconds)
+    def observe_waits(self, seconds: Sequence[float]) -> None:
+        """Counts for each request the time until its first sequence is taken."""
+        self._queue_wait.observe_all(seconds)
 
     def count_dropped(self, why: Dropped) -> None:
         """Counts a request with waiting sequences that were dropped."""

@@ -8,8 +8,7 @@ from itertools import accumulate, pairwise
 from operator import add
 from typing import NamedTuple
 
-from onebert_server.observed import Seen
-from onebert_server.telemetry.answer_counts import AnswerCounts, Slot
+from onebert_server.telemetry.answer_counts import AnswerCounts, Key, RequestAnswers, Slot
 
 # Seconds in which a request's weight falls to 1/e.
 FADES = 300.0
@@ -49,14 +48,24 @@ class Paces:
         filled = 1 - math.exp(-max(now - self._began, LEAST_SECONDS) / FADES)
         return {task: Pace(60 * sum(counts) / (FADES * filled), _p95(counts)) for task, counts in sums.items()}
 
-    def _count(self, answers: Sequence[Seen], seconds: float) -> None:
-        bucket, now = bisect_left(BOUNDS, seconds, lo=1), self._clock()
-        for key in {seen.task: seen.version for seen in answers}.items():
-            at, counts = self._requests.get(key) or self._requests.put(key, (now, [*_NONE]))
-            # Once a second is exact to a third of a percent.
-            if now - at >= 1.0:
-                _, counts = self._requests.put(key, (now, _faded(counts, now - at)))
-            counts[bucket] += 1.0
+    def _count(self, requests: Sequence[RequestAnswers]) -> None:
+        now, found = self._clock(), dict[Key, list[float]]()
+        for answers, seconds in requests:
+            bucket, versions = bisect_left(BOUNDS, seconds, lo=1), dict[str, int]()
+            for seen in answers:
+                versions[seen.task] = seen.version
+            for key in versions.items():
+                if key not in found:
+                    found[key] = self._now(key, now)
+                found[key][bucket] += 1.0
+
+    def _now(self, key: Key, now: float) -> list[float]:
+        """The counts of a version, faded until now."""
+        at, counts = self._requests.get(key) or self._requests.put(key, (now, [*_NONE]))
+        # Once a second is exact to a third of a percent.
+        if now - at >= 1.0:
+            _, counts = self._requests.put(key, (now, _faded(counts, now - at)))
+        return counts
 
 
 def _faded(counts: Sequence[float], seconds: float) -> list[float]:

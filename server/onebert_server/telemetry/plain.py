@@ -51,6 +51,12 @@ class Histogram:
         if trace_id is not None:
             self._exemplars[bucket] = Exemplar({"trace_id": trace_id}, value, time.time())
 
+    def observe_all(self, values: Iterable[float]) -> None:
+        bounds, counts = self._bounds, self._counts
+        for value in values:
+            counts[bisect_left(bounds, value)] += 1
+            self._sum += value
+
     def copy(self) -> "Histogram":
         copied = Histogram(self._bounds)
         copied._counts, copied._sum = self._counts.copy(), self._sum

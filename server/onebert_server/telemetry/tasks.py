@@ -8,12 +8,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from onebert_server.observed import OTHER, Seen
-from onebert_server.telemetry.answer_counts import AnswerCounts, Key, Slot
+from onebert_server.telemetry.answer_counts import AnswerCounts, Key, RequestAnswers, Slot
 from onebert_server.telemetry.plain import Histogram
 
 # Labels counted separately per version, first come first served; all others share one more series.
@@ -59,26 +60,36 @@ class TaskSeries(Collector):
                 labels.add_metric([*key, label], count)
         return families
 
-    def _count(self, answers: Sequence[Seen], seconds: float) -> None:
+    def _count(self, requests: Sequence[RequestAnswers]) -> None:
         if self._clock() - self._ranked > RANK_EVERY:
             self._rank()
-        asked, timed = set[Key](), set[_Series]()
-        for seen in answers:
-            key = seen.task, seen.version
-            series = self._series(key)
-            if key not in asked:
-                asked.add(key)
-                (self._traffic.get(key) or self._traffic.put(key, _Traffic())).requests += 1
-            if series not in timed:
-                timed.add(series)
-                series.seconds.observe(seconds)
-            series.count(seen)
+        found, counted = dict[Key, tuple[_Traffic, _Series]](), dict[_Series, _Counted]()
+        for answers, seconds in requests:
+            asked, timed = set[Key](), set[_Series]()
+            for seen in answers:
+                key = seen.task, seen.version
+                if key not in found:
+                    found[key] = self._found(key)
+                traffic, series = found[key]
+                if key not in asked:
+                    asked.add(key)
+                    traffic.requests += 1
+                if series not in counted:
+                    counted[series] = _Counted([], [])
+                if series not in timed:
+                    timed.add(series)
+                    counted[series].seconds.append(seconds)
+                counted[series].answers.append(seen)
+        for series, its in counted.items():
+            series.count(*its)
 
-    def _series(self, key: Key) -> "_Series":
+    def _found(self, key: Key) -> tuple["_Traffic", "_Series"]:
+        """The traffic and the series of a version that has answered."""
+        traffic = self._traffic.get(key) or self._traffic.put(key, _Traffic())
         series = self._shown.get(key)
         if series is None and len(self._shown) < self._most:
             series = self._shown.put(key, _Series())
-        return series or self._other
+        return traffic, series or self._other
 
     def _rank(self) -> None:
         traffic = {key: traffic.requests for key, traffic in self._traffic.items()}
@@ -110,17 +121,25 @@ class _Traffic:
     requests: int = 0
 
 
+class _Counted(NamedTuple):
+    """The requests of a turn with answers of a series, by their seconds, and these answers."""
+
+    seconds: list[float]
+    answers: list[Seen]
+
+
 class _Series:
     def __init__(self) -> None:
         self.seconds, self.scores = Histogram(SECONDS), Histogram(SCORES)
         self.labels = Counter[str]()
 
-    def count(self, seen: Seen) -> None:
-        if seen.score is not None:
-            self.scores.observe(seen.score)
-        for label in seen.labels:
-            known = label in self.labels or len(self.labels) < MAX_LABELS
-            self.labels[label if known else OTHER] += 1
+    def count(self, seconds: Sequence[float], answers: Sequence[Seen]) -> None:
+        self.seconds.observe_all(seconds)
+        self.scores.observe_all([seen.score for seen in answers if seen.score is not None])
+        for seen in answers:
+            for label in seen.labels:
+                known = label in self.labels or len(self.labels) < MAX_LABELS
+                self.labels[label if known else OTHER] += 1
 
     def copy(self) -> "_Series":
         copied = _Series()

@@ -1,11 +1,12 @@
-"""A process's telemetry besides metrics: spans and the access log."""
+"""A process's telemetry: spans, the access log, and the counts of finished requests."""
 
+import asyncio
 import logging
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from onebert_server.observed import Ended, Observed, Samples
 from onebert_server.settings import Settings
@@ -21,10 +22,33 @@ UNTRACED = frozenset({"/healthz", "/startupz", "/readyz", "/metrics"})
 PROTOCOL = "http/protobuf"
 
 
+class RequestCounts(Protocol):
+    """Counts requests at the edge: `Metrics`, or in a front end a relay to it."""
+
+    def request_began(self) -> None: ...
+
+    def requests_ended(self, ended: Sequence[Ended]) -> None:
+        """Counts the requests that one turn of the event loop has finished, whose lines of the log are written."""
+
+
+class _Finished(NamedTuple):
+    ended: Ended
+    request_id: str
+    principal: str | None
+    observed: Observed
+
+
 class Telemetry:
-    """Starts and ends the observation of requests; keeps answers for tracing, access log and metrics."""
+    """Starts and ends the observation of requests.
+
+    It collects those that a turn of the event loop finishes, and then hands them over together, to the spans, the
+    access log and `counts`, which the edge sets.
+    """
+
+    counts: RequestCounts
 
     def __init__(self, tracing: "Tracing | None" = None, access_log: Lines | None = None) -> None:
+        self._finished: list[_Finished] = []
         # Gets the answers that are chosen by their tasks' shares.
         self.samples: Samples | None = None
         self.tracing = tracing
@@ -32,16 +56,29 @@ class Telemetry:
 
     def begin(self, path: str, headers: Iterable[tuple[bytes, bytes]]) -> Observed:
         """Starts observing a request."""
+        self.counts.request_began()
         traced = self.tracing is not None and path not in UNTRACED
         span = self.tracing.request(headers) if self.tracing and traced else None
         return Observed(True, span, samples=self.samples)
 
     def end(self, ended: Ended, request_id: str, principal: str | None, observed: Observed) -> None:
-        """Ends its span and writes its access log line. `principal` is None for unauthenticated requests."""
-        if observed.span is not None:
-            observed.span.end(ended, request_id)
+        """Collects a finished request until the turn ends. `principal` is None for unauthenticated requests."""
+        if not self._finished:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._finished.append(_Finished(ended, request_id, principal, observed))
+
+    def flush(self) -> None:
+        """Hands over the requests that are finished until now."""
+        finished, self._finished = self._finished, []
+        if not finished:
+            return
+        for ended, request_id, _, observed in finished:
+            if observed.span is not None:
+                observed.span.end(ended, request_id)
         if self.access_log is not None:
-            self.access_log.write(line(ended, request_id, principal, observed.tokens))
+            lines = [line(ended, number, name, observed.tokens) for ended, number, name, observed in finished]
+            self.access_log.write(lines)
+        self.counts.requests_ended([one.ended for one in finished])
 
 
 @contextmanager
@@ -56,7 +93,9 @@ def open_telemetry(settings: Settings, lines: Lines | None = None) -> Iterator[T
         elif lines is None:
             lines = own = AccessLog(sys.stdout.fileno())
             opened.callback(own.close)
-        yield Telemetry(tracing, lines)
+        telemetry = Telemetry(tracing, lines)
+        opened.callback(telemetry.flush)
+        yield telemetry
 
 
 def _tracing() -> "Tracing | None":

@@ -16,7 +16,7 @@ from onebert_server.extensions.watching.watch import Watch
 from onebert_server.extensions.watching.watched import Watched
 from onebert_server.extensions.watching.windows import PART, WINDOW, Window
 from onebert_server.observed import ABSTAINED, Seen
-from onebert_server.telemetry.answer_counts import AnswerCounts
+from onebert_server.telemetry.answer_counts import AnswerCounts, RequestAnswers
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import TaskNotFound
 from onebert_store.file.decision import Decision
@@ -51,13 +51,15 @@ answers = st.tuples(
 )
 
 
-@given(st.lists(answers, min_size=1, max_size=40), st.integers(1, 9 * PART))
-def test_a_window_has_the_counts_of_its_last_500_answers_by_hand(some, count):
+@given(st.lists(answers, min_size=1, max_size=40), st.integers(1, 9 * PART), st.sampled_from([1, 7, 64, 3 * PART]))
+def test_a_window_has_the_counts_of_its_last_500_answers_by_hand(some, count, turn):
     manifest = manifest_of()
     window = Window(manifest.labels, manifest.reference)
     stream = [some[number * number % len(some)] for number in range(count)]
-    full = [window.add(*one) for one in stream]
-    assert [number for number, one in enumerate(full, 1) if one is not None] == list(range(PART, count + 1, PART))
+    full = []
+    for start in range(0, count, turn):
+        full += window.add([Seen("tone", tuple(labels), score) for labels, score in stream[start : start + turn]])
+    assert len(full) == count // PART
     assert window.answers == count
     if (live := window.last) is None:
         return
@@ -81,7 +83,7 @@ def test_a_watched_version_takes_little_memory(labels, right, most):
         manifest = manifest_of(labels, rows=2**14, right=right)
         watched = Watched.from_manifest(manifest if right is not None else plain(manifest))
         for number in range(2 * WINDOW - 1):
-            watched.count(Seen("tone", (f"label {number % labels}",), number / 1000, 1, next(NEW)))
+            watched.count([Seen("tone", (f"label {number % labels}",), number / 1000, 1, next(NEW))])
         del manifest
         after, _ = tracemalloc.get_traced_memory()
     finally:
@@ -167,7 +169,8 @@ NEW = (crc32(str(number).encode()) for number in count())
 def tell(counts, label, count=WINDOW, task="tone"):
     """Answers to texts that were never asked before."""
     for number in range(count):
-        counts.count([Seen(task, (label,), (0.4, 0.55, 0.7, 0.95)[number % 4], 1, next(NEW))], 0.1)
+        answer = Seen(task, (label,), (0.4, 0.55, 0.7, 0.95)[number % 4], 1, next(NEW))
+        counts.count([RequestAnswers([answer], 0.1)])
 
 
 def begun(counts, watch, task="tone"):

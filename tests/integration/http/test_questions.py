@@ -384,16 +384,17 @@ CONTROL = [
 async def test_a_front_end_answers_and_counts_alike(runtime, tmp_path, monkeypatch):
     """The same requests to a front end, whose engine is on the other side of a socket."""
     path, here, ended = str(tmp_path / "engine"), create_app(runtime), []
-    monkeypatch.setattr(runtime.metrics, "request_ended", ended.append)
+    monkeypatch.setattr(runtime.metrics, "requests_ended", ended.extend)
 
     async with remote_engine(runtime.admission, runtime.keys, path, here) as (backend, counts, transport, _):
         answerer = Answerer(runtime.admission.splitters, backend, runtime.workers)
-        monkeypatch.setattr(counts, "request_ended", ended.append)
+        monkeypatch.setattr(counts, "requests_ended", ended.extend)
         front = config_of(Edge(answerer, counts), transport, KeyRing({}), runtime.settings).app
         asked = [Request(*one[:2]) for one in (*PLAIN.values(), *REFUSED.values())]
         asked += [changed(one) for one in (*SAME.values(), *(changes for changes, _ in OTHERWISE.values()))]
         for request in (*asked, *CONTROL):
             assert await request.sent_to(front) == await request.sent_to(here), request
+            await asyncio.sleep(0)  # ends the turn, after which what it has finished is counted
             there, own = (one._replace(seconds=0, answers=()) for one in ended[-2:])
             assert there == own, request
     # The one whose framing is broken, by the front end and by this process.

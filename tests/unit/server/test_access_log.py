@@ -62,7 +62,7 @@ def test_a_line_that_is_cut_is_finished_before_the_next(pipe, caplog):
     lines, found = numbered(5000), b""
     log = AccessLog(writing)
     for line in lines:
-        log.write(line)
+        log.write([line])
     wait_until(lambda: "are lost" in caplog.text)
     os.set_blocking(reading, False)
 
@@ -71,7 +71,7 @@ def test_a_line_that_is_cut_is_finished_before_the_next(pipe, caplog):
         try:
             found += os.read(reading, 2**20)
         except BlockingIOError:
-            log.write(b"last")
+            log.write([b"last"])
         return b"last\n" in found
 
     wait_until(came)
@@ -86,14 +86,14 @@ def test_lines_that_nobody_reads_are_bounded_and_the_log_says_so(pipe, caplog):
     log, lines = AccessLog(writing), numbered(3 * MAX_LINES)
     with caplog.at_level(logging.WARNING, "onebert.access_log"):
         for line in lines:
-            log.write(line)
+            log.write([line])
     assert "lines of the access log are dropped" in caplog.text
     # As many as wait, and as many as were taken to be written when the pipe was full.
     while filled:
         filled -= len(os.read(reading, min(filled, 2**20)))
     found = b""
     while not found.endswith(b"last\n"):
-        log.write(b"last")
+        log.write([b"last"])
         found += os.read(reading, 2**20)
     log.close()
     assert MAX_LINES <= len(whole_of(found, lines)) <= 2 * MAX_LINES
@@ -109,7 +109,7 @@ def tracing():
 def line_of(tracing, status, flags):
     """The line of a request that was answered with this status when two of its answers were there."""
     lines = []
-    telemetry = Telemetry(tracing, SimpleNamespace(write=lines.append))
+    telemetry = Telemetry(tracing, SimpleNamespace(write=lines.extend))
 
     async def app(scope, receive, send):
         observed = scope["state"]["observed"]
@@ -121,10 +121,12 @@ def line_of(tracing, status, flags):
     async def sent(message):
         pass
 
-    edge = SimpleNamespace(metrics=Metrics(), telemetry=telemetry, draining=False)
+    telemetry.counts = Metrics()
+    edge = SimpleNamespace(telemetry=telemetry, draining=False)
     headers = [(b"traceparent", f"00-{TRACE}-b7ad6b7169203331-{flags}".encode())]
     scope = {"type": "http", "method": "POST", "path": "/v1/classify", "headers": headers}
     asyncio.run(Pipeline(edge, app)(scope, None, sent))
+    telemetry.flush()
     [line] = map(json.loads, lines)
     return line
 

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from onebert_server.observed import Seen
 from onebert_server.telemetry import answer_counts
-from onebert_server.telemetry.answer_counts import AnswerCounts, Slot
+from onebert_server.telemetry.answer_counts import AnswerCounts, RequestAnswers, Slot
 
 MAX_VERSIONS, MOST = 4, 6
 tasks = st.sampled_from("abc")
 keys = st.tuples(tasks, st.integers(1, 2))
 steps = st.lists(
-    st.tuples(st.just("count"), st.lists(keys, max_size=5))
+    st.tuples(st.just("count"), st.lists(st.lists(keys, max_size=5), max_size=3))
     | st.tuples(st.just("put"), keys, st.integers(0, 8))
     | st.tuples(st.just("drop"), keys)
     | st.tuples(st.just("rename"), st.permutations("abc").map(lambda names: names[:2])),
@@ -34,9 +34,12 @@ class Twin:
     def hold(self, key):
         if self.find(key) is None:
             self.rows.append([key, 0, None])
+        self.make_room()
+        return self.find(key)
+
+    def make_room(self):
         while len(self.rows) > MAX_VERSIONS:
             self.remove(self.rows[0])
-        return self.find(key)
 
     def remove(self, row):
         self.rows.remove(row)
@@ -46,13 +49,19 @@ class Twin:
         if row[2]:
             self.left.append((row[0], row[2][0]))
 
-    def count(self, keys):
+    def count(self, requests):
+        """Requests of one turn: none of their versions makes room for another one of them."""
+        keys = [key for request in requests for key in request]
+        for key in keys:
+            self.to_the_end(self.find(key) or [key, 0, None])
+        self.make_room()
         for key in keys:
             row = self.hold(key)
-            self.rows.remove(row)
-            self.rows.append(row)
-        for key in keys:
-            self.hold(key)[1] += 1
+            self.to_the_end(row)
+            row[1] += 1
+
+    def to_the_end(self, row):
+        self.rows = [other for other in self.rows if other is not row] + [row]
 
     def put(self, key, size, name):
         row = self.hold(key)
@@ -80,9 +89,9 @@ def test_any_order_of_answers_states_and_renames_is_that_of_a_plain_list(steps):
     answers = Slot(counts)
     sized = Slot(counts, MOST, lambda key, name, _: left.append((key, name)))
 
-    def listen(request, _):
+    def listen(requests):
         assert counts.lock.locked()
-        for seen in request:
+        for seen in (seen for request in requests for seen in request.answers):
             key = seen.task, seen.version
             answers.put(key, (answers.get(key) or 0) + 1)
 
@@ -90,9 +99,10 @@ def test_any_order_of_answers_states_and_renames_is_that_of_a_plain_list(steps):
     with patch.object(answer_counts, "MAX_VERSIONS", MAX_VERSIONS):
         for number, step in enumerate(steps):
             match step:
-                case "count", versions:
-                    counts.count([Seen(task, version=version) for task, version in versions], 0.1)
-                    twin.count(versions)
+                case "count", requests:
+                    seen = [[Seen(task, version=version) for task, version in versions] for versions in requests]
+                    counts.count([RequestAnswers(answers, 0.1) for answers in seen])
+                    twin.count(requests)
                 case "put", key, size:
                     sized.put(key, f"state {number}", size)
                     twin.put(key, size, f"state {number}")
@@ -117,7 +127,7 @@ def test_a_state_that_makes_room_costs_no_look_at_all_versions():
     counts = AnswerCounts()
     sized, keys = Slot(counts, MOST), [Key((str(number), 1)) for number in range(1000)]
     for key in keys:
-        counts._hold(key)
+        counts._hold([key])
     for key in keys[-MOST - 1 :]:
         hashed.clear()
         sized.put(key, "state")

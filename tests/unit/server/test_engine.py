@@ -63,8 +63,8 @@ class Gate:
         self.entered.set()
         assert self.opened.wait(WAIT)
 
-    def observe_wait(self, seconds: float) -> None:
-        self.waits.append(seconds)
+    def observe_waits(self, seconds: list[float]) -> None:
+        self.waits.extend(seconds)
 
     def count_dropped(self, why: str) -> None:
         self.dropped.append(why)

@@ -85,7 +85,7 @@ def test_the_text_of_a_node_has_every_count_of_each_process_once():
     for name in ("front end", "replica"):
         metrics = counted[name] = Metrics(tasks=2)
         metrics.request_began()
-        metrics.request_ended(Ended("POST", "/v1/classify", 200, 0.02, None, [Seen("task", ("label",), 0.9)]))
+        metrics.requests_ended([Ended("POST", "/v1/classify", 200, 0.02, None, [Seen("task", ("label",), 0.9)])])
         metrics.observe_batch(3, 30, 0.01)
     parts = [Part("node", name, metrics.exposition().decode()) for name, metrics in counted.items()]
     shown = counts(together(parts).decode())

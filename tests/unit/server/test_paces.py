@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onebert_server.observed import Seen
-from onebert_server.telemetry.answer_counts import AnswerCounts
+from onebert_server.telemetry.answer_counts import AnswerCounts, RequestAnswers
 from onebert_server.telemetry.paces import BOUNDS, FADES, LEAST_SECONDS, Paces
 
 versions = st.lists(st.sampled_from([("a", 1), ("a", 2), ("b", 1)]), min_size=1, max_size=4)
@@ -27,7 +27,7 @@ def test_the_pace_is_of_all_requests_with_their_weights(asked):
     paces, times = Paces(counts, clock), []
     for gap, seconds, versions in asked:
         clock.now += gap
-        counts.count([Seen(task, version=version) for task, version in versions], seconds)
+        counts.count([RequestAnswers([Seen(task, version=version) for task, version in versions], seconds)])
         # Several answers of one request are one request, whatever their versions.
         times.append((clock.now, seconds, {task for task, _ in versions}))
     for task in "ab":
@@ -59,7 +59,7 @@ def test_a_steady_rate_is_right_from_its_first_minute_and_fades_when_it_ends():
     paces = Paces(counts, clock)
     for second in range(3600):
         clock.now = float(second)
-        counts.count([Seen("tone")], 0.02)
+        counts.count([RequestAnswers([Seen("tone")], 0.02)])
         if second in (120, 600, 3599):
             assert paces.of(["tone"])["tone"].a_minute == pytest.approx(60, rel=0.02)
     clock.now += 10 * FADES

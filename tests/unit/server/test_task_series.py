@@ -40,6 +40,9 @@ class Counted:
         self.registry = CollectorRegistry()
         self.registry.register(self.series)
 
+    def count(self, answers, seconds=0.1):
+        self.counts.count([answer_counts.RequestAnswers(answers, seconds)])
+
     def samples(self):
         """Every sample as Prometheus reads it, by name and labels; of one version of each task, without that."""
         families = text_string_to_metric_families(generate_latest(self.registry).decode())
@@ -58,7 +61,7 @@ class Counted:
 def test_counts_are_those_of_a_list_of_all_requests(requests):
     counted = Counted()
     for one in requests:
-        counted.counts.count(*one)
+        counted.count(*one)
     order = dict.fromkeys(seen.task for request, _ in requests for seen in request)
     shown = {task: task if place < SHOWN else OTHER for place, task in enumerate(order)}
     times, scores, labels = Counter(), Counter(), Counter()
@@ -91,7 +94,7 @@ def test_no_counter_of_a_task_that_stays_ever_goes_down(requests):
     before, asked = counted.samples(), 0
     for request, later in requests:
         counted.now += RANK_EVERY + 1 if later else 0
-        counted.counts.count(request, 0.1)
+        counted.count(request)
         now = counted.samples()
         stays = {key for key in now if key in before and (not later or dict(key[1:])["task"] == OTHER)}
         assert all(now[key] >= before[key] for key in stays)
@@ -105,21 +108,21 @@ def test_a_task_with_more_traffic_takes_the_place_of_the_least_busy_one_and_keep
     counted = Counted()
     for task, times in (("busy", 50), ("rare", 2), ("steady", 30), ("new", 20)):
         for _ in range(times):
-            counted.counts.count([Seen(task)], 0.1)
+            counted.count([Seen(task)])
     assert counted.tasks() == {"busy", "rare", "steady"}
     other = counted.samples()["onebert_task_request_seconds_count", ("task", OTHER)]
     assert other == 20
     counted.now += RANK_EVERY + 1
-    counted.counts.count([Seen("new")], 0.1)
+    counted.count([Seen("new")])
     assert counted.tasks() == {"busy", "new", "steady"}
     found = counted.samples()
     assert found["onebert_task_request_seconds_count", ("task", "new")] == 1
     assert found["onebert_task_request_seconds_count", ("task", OTHER)] == other
     # About as much traffic takes nobody's place.
     for _ in range(15):
-        counted.counts.count([Seen("rival")], 0.1)
+        counted.count([Seen("rival")])
     counted.now += RANK_EVERY + 1
-    counted.counts.count([], 0.1)
+    counted.count([])
     assert counted.tasks() == {"busy", "new", "steady"}
 
 
@@ -127,11 +130,11 @@ def test_any_number_of_tasks_and_labels_is_bounded_and_a_busy_one_is_found_among
     monkeypatch.setattr(answer_counts, "MAX_VERSIONS", 40 * SHOWN)
     counted = Counted()
     for number in range(100 * SHOWN):
-        counted.counts.count([Seen(f"once-{number}", (f"label {number}",), 0.5)], 0.1)
+        counted.count([Seen(f"once-{number}", (f"label {number}",), 0.5)])
         if number % 10 == 0:
-            counted.counts.count([Seen("often", ("yes",), 0.5)], 0.1)
+            counted.count([Seen("often", ("yes",), 0.5)])
     counted.now += RANK_EVERY + 1
-    counted.counts.count([Seen("often", tuple(f"label {number}" for number in range(500)), 0.5)], 0.1)
+    counted.count([Seen("often", tuple(f"label {number}" for number in range(500)), 0.5)])
     found = counted.samples()
     assert "often" in counted.tasks()
     assert len(counted.tasks()) == SHOWN
@@ -151,7 +154,7 @@ def test_what_is_collected_in_another_thread_is_of_one_moment(monkeypatch):
         number = 0
         while not ended.is_set():
             number += 1
-            counted.counts.count([Seen(f"task{number % 300}", (f"label{number % 7}",), 0.5)], 0.1)
+            counted.count([Seen(f"task{number % 300}", (f"label{number % 7}",), 0.5)])
 
     counting = threading.Thread(target=count)
     counting.start()
@@ -173,7 +176,7 @@ def test_what_is_collected_in_another_thread_is_of_one_moment(monkeypatch):
 
 def test_a_registry_finds_them_by_the_names_of_their_samples():
     counted = Counted()
-    counted.counts.count([Seen("task", ("yes",), 0.9)], 0.1)
+    counted.count([Seen("task", ("yes",), 0.9)])
     for name, *_ in counted.samples():
         text = generate_latest(counted.registry.restricted_registry([name])).decode()
         assert {one.name for family in text_string_to_metric_families(text) for one in family.samples} == {name}
@@ -181,7 +184,7 @@ def test_a_registry_finds_them_by_the_names_of_their_samples():
 
 def test_openmetrics_reads_it_too():
     counted = Counted()
-    counted.counts.count([Seen("task", ('a "label"\n',), 0.99), Seen("task", (ABSTAINED,))], 0.1)
+    counted.count([Seen("task", ('a "label"\n',), 0.99), Seen("task", (ABSTAINED,))])
     families = {family.name: family for family in openmetrics(generate_openmetrics(counted.registry).decode())}
     labels = {sample.labels["label"] for sample in families["onebert_task_labels"].samples}
     assert labels == {'a "label"\n', ABSTAINED}
@@ -203,7 +206,7 @@ def test_versions_of_a_task_are_counted_apart_within_the_bound():
     counted = Counted()
     for version, times in ((1, 3), (2, 1), (3, 1), (4, 1)):
         for _ in range(times):
-            counted.counts.count([Seen("tone", ("good",), 0.9, version)], 0.1)
+            counted.count([Seen("tone", ("good",), 0.9, version)])
     assert of_versions(counted) == {("tone", "1"): 3, ("tone", "2"): 1, ("tone", "3"): 1, (OTHER, ""): 1}
     assert counted.samples()["onebert_task_labels_total", ("label", "good"), ("task", OTHER)] == 1
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from onebert_server.extensions.watching.alarms import judge
 from onebert_server.extensions.watching.windows import Live, places_of
+from onebert_server.observed import Seen
 from onebert_store.file.reference import WINDOW, Reference, count_bins, score_counts
 
 # The `split` of a reference that was learned.
@@ -46,20 +47,22 @@ class Learning:
         """The number of answers that are held now."""
         return self._filled + (0 if self._older is None else WINDOW)
 
-    def add(self, labels: Sequence[str], score: float | None) -> Halves | None:
-        """Counts one answer; returns both halves when they are full, and goes on with the newer one."""
-        for label in labels:
-            place = self._places.get(label)
-            if place is not None:
-                self._counts[place] += 1
-        if score is not None:
-            self._scores.append(score)
-        self._filled += 1
-        if self._filled < WINDOW:
-            return None
-        older, self._older = self._older, Half(np.array(self._counts, np.int64), np.array(self._scores))
-        self._begin()
-        return None if older is None else (older, self._older)
+    def add(self, answers: Sequence[Seen]) -> list[Halves]:
+        """Counts answers; returns both halves each time that they are full, and goes on with the newer one."""
+        full: list[Halves] = []
+        for answer in answers:
+            for label in answer.labels:
+                place = self._places.get(label)
+                if place is not None:
+                    self._counts[place] += 1
+            if answer.score is not None:
+                self._scores.append(answer.score)
+            self._filled += 1
+            if self._filled == WINDOW:
+                older, self._older = self._older, Half(np.array(self._counts, np.int64), np.array(self._scores))
+                self._begin()
+                full += [] if older is None else [(older, self._older)]
+        return full
 
     def _begin(self) -> None:
         self._counts, self._scores, self._filled = array("H", bytes(2 * len(self._places))), array("d"), 0

@@ -17,7 +17,7 @@ from onebert_server.extensions.watching.learning import Halves
 from onebert_server.extensions.watching.watched import Watched
 from onebert_server.extensions.watching.windows import Live
 from onebert_server.observed import Seen
-from onebert_server.telemetry.answer_counts import AnswerCounts, Key, Slot
+from onebert_server.telemetry.answer_counts import AnswerCounts, Key, RequestAnswers, Slot
 from onebert_server.versions.catalog import Catalog
 from onebert_store.errors import OneBertError
 from onebert_store.file.strict_json import printable
@@ -74,11 +74,15 @@ class Watch(Collector):
         if self._thread.ident is not None:
             self._thread.join()
 
-    def count(self, answers: Sequence[Seen], _: float) -> None:
-        """Counts the answers of one request that may be compared with a reference; the lock is held."""
-        for answer in answers:
-            if answer.text is not None:
-                self._count(answer)
+    def count(self, requests: Sequence[RequestAnswers]) -> None:
+        """Counts the answers that may be compared with a reference; the lock is held."""
+        counted = dict[Key, list[Seen]]()
+        for request in requests:
+            for answer in request.answers:
+                if answer.text is not None:
+                    counted.setdefault((answer.task, answer.version), []).append(answer)
+        for key, answers in counted.items():
+            self._count(key, answers)
 
     def get(self, task: str, version: int) -> Watched | None:
         """Returns what is known of a version; None if it has not answered since the start."""
@@ -103,11 +107,10 @@ class Watch(Collector):
         number.add_metric([], len(on))
         return families
 
-    def _count(self, answer: Seen) -> None:
-        key = answer.task, answer.version
+    def _count(self, key: Key, answers: Sequence[Seen]) -> None:
         watched = self._watched.get(key)
         if watched is not None:
-            if (full := watched.count(answer)) is not None:
+            for full in watched.count(answers):
                 self._waiting.put(partial(self._take, key, watched, full))
         elif key not in self._beginning and self._waiting.qsize() <= _MOST_WAITING:
             self._beginning.add(key)

@@ -1,5 +1,6 @@
 """A version that is watched: its repeats left out, its reference learned if it has none, its alarm on or off."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -57,15 +58,12 @@ class Watched:
         reference = self.reference
         return None if self.judged is None or reference is None else shift_of(reference, self.judged.live)
 
-    def count(self, answer: Seen) -> Live | Halves | None:
-        """Counts an answer unless it repeats a text; returns what is to be judged, or learned from."""
-        if answer.text is None:
-            return None
-        if not self._texts.add(answer.text):
-            self.repeats += 1
-            return None
-        self.answers += 1
-        return self.window.add(answer.labels, answer.score)
+    def count(self, answers: Sequence[Seen]) -> Sequence[Live | Halves]:
+        """Counts answers with texts, except those that repeat one; returns what is to be judged, or learned from."""
+        new = self._texts.add(answers)
+        self.repeats += len(answers) - len(new)
+        self.answers += len(new)
+        return self.window.add(new)
 
     def learn(self, halves: Halves) -> None:
         """Takes the reference of two halves if they are alike, and there is none yet."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from onebert_server.observed import ABSTAINED
+from onebert_server.observed import ABSTAINED, Seen
 from onebert_store.file.reference import WINDOW, Reference
 
 # A window slides by a part, so that a change in the middle of one is detected within a window of its start.
@@ -44,16 +44,18 @@ class Texts:
     def __init__(self) -> None:
         self._hashes, self._place = bytearray(4 * WINDOW), 0
 
-    def add(self, text: int) -> bool:
-        """Adds a hash of 32 bits; False if it is among them."""
-        hashed = text.to_bytes(4, "little")
-        # A set would be faster, by some microseconds, and 20 times as large. A search in bytes takes two texts for one
-        # in one case of two million.
-        if hashed in self._hashes:
-            return False
-        self._hashes[self._place : self._place + 4] = hashed
-        self._place = (self._place + 4) % len(self._hashes)
-        return True
+    def add(self, answers: Sequence[Seen]) -> list[Seen]:
+        """Adds the hashes of 32 bits of answers with texts; returns the answers whose text was not among them."""
+        new = []
+        for answer in answers:
+            hashed = (answer.text or 0).to_bytes(4, "little")
+            # A set would be faster, by some microseconds, and 20 times as large. A search in bytes takes two texts for
+            # one in one case of two million.
+            if hashed not in self._hashes:
+                self._hashes[self._place : self._place + 4] = hashed
+                self._place = (self._place + 4) % len(self._hashes)
+                new.append(answer)
+        return new
 
 
 def places_of(labels: Sequence[str]) -> Mapping[str, int]:
@@ -77,26 +79,32 @@ class Window:
         self._sums = [0.0] * PARTS
         self._part = self._filled = 0
 
-    def add(self, labels: Sequence[str], score: float | None) -> Live | None:
-        """Counts one answer; returns the window's counts when a part is full, also in `last`."""
-        ring, start = self._ring, self._part * self._width
-        for label in labels:
-            place = self._places.get(label)
-            if place is not None:
-                ring[start + place] += 1
-        if score is not None and self.reference.scores:
-            ring[start + self._bins + bisect_left(self.reference.edges, score)] += 1
-            self._sums[self._part] += score
-        self.answers += 1
-        self._filled += 1
-        if self._filled < PART:
-            return None
-        self.last = self._counted()
+    def add(self, answers: Sequence[Seen]) -> list[Live]:
+        """Counts answers; returns the window's counts each time that a part is full, the newest also in `last`."""
+        full: list[Live] = []
+        for answer in answers:
+            ring, start, score = self._ring, self._part * self._width, answer.score
+            for label in answer.labels:
+                place = self._places.get(label)
+                if place is not None:
+                    ring[start + place] += 1
+            if score is not None and self.reference.scores:
+                ring[start + self._bins + bisect_left(self.reference.edges, score)] += 1
+                self._sums[self._part] += score
+            self.answers += 1
+            self._filled += 1
+            if self._filled == PART:
+                full.append(self._next_part())
+        return full
+
+    def _next_part(self) -> Live:
+        """Empties the oldest part; returns the counts of all parts before."""
+        self.last = live = self._counted()
         self._part, self._filled = (self._part + 1) % PARTS, 0
         start = self._part * self._width
-        ring[start : start + self._width] = array("H", bytes(2 * self._width))
+        self._ring[start : start + self._width] = array("H", bytes(2 * self._width))
         self._sums[self._part] = 0.0
-        return self.last
+        return live
 
     def _counted(self) -> Live:
         counts = np.frombuffer(self._ring, np.uint16).reshape(PARTS, -1).sum(axis=0, dtype=np.int64)

@@ -138,6 +138,7 @@ async def metrics(request: ReadRequest) -> Reply:
     """The metrics of the whole server; see its own route."""
     request.context.principal.require_all(Action.MEASURE)
     accept = Headers(raw=list(request.headers)).get("accept", "")
+    request.runtime.telemetry.flush()
     text, media_type = await request.runtime.metrics.exposition_for(accept)
     return Reply(text, {"Content-Type": media_type})
 

@@ -84,5 +84,6 @@ async def metrics(
 ) -> Response:
     """Prometheus metrics of all tasks together, for keys of all tasks."""
     context.principal.require_all(Action.MEASURE)
+    runtime.telemetry.flush()
     text, media_type = await runtime.metrics.exposition_for(request.headers.get("accept", ""), names)
     return Response(text, headers={"Content-Type": media_type})

@@ -102,11 +102,9 @@ class FrontDesk:
         self._lost(self)
 
     def _count(self, requests: Sequence[Ended], lines: Sequence[bytes]) -> None:
-        for ended in requests:
-            self._served.metrics.observe_request(ended)
+        self._served.metrics.observe_requests(requests)
         if self._served.access_log is not None:
-            for line in lines:
-                self._served.access_log.write(line)
+            self._served.access_log.write(lines)
 
     def _set_in_progress(self, count: int) -> None:
         self._served.metrics.add_in_progress(count - self._in_progress)
