@@ -1,6 +1,10 @@
 """The room of a batch for others, who may run between its layers."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from onebert_server.engine.request import Request
 
@@ -28,6 +32,16 @@ class Beside:
         self.room = self.tokens * min(MOST, 1 / max(len(tokens_of), 1))
         self.served = {principal for principal, tokens in tokens_of.items() if tokens > self.room / 2}
         self.seconds = 0.0
+
+    @classmethod
+    def of(cls, batch: NDArray[Any], weight: float, names: Sequence[str]) -> "Beside":
+        """Returns the room of a batch: WAITING of a host of this weight, and the names of its principals."""
+        beside = cls()
+        tokens_of = np.bincount(batch["principal"], batch["cost"]) * weight
+        beside.tokens = float(tokens_of.sum())
+        beside.room = beside.tokens * min(MOST, 1 / max(int(np.count_nonzero(tokens_of)), 1))
+        beside.served = {names[number] for number in np.flatnonzero(tokens_of > beside.room / 2).tolist()}
+        return beside
 
     @property
     def empty(self) -> bool:

@@ -1,0 +1,387 @@
+"""The order of waiting sequences, in fair turns between principals, as arrays; pure logic, callers pass the time.
+
+Two levels decide. Principals take turns by tokens (`Flows`): each gets `QUANTUM` tokens per round, so that every
+waiting principal gets an equal part of the device. Within a principal the request that is due first is served first. A
+request is due some time after its arrival, `SLACK` times its own compute time: a short text goes ahead of a long one
+that came slightly earlier, and an old request goes ahead of every new one. A request that has had `REQUEST_TURN` tokens
+is due anew, as if the rest of it had just arrived: a text never waits for a whole fan-out.
+
+A batch holds sequences of one host. The first sequence in turn decides which; the others come in turn, too, ahead of
+other hosts' sequences of the same principal, which pays for them from its own turns. With several hosts, a token counts
+by its compute time, as a share of the slowest host's token (`Host.weight`).
+
+The queue is bounded by the estimated wait of a new request, in seconds, if all principals are served equally: until its
+principal has been served all of its waiting tokens, and `min(own tokens, COUNTED × max_seconds)` of the request. One
+principal alone can fill the queue; a small request of another principal still finds a short wait. The principal with
+the most waiting work is refused first. If many principals ask one text each, all waiting work counts for each of them,
+so the whole queue is bounded for any number of principals (`Backlog`).
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onebert_server.access.principal import RESERVED
+from onebert_server.engine.beside import Beside
+from onebert_server.fairness.backlog import INFINITY, Asked, Backlog, QueueLimits
+from onebert_server.fairness.candidates import Chosen, Room, candidates, in_order
+from onebert_server.fairness.flows import Flows, Numbers
+from onebert_server.fairness.order import Indices
+from onebert_server.fairness.waiting import Waiting
+from onebert_store.errors import OneBertError
+
+# Tokens that a principal is served per turn, about one sentence: even a small batch holds work of a dozen principals,
+# and a newcomer is in the next batch.
+QUANTUM = 32
+
+# Beside a batch at most so many principals with a text too long for it are passed over.
+MAX_PASSED_OVER = 16
+_NEVER = 2**62
+
+Bounds = Callable[[int], tuple[int, int]]
+"""Returns the bounds on a batch of a host: on computed tokens, the sum of its sequences' costs, and on all tokens."""
+
+
+class FairQueue:
+    """Requests with waiting sequences; not thread-safe, but any thread may `check`.
+
+    Attributes:
+        backlog: the waiting work; the engine keeps its `seconds_per_token`.
+        names: of the principals in `WAITING`, while they wait.
+    """
+
+    def __init__(self, limits: QueueLimits, hosts: int = 1) -> None:
+        self._flows = Flows(QUANTUM, hosts, RESERVED)
+        self._waiting = Waiting()
+        self._tokens_of = np.zeros(hosts, np.int64)
+        # Turns before this one are known to `_flows`.
+        self._listed = 0
+        self._earliest = INFINITY
+        self.backlog = Backlog(self._flows, limits)
+        self.names = self._flows.names
+
+    @property
+    def sequences(self) -> int:
+        return self.backlog.sequences
+
+    @property
+    def tokens(self) -> int:
+        return self.backlog.tokens
+
+    @property
+    def seconds(self) -> float:
+        """Estimated seconds of all waiting work."""
+        return self.backlog.work * self.backlog.seconds_per_token
+
+    def flood_seconds(self, each: float) -> float:
+        """Returns the seconds of waiting work in a flood, if each waiting principal has `each` seconds of it; else 0.
+
+        Some need twice as much, since `Backlog.least` estimates. The server's own work does not count. A short request
+        that is next, among larger ones than a batch, does not wait for a longer batch of these.
+        """
+        per_token = self.backlog.seconds_per_token
+        if not self.sequences or self.backlog.least() * per_token < each:
+            return 0.0
+        turns = self._waiting.turns
+        first = self._firsts()[self._head()]
+        of_first = int(turns["work"][turns["request"] == turns["request"][first]].sum()) * per_token
+        mean = self.seconds / self._waiting.requests
+        return 0.0 if of_first < each < mean else self.backlog.others * per_token
+
+    def check(self, principal: str) -> None:
+        """Raises QueueFull or OverShare if `put` would refuse the smallest request of this principal; cheap."""
+        self.backlog.check(principal)
+
+    def put(
+        self,
+        requests: NDArray[Any],
+        rows: NDArray[Any],
+        principals: Sequence[str],
+        now: float,
+        joined: NDArray[np.bool_] | None = None,
+    ) -> dict[int, OneBertError]:
+        """Queues requests that were never in the queue, each with all of its rows or none.
+
+        A full queue never refuses the reserved principal.
+
+        Args:
+            requests: REQUEST, each with at least one row.
+            rows: WAITING, in the order of the requests.
+            joined: whether a request is let in with the one before it or not at all, which is the same caller's.
+
+        Returns:
+            The errors of the refused requests by their place: TooLarge if one exceeds the whole queue; DeadlineExceeded
+            if its deadline has passed; QueueFull and OverShare if the queue is too full, OverShare if it holds more of
+            this principal than of others.
+        """
+        flows, counts = self._flows.numbers(principals)[requests["principal"]], requests["sequences"]
+        rows["principal"] = flows if len(flows) == len(rows) else np.repeat(flows, counts)
+        slack, errors = self._admit(flows, counts, rows, requests["deadline"], now, joined)
+        if errors:
+            admitted = np.ones(len(requests), np.bool_)
+            admitted[list(errors)] = False
+            rows, requests, slack = rows[np.repeat(admitted, counts)], requests[admitted], slack[admitted]
+        if len(rows):
+            self._waiting.add(rows, requests["sequences"], slack, requests["deadline"], now)
+            np.add.at(self._tokens_of, rows["host"], rows["tokens"])
+            self._earliest = min(self._earliest, float(requests["deadline"].min()))
+        return errors
+
+    def fills(self, bounds: Bounds) -> bool:
+        """Whether more computed tokens of the next batch's host may wait than the batch takes."""
+        if not self.sequences:
+            return False
+        host = self._next_host()
+        return int(self._tokens_of[host]) > bounds(host)[0]
+
+    def others_wait(self, principals: Collection[str]) -> bool:
+        """Whether anybody but these principals waits."""
+        return int(np.count_nonzero(self._flows.table["sequences"])) > len(self._waiting_of(principals))
+
+    def may_run_beside(self, principal: str, batch: Beside) -> bool:
+        """Whether `take_beside` may take a waiting principal's work, unless its next text is too long."""
+        if principal in batch.served or not len(flow := self._waiting_of([principal])):
+            return False
+        self._list()
+        return bool(self._flows.table["round"][flow[0]] <= self._flows.least() + _rounds(batch))
+
+    def take(self, bounds: Bounds, now: float) -> NDArray[Any]:
+        """Takes the next batch: WAITING, of one host.
+
+        A first sequence over either bound still goes, alone. If the batch takes all that waits, its order is that of
+        `put`.
+        """
+        if not self.sequences:
+            return self._waiting.all()
+        host = self._next_host()
+        most = bounds(host)
+        if self.tokens <= most[1] and self.tokens == self._tokens_of[host] and self._waiting.cost <= most[0]:
+            return self._take_all()
+        first = self._head()
+        return self._take(first, self._flows.waiting(), Room(host, *most), now)
+
+    def take_beside(self, batch: Beside, bounds: Bounds, now: float) -> NDArray[Any]:
+        """Takes what runs between the layers of a batch: no sequence over its room."""
+        self._list()
+        last = self._flows.least() + _rounds(batch)
+        served, flows, table = self._waiting_of(batch.served), self._flows.waiting(), self._flows.table
+        flows = flows[(table["round"][flows] <= last) & ~np.isin(flows, served)]
+        flows = self._flows.sorted(flows, self._present())
+        fits = np.flatnonzero(table["next"][flows[:MAX_PASSED_OVER]] <= batch.room)
+        passed = flows[: fits[0] if len(fits) else MAX_PASSED_OVER]
+        taken = self._waiting.rows[:0]
+        if len(fits):
+            first = int(flows[fits[0]])
+            host = int(table["host"][first])
+            room = Room(host, *bounds(host), work=batch.room, rounds=last)
+            taken = self._take(first, flows[fits[0] :], room, now)
+        # They give way to others in their rounds.
+        passed = np.concatenate([served, passed])
+        self._flows.listed[passed] = self._flows.events(len(passed))[:, None]
+        return taken
+
+    def expire(self, now: float) -> NDArray[np.int32]:
+        """Removes and returns every request whose deadline has passed; forgets clients that left long ago."""
+        self.backlog.forget_left(now)
+        if now < self._earliest:
+            return np.empty(0, np.int32)
+        late = self._waiting.turns["deadline"] <= now
+        requests: NDArray[np.int32] = np.unique(self._waiting.turns["request"][late])
+        self._drop(late)
+        self._earliest = float(self._waiting.turns["deadline"].min(initial=INFINITY))
+        return requests
+
+    def note_left(self, principal: str, waited: float, now: float) -> None:
+        """See `Backlog.note_left`."""
+        self.backlog.note_left(principal, waited, now)
+
+    def remove(self, requests: NDArray[Any]) -> NDArray[np.int64]:
+        """Removes the waiting sequences of requests; returns how many each had."""
+        turns = self._waiting.turns
+        gone = np.isin(turns["request"], requests)
+        removed, counts = turns["request"][gone], (turns["end"] - turns["start"])[gone]
+        self._drop(gone)
+        return np.array([counts[removed == request].sum() for request in requests.tolist()], np.int64)
+
+    def clear(self) -> NDArray[np.int32]:
+        """Removes and returns every request."""
+        turns = self._waiting.turns
+        requests: NDArray[np.int32] = turns["request"][turns["ordinal"] == 0]
+        self._drop(np.ones(len(turns), np.bool_))
+        return requests
+
+    def _admit(
+        self,
+        flows: Numbers,
+        counts: NDArray[Any],
+        rows: NDArray[Any],
+        deadlines: NDArray[Any],
+        now: float,
+        joined: NDArray[np.bool_] | None,
+    ) -> tuple[NDArray[np.float64], dict[int, OneBertError]]:
+        """Returns the slack of each request, and the errors of the refused ones; see `put`."""
+        heads = np.arange(len(flows)) if joined is None else np.flatnonzero(~joined)
+        starts = (np.cumsum(counts) - counts)[heads]
+        single = len(heads) == len(rows)
+        tokens, work = (
+            rows[name] if single else np.add.reduceat(rows[name], starts, dtype=np.int64) for name in ("tokens", "work")
+        )
+        sequences = np.diff(starts, append=len(rows))
+        slack, errors = self.backlog.admit(Asked(flows[heads], sequences, tokens, work, deadlines[heads]), now)
+        if joined is not None:
+            of = np.cumsum(~joined) - 1
+            slack, errors = slack[of], {place: errors[head] for place, head in enumerate(of.tolist()) if head in errors}
+        return slack, errors
+
+    def _waiting_of(self, principals: Collection[str]) -> Numbers:
+        """Returns those of the principals that have something waiting."""
+        numbers = [number for name in principals if (number := self._flows.number(name)) is not None]
+        flows = np.array(numbers, np.intp)
+        return flows[self._flows.table["sequences"][flows] > 0]
+
+    def _present(self) -> NDArray[np.bool_] | None:
+        """Returns of which hosts each principal has something waiting; None if there is only one host."""
+        if len(self._tokens_of) == 1:
+            return None
+        present = np.zeros(self._flows.listed.shape, np.bool_)
+        present[self._waiting.turns["principal"], self._waiting.turns["host"]] = True
+        return present
+
+    def _head(self) -> int:
+        """Returns the principal whose turn it is."""
+        self._list()
+        flows, rounds = self._flows.waiting(), self._flows.table["round"]
+        flows = flows[rounds[flows] == rounds[flows].min()]
+        return int(self._flows.sorted(flows, self._present())[0])
+
+    def _next_host(self) -> int:
+        hosts = np.flatnonzero(self._tokens_of)
+        return int(hosts[0]) if len(hosts) == 1 else int(self._flows.table["host"][self._head()])
+
+    def _firsts(self) -> Indices:
+        """Returns the place of each principal's first turn of a request; -1 if nothing of it waits."""
+        return self._waiting.firsts(np.arange(len(self._waiting.turns)), len(self._flows.table))
+
+    def _lead(self, flows: Numbers, firsts: Indices, events: NDArray[np.int64]) -> None:
+        """Notes the first turns of requests of principals in `_flows`."""
+        turns = self._waiting.turns[firsts]
+        self._flows.lead(flows, (turns["due"], self._waiting.rows["work"][turns["start"]], turns["host"]), events)
+
+    def _list(self) -> None:
+        """Gives turns to the principals of what was put since the last call."""
+        turns = self._waiting.turns
+        new = self._listed + np.flatnonzero(turns["ordinal"][self._listed :] == 0)
+        if not len(new):
+            return
+        flows, due, events = turns["principal"][new], turns["due"][new], self._flows.events(len(new))
+        come, at = np.unique(flows, return_index=True)
+        self._flows.come(come, events[at])
+        if len(self._tokens_of) > 1:
+            self._list_hosts(new, events)
+        self._listed = len(turns)
+        # As if they had come one after another: each that is due before all earlier ones leads for a while.
+        while len(new):
+            earlier = due < self._flows.table["due"][flows]
+            new, flows, due, events = new[earlier], flows[earlier], due[earlier], events[earlier]
+            leading, at = np.unique(flows, return_index=True)
+            self._lead(leading, new[at], events[at])
+
+    def _list_hosts(self, new: Indices, events: NDArray[np.int64]) -> None:
+        """Lists principals for hosts of which they had nothing waiting."""
+        turns, hosts = self._waiting.turns, len(self._tokens_of)
+        keys = turns["principal"].astype(np.int64) * hosts + turns["host"]
+        fresh = ~np.isin(keys[new], keys[: self._listed])
+        pairs, at = np.unique(keys[new[fresh]], return_index=True)
+        self._flows.listed[pairs // hosts, pairs % hosts] = events[fresh][at]
+
+    def _take_all(self) -> NDArray[Any]:
+        """Takes all that waits, of one host: no order needs to be known."""
+        taken = self._waiting.all()
+        self._flows.serve_all()
+        self._waiting.drop(np.ones(len(self._waiting.turns), np.bool_))
+        self.backlog.forget_all()
+        self._tokens_of[:], self._listed = 0, 0
+        return taken
+
+    def _take(self, first: int, flows: Numbers, room: Room, now: float) -> NDArray[Any]:
+        """Takes a batch of what some principals have waiting; `first` is served first."""
+        present = self._present()
+        served = self._flows.of_host(flows, room.host, present)
+        chosen = candidates(self._waiting, self._flows, served, room, now)
+        out_of_turn = None if present is None else int(np.flatnonzero(served == first)[0])
+        order = in_order(chosen, self._waiting.rows[chosen.rows], room, out_of_turn)
+        flows, table = served[chosen.who[order]], self._flows.table
+        others = table["round"][np.setdiff1d(self._flows.waiting(), served)]
+        events = self._flows.events(len(order))
+        if present is not None:
+            self._flows.release(flows, room.host, events)
+        taken = self._waiting.serve(chosen.turns[order], chosen.rows[order], now)
+        self._listed = len(self._waiting.turns)
+        self._uncount(flows, taken["host"], np.ones(len(order), np.int64), taken["tokens"], taken["work"])
+        np.subtract.at(table["credit"], flows, taken["work"])
+        self._note_served(chosen, order, events)
+        if room.rounds == INFINITY:
+            self._go_on(flows, chosen.rounds[order], room.host, others)
+        if present is not None:
+            overtaken = flows[chosen.overtakes[order]]
+            table["held_back"][overtaken[table["due"][overtaken] < INFINITY]] = True
+        return taken
+
+    def _note_served(self, chosen: Chosen, order: Indices, events: NDArray[np.int64]) -> None:
+        """Moves the turns of principals whose sequences were served, at these events."""
+        who, rounds, table = chosen.who[order], chosen.rounds[order], self._flows.table
+        last = np.full(len(chosen.flows), -1)
+        last[who] = rounds
+        flows, last = chosen.flows[last >= 0], last[last >= 0]
+        firsts = self._firsts()[flows]
+        left = firsts >= 0
+        self._flows.leave(flows[~left], last[~left])
+        self._lead(flows[left], firsts[left], np.zeros(int(left.sum()), np.int64))
+        # A principal comes to its round by the last sequence that had another one.
+        served = np.zeros(len(chosen.who) + 1, np.bool_)
+        served[order] = True
+        after = np.minimum(order + 1, len(chosen.who) - 1)
+        more = served[order + 1] & (chosen.who[after] == who)
+        moved = np.where(more, chosen.rounds[after], table["round"][chosen.flows[who]]) != rounds
+        self._flows.listed[chosen.flows[who[moved]]] = events[moved, None]
+
+    def _go_on(self, flows: Numbers, rounds: NDArray[np.int64], host: int, others: NDArray[np.int64]) -> None:
+        """Moves the round on to the last one in which a principal was served while no other one had an earlier turn.
+
+        `others` are the rounds of those who were served nothing of this host.
+        """
+        least = np.full(len(rounds) + 1, int(others.min(initial=_NEVER)))
+        present = self._present()
+        if present is not None:
+            # Who has something of other hosts alone when the last of this one was served.
+            last = np.zeros(len(present), np.intp)
+            last[flows] = np.arange(len(flows))
+            ended = np.unique(flows[~present[flows, host] & present[flows].any(axis=1)])
+            np.minimum.at(least, last[ended] + 1, self._flows.table["round"][ended])
+        self._flows.round = max(self._flows.round, int(np.minimum(rounds, np.minimum.accumulate(least)[:-1]).max()))
+
+    def _drop(self, gone: NDArray[np.bool_]) -> None:
+        """Removes the turns of some requests; this costs their principals nothing."""
+        if not gone.any():
+            return
+        self._list()
+        turns = self._waiting.turns[gone]
+        self._uncount(turns["principal"], turns["host"], turns["end"] - turns["start"], turns["tokens"], turns["work"])
+        self._waiting.drop(gone)
+        self._listed = len(self._waiting.turns)
+        flows = np.unique(turns["principal"])
+        firsts = self._firsts()[flows]
+        left = firsts >= 0
+        self._flows.leave(flows[~left], self._flows.table["round"][flows[~left]])
+        self._lead(flows[left], firsts[left], self._flows.events(int(left.sum())))
+
+    def _uncount(self, flows: Numbers, hosts: NDArray[Any], sequences: Any, tokens: Any, work: Any) -> None:
+        self.backlog.count(flows, -sequences, -tokens, -work)
+        np.subtract.at(self._tokens_of, hosts, tokens)
+
+
+def _rounds(batch: Beside) -> int:
+    """Returns by how many rounds a principal may be ahead of all others while a batch runs."""
+    return int(batch.room / QUANTUM)

@@ -1,0 +1,192 @@
+"""Principals as rows of arrays: what each has waiting, and its turns by deficit round robin."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# round, credit: of the principal's turn. work, sequences: all that it has waiting. due, next, host: the due time of its
+# first waiting thing (infinite if none has had a turn), the work of that thing's next sequence, and its host.
+# held_back: whether it is served nothing of other hosts before that thing.
+FLOW = np.dtype(
+    [
+        ("round", "i8"),
+        ("credit", "i8"),
+        ("work", "i8"),
+        ("sequences", "i8"),
+        ("due", "f8"),
+        ("next", "i8"),
+        ("host", "i4"),
+        ("held_back", "?"),
+    ]
+)
+_FREE = np.array((0, 0, 0, 0, np.inf, 0, 0, False), FLOW)
+_CAPACITY = 64
+_NEVER = 2**62
+
+Numbers = NDArray[np.intp]
+"""Principals by number."""
+
+
+class Flows:
+    """Deficit round robin (Shreedhar and Varghese) over principals; each is served `quantum` per round.
+
+    If the next sequence of a principal costs several rounds, its turn is in the last of them. Of those with a turn in
+    one round, the one that came to it first is served first.
+
+    A principal may be served ahead of its turns. It keeps the turns that it has then, also if nothing of it waits any
+    more and something comes again before the others are as far.
+
+    Attributes:
+        round: the last one that was served.
+        names: of the principals by number; the reserved one has 0. A number is given to another principal only when
+            nothing of the first one waits and it is not ahead.
+        table: FLOW, by number.
+        listed: when a principal came to its round, by number and host; later ones have larger numbers.
+    """
+
+    def __init__(self, quantum: int, hosts: int, reserved: str) -> None:
+        self.round = 0
+        self.names = [reserved]
+        self.table = np.full(_CAPACITY, _FREE)
+        self.listed = np.zeros((_CAPACITY, hosts), np.int64)
+        self._quantum = quantum
+        self._numbers = {reserved: 0}
+        self._free: list[int] = []
+        self._events = 0
+
+    def number(self, principal: str) -> int | None:
+        """Returns the number of a principal; None if it has none."""
+        return self._numbers.get(principal)
+
+    def numbers(self, principals: Sequence[str]) -> Numbers:
+        """Returns the numbers of principals, and gives one to each that has none."""
+        known = self._numbers
+        if missing := {principal for principal in principals if principal not in known}:
+            self._number(missing, set(principals) - missing)
+        return np.array([known[principal] for principal in principals], np.intp)
+
+    def events(self, count: int) -> NDArray[np.int64]:
+        """Returns so many new numbers for `listed`."""
+        self._events += count
+        return np.arange(self._events - count, self._events)
+
+    def turns(self, flows: Numbers) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Returns the round and the credit of principals; those that come, and are not ahead, as they will get them."""
+        table = self.table[flows]
+        fresh = (table["due"] == np.inf) & ~self._ahead(table)
+        return np.where(fresh, self.round + 1, table["round"]), np.where(fresh, self._quantum, table["credit"])
+
+    def come(self, flows: Numbers, events: NDArray[np.int64]) -> None:
+        """Gives turns to those of the principals that have none; call `lead` then."""
+        new = self.table["due"][flows] == np.inf
+        flows, events = flows[new], events[new]
+        self.table["round"][flows], self.table["credit"][flows] = self.turns(flows)
+        self.table["held_back"][flows] = False
+        self.listed[flows] = events[:, None]
+
+    def lead(self, flows: Numbers, firsts: tuple[Any, Any, Any], events: NDArray[np.int64]) -> None:
+        """Notes the due times, next sequences' work and hosts of the principals' first things, and settles their turns.
+
+        A turn is moved to the first round with credit for that work. It never moves back to a round that is over, nor
+        out of a round that it still has credit for.
+        """
+        table = self.table
+        moved_host = table["held_back"][flows] & (table["host"][flows] != firsts[2])
+        table["due"][flows], table["next"][flows], table["host"][flows] = firsts
+        spare = table["credit"][flows] - table["next"][flows]
+        rounds = np.minimum(np.maximum(table["round"][flows] - self.round - 1, 0), spare // self._quantum)
+        table["round"][flows] -= rounds
+        table["credit"][flows] -= rounds * self._quantum
+        moved = (rounds != 0) | moved_host
+        self.listed[flows[moved]] = np.maximum(self.listed[flows[moved]], events[moved, None])
+
+    def rounds_of(self, turns: Any, credit: Any, work: Any) -> Any:
+        """Returns the rounds in which principals with these turns have credit for so much work."""
+        return turns + np.maximum(-((credit - work) // self._quantum), 0)
+
+    def waiting(self) -> Numbers:
+        """Returns the principals that have turns."""
+        return np.flatnonzero(self.table["due"] < np.inf)
+
+    def least(self) -> int:
+        """Returns the first round in which anybody has a turn, or a newcomer would have one."""
+        rounds = self.table["round"][self.waiting()]
+        return min(self.round + 1, int(rounds.min())) if len(rounds) else self.round + 1
+
+    def sorted(self, flows: Numbers, present: NDArray[np.bool_] | None) -> Numbers:
+        """Returns principals in the order of their turns; `present`: the hosts of which each has something waiting."""
+        places = self.listed[flows]
+        if present is not None:
+            served = np.where(self.table["held_back"][flows, None], self._at_host(flows), present[flows])
+            places = np.where(served, places, _NEVER)
+        return flows[np.lexsort((places.min(axis=1), self.table["round"][flows]))]
+
+    def of_host(self, flows: Numbers, host: int, present: NDArray[np.bool_] | None) -> Numbers:
+        """Returns those of the principals that may be served something of a host, as they came to their rounds."""
+        if present is not None:
+            held_back = self.table["held_back"][flows] & (self.table["host"][flows] != host)
+            flows = flows[present[flows, host] & ~held_back]
+        return flows[np.argsort(self.listed[flows, host])]
+
+    def _at_host(self, flows: Numbers) -> NDArray[np.bool_]:
+        """Whether the first thing of each principal is of each host."""
+        at: NDArray[np.bool_] = self.table["host"][flows, None] == np.arange(self.listed.shape[1])
+        return at
+
+    def leave(self, flows: Numbers, rounds: NDArray[np.int64]) -> None:
+        """Notes that nothing of these principals waits any more, since they were served something in these rounds."""
+        table = self.table
+        table["credit"][flows] += (rounds - table["round"][flows]) * self._quantum
+        table["round"][flows], table["due"][flows], table["held_back"][flows] = rounds, np.inf, False
+
+    def release(self, flows: Numbers, host: int, events: NDArray[np.int64]) -> None:
+        """Lists those who are held back for all hosts again: they are served what they were held back for."""
+        held = self.table["held_back"][flows]
+        released, at = np.unique(flows[held], return_index=True)
+        places = self.listed[released, host]
+        self.listed[released] = events[held][at, None]
+        self.listed[released, host] = places
+        self.table["held_back"][released] = False
+
+    def serve_all(self) -> None:
+        """Serves all that waits, of one host."""
+        flows = np.flatnonzero(self.table["sequences"])
+        self.round = max(self.round, int(self.rounds_of(*self.turns(flows), self.table["work"][flows]).max()))
+        # Nobody is ahead: each turn was in a round that is over.
+        self.table[flows] = _FREE
+
+    def count(self, flows: Numbers, sequences: Any, work: Any) -> None:
+        """Counts what waits, or with negative numbers what no longer does; a principal may be there several times."""
+        np.add.at(self.table["sequences"], flows, sequences)
+        np.add.at(self.table["work"], flows, work)
+
+    def _ahead(self, table: NDArray[Any]) -> NDArray[np.bool_]:
+        """Whether principals with these turns come behind a newcomer."""
+        ahead: NDArray[np.bool_] = (table["round"] - self.round) * self._quantum > table["credit"]
+        return ahead
+
+    def _number(self, principals: set[str], others: set[str]) -> None:
+        if len(principals) > len(self._free) + len(self.table) - len(self.names):
+            self._make_room(len(principals), others)
+        for principal in principals:
+            if self._free:
+                number = self._free.pop()
+                self.names[number] = principal
+            else:
+                number = len(self.names)
+                self.names.append(principal)
+            self._numbers[principal] = number
+
+    def _make_room(self, count: int, others: set[str]) -> None:
+        """Takes the numbers of principals that need none, but not of the `others`; grows unless many are free then."""
+        idle = (self.table["sequences"] == 0) & ~self._ahead(self.table)
+        for number in np.flatnonzero(idle[: len(self.names)]).tolist():
+            principal = self.names[number]
+            if number and principal not in others and self._numbers.get(principal) == number:
+                del self._numbers[principal]
+                self._free.append(number)
+        while len(self._free) + len(self.table) - len(self.names) < max(count, len(self.table) // 2):
+            self.table = np.concatenate([self.table, np.full(len(self.table), _FREE)])
+            self.listed = np.concatenate([self.listed, np.zeros_like(self.listed)])
