@@ -66,7 +66,7 @@ def _endpoint(listing: Listing) -> Callable[..., Awaitable[Response]]:
         read_request = ReadRequest(request.path_params, request.scope["headers"], context, runtime, view)
         # After the body, `receive` yields nothing but the disconnect that CancelScope waits for.
         await request.body()
-        async with CancelScope(context, request.receive):
+        with CancelScope(context, request.receive):
             content, headers, _ = await listing.answer(read_request)
         return Answer(request, content, headers.get("Content-Type", "application/json"), headers)
 

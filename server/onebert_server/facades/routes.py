@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, reduce
 from operator import or_
@@ -70,13 +70,12 @@ class FacadeFormat:
             document = {name: value for name, value in document.items() if name not in question.harmless}
         return _Read(question, validated(question.body, document), scope["headers"])
 
-    async def reply(self, parameters: Mapping[str, str], body: Any, context: Context, edge: Edge) -> Reply:
+    def reply(self, parameters: Mapping[str, str], body: Any, context: Context, edge: Edge) -> Awaitable[Reply]:
         if isinstance(body, _Read):
-            call = Call(body.body, parameters, body.headers, context, edge)
-            return await body.question.answer(call)
+            return body.question.answer(Call(body.body, parameters, body.headers, context, edge))
         if self.native is None:
             raise TypeError("only the own format reads anything else")
-        return await self.native.reply(parameters, body, context, edge)
+        return self.native.reply(parameters, body, context, edge)
 
 
 PAGE = "docs/reference/clients.md"

@@ -52,9 +52,11 @@ class ApiKeys:
             TooManyAttempts: the same, or it has an unknown token, which is verified only within the limit.
         """
         if self._ring.is_open:
-            return self._check_open(head, address)
-        values = head.all(b"authorization")
-        scheme, _, key = values[0].partition(" ") if len(values) == 1 else ("", "", "")
+            if b"authorization" in head.fields or not _means_loopback(head.fields.get(b"host", b"")):
+                self._check_open(head, address)
+            return root(address)
+        field = b"" if b"authorization" in head.repeated else head.fields.get(b"authorization", b"")
+        scheme, _, key = str(field, "latin-1").partition(" ")
         # Only HTTP whitespace: `strip()` would also remove 0x85 and 0xA0, which can be the last byte of a key.
         key = key.strip(" \t") if scheme.lower() == "bearer" else ""
         digest = hashlib.sha256(key.encode("latin-1")).digest()
@@ -67,21 +69,20 @@ class ApiKeys:
             return principal
         raise Unauthorized("send one valid key as 'Authorization: Bearer …'")
 
-    def _check_open(self, head: Head, address: str) -> Principal:
-        if not _means_loopback(head.first(b"host")):
+    def _check_open(self, head: Head, address: str) -> None:
+        if not _means_loopback(head.fields.get(b"host", b"")):
             self._attempts.count(address, time.monotonic())
             raise Unauthorized("a server without API keys answers only requests addressed to loopback")
         if b"authorization" in head.fields and not self._warned:
             self._warned = True
             logger.warning("a client sends a key to a server without keys, where everybody may do everything")
-        return root(address)
 
     async def admit(self, scope: Scope) -> None:
         """Sets the principal of a request, which is nobody on an open path; raises Unauthorized or TooManyAttempts."""
-        address = address_of(scope)
-        scope["state"]["principal"] = nobody(address)
-        if not is_open(scope):
-            scope["state"]["principal"] = await self.check(scope["state"][HEAD], address)
+        state, address = scope["state"], address_of(scope)
+        state["principal"] = nobody(address)
+        if scope["method"] == "POST" or not is_open(scope):
+            state["principal"] = await self.check(state[HEAD], address)
 
 
 class Attempts:
@@ -126,7 +127,8 @@ def address_of(scope: Scope) -> str:
 
 
 @lru_cache(64)
-def _means_loopback(host: str) -> bool:
+def _means_loopback(field: bytes) -> bool:
     """Whether a Host header, with or without a port, names loopback."""
+    host = str(field, "latin-1")
     name, colon, port = host.rpartition(":")
     return is_loopback(name if colon and port.isdigit() else host)

@@ -7,8 +7,8 @@ import hashlib
 import hmac
 import time
 import zlib
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -78,6 +78,7 @@ PIECE_BYTES = 2**16
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 # A number with more digits is no length of a body that anybody takes.
 _LENGTH_DIGITS = 19
+_NOT_PLAIN = frozenset({b"content-encoding", b"content-digest", b"digest"})
 
 BODY = "body"
 """Request state key: the request's Body."""
@@ -92,6 +93,13 @@ class Bodies:
         self.incomplete = Permits(
             max(MAX_COMING_BYTES, 4 * max_bytes), "as many bytes of bodies wait for their ends as the server holds"
         )
+
+    def at_once(self, state: Mapping[str, Any]) -> bytes | None:
+        """A request's body if it is short, plain and here already; None for others, which a Body reads."""
+        content: bytes | None = state.get(WHOLE)
+        if content is None or len(content) > min(MAX_BYTES_ON_LOOP, self.max_bytes):
+            return None
+        return content if _NOT_PLAIN.isdisjoint(state[HEAD].fields) else None
 
 
 class Body:
@@ -108,8 +116,8 @@ class Body:
 
     def __init__(self, scope: Scope, receive: Receive, context: Context, bodies: Bodies) -> None:
         self.most, self.deadline = bodies.max_bytes, context.deadline
-        self._head, self._context, self._bodies, self._receive = scope["state"][HEAD], context, bodies, receive
-        self._arrived = scope["state"].get(WHOLE, False)
+        self._state, self._context, self._bodies, self._receive = scope["state"], context, bodies, receive
+        self._head: Head = self._state[HEAD]
         length = self._head.first(b"content-length")
         self._declared = int(length) if length.isdigit() and len(length) < _LENGTH_DIGITS else 0
         self._counted, self._complete = 0, False
@@ -122,7 +130,7 @@ class Body:
         if self._complete:
             return await self._receive()
         self._refuse_over(max(self._declared, self._counted))
-        message = _readable(await (self._receive() if self._arrived else self._in_time()))
+        message = _readable(await (self._receive() if WHOLE in self._state else self._in_time()))
         self._counted += len(message.get("body", b""))
         self._refuse_over(self._counted)
         self._complete = not message.get("more_body", False)

@@ -1,7 +1,9 @@
 """Cancels the work on a response at its deadline, or when the client disconnects."""
 
 import asyncio
+import threading
 import time
+from collections import deque
 from types import TracebackType
 
 from starlette.requests import ClientDisconnect
@@ -15,46 +17,56 @@ CHECK_AFTER = 0.1
 
 
 class CancelScope:
-    """Cancels the body of `async with` and raises `DeadlineExceeded` or `ClientDisconnect`.
+    """Cancels the body of `with`, in a task, and raises `DeadlineExceeded` or `ClientDisconnect`.
 
-    The request's body must have been read before, because this consumes `receive`.
+    The request's body must have been read before, because this consumes `receive`. `ended`: the body has ended.
     """
+
+    ended = False
+    _timer: asyncio.TimerHandle | None = None
+    _watcher: asyncio.Task[None] | None = None
+    _over: Exception | None = None
 
     def __init__(self, context: Context, receive: Receive) -> None:
         self._deadline = context.deadline
         self._receive = receive
-        self._watcher: asyncio.Task[None] | None = None
-        self._over: Exception | None = None
 
-    async def __aenter__(self) -> None:
+    def __enter__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        working = asyncio.current_task()
+        working = asyncio.current_task(self._loop)
         if working is None:
             raise RuntimeError("what can be given up is a task")
         self._working = working
-        self._timer = self._loop.call_later(min(CHECK_AFTER, self._remaining()), self._check)
+        if (remaining := self._deadline - time.monotonic()) < CHECK_AFTER:
+            self._timer = self._loop.call_later(remaining, self.check)
+            return
+        young = _young
+        if young.loop is not self._loop:
+            young.loop, young.scopes = self._loop, deque()
+        if not young.scopes:
+            self._loop.call_later(CHECK_AFTER, _check_old, young.scopes)
+        young.scopes.append((self._loop.time(), self))
 
-    async def __aexit__(
+    def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._timer.cancel()
+        self.ended = True
+        if self._timer is not None:
+            self._timer.cancel()
         if self._watcher is not None:
             self._watcher.cancel()
         # If somebody else cancelled the task as well, let that CancelledError pass.
         if self._over is not None and not self._working.uncancel() and kind is asyncio.CancelledError:
             raise self._over from None
 
-    def _remaining(self) -> float:
-        return self._deadline - time.monotonic()
-
-    def _check(self) -> None:
+    def check(self) -> None:
         """Gives up at the deadline; otherwise starts to watch the client."""
-        if (remaining := self._remaining()) <= 0:
+        if (remaining := self._deadline - time.monotonic()) <= 0:
             late = DeadlineExceeded("the answer did not come in time; ask with a longer X-Request-Timeout")
             self._give_up(late)
             return
         # At least 1 ms, because timers can fire up to a millisecond early.
-        self._timer = self._loop.call_later(max(remaining, 0.001), self._check)
+        self._timer = self._loop.call_later(max(remaining, 0.001), self.check)
         if self._watcher is None:
             self._watcher = self._loop.create_task(self._watch())
 
@@ -67,3 +79,30 @@ class CancelScope:
         if self._over is None:
             self._over = over
             self._working.cancel()
+
+
+Scopes = deque[tuple[float, CancelScope]]
+
+
+class _Young(threading.local):
+    """The scopes of this thread's event loop that were never checked, with the times of their beginnings, in order."""
+
+    def __init__(self) -> None:
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.scopes: Scopes = deque()
+
+
+_young = _Young()
+
+
+def _check_old(scopes: Scopes) -> None:
+    """Checks the scopes that are `CHECK_AFTER` old: one timer for all, since most have ended by then."""
+    loop = asyncio.get_running_loop()
+    # Timers can fire up to a millisecond early.
+    began = loop.time() - CHECK_AFTER + 0.001
+    while scopes and scopes[0][0] <= began:
+        _, scope = scopes.popleft()
+        if not scope.ended:
+            scope.check()
+    if scopes:
+        loop.call_at(scopes[0][0] + CHECK_AFTER, _check_old, scopes)

@@ -44,27 +44,27 @@ class Format(Protocol):
     def read(self, body: bytes, scope: Scope) -> Any:
         """Decodes a request's body; raises the errors that `http.problems` handles."""
 
-    async def reply(self, parameters: Mapping[str, str], body: Any, context: Context, edge: Edge) -> Reply: ...
+    def reply(self, parameters: Mapping[str, str], body: Any, context: Context, edge: Edge) -> Awaitable[Reply]: ...
 
 
 @dataclass(frozen=True)
 class OwnFormat:
     """The format of a route of this server's own API; see Format.
 
-    `answer` gets the path's parameters, `body`, `context` and `edge` as keywords, and returns the response's bytes.
+    `answer` gets the path's parameters, `body`, `context` and `edge` as keywords.
     """
 
     path: str
     pattern: re.Pattern[str]
     validate: Callable[[Any], Any]
-    answer: Callable[..., Awaitable[bytes]]
+    answer: Callable[..., Awaitable[Reply]]
     accepts: frozenset[str] = frozenset((JSON,))
 
     def read(self, body: bytes, scope: Scope) -> Any:
         return self.validate(parsed(body))
 
-    async def reply(self, parameters: Mapping[str, str], body: Any, context: Context, edge: Edge) -> Reply:
-        return Reply(await self.answer(**parameters, body=body, context=context, edge=edge))
+    def reply(self, parameters: Mapping[str, str], body: Any, context: Context, edge: Edge) -> Awaitable[Reply]:
+        return self.answer(**parameters, body=body, context=context, edge=edge)
 
 
 class DataRoute(APIRoute):

@@ -4,8 +4,9 @@ import logging
 import random
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
@@ -18,10 +19,10 @@ from onebert_server.http.auth import ApiKeys
 from onebert_server.http.body import BODY, Bodies, Body
 from onebert_server.http.cancel_scope import CancelScope
 from onebert_server.http.connection.refusals import REFUSAL
-from onebert_server.http.formats import JSON, Formats, Match
+from onebert_server.http.formats import JSON, Format, Formats
 from onebert_server.http.head import HEAD, Field, Head
 from onebert_server.http.problems import FORM_OF, REFUSALS, FormOf, internal_error, problem_response, problems_alone
-from onebert_server.http.replies import send_whole
+from onebert_server.http.replies import PIECE_BYTES, send_whole
 from onebert_server.http.strict import require_media_type
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_server.logs import log_failure
@@ -35,6 +36,7 @@ REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 TIMEOUT_HEADER = "X-Request-Timeout"
 SEQ_HEADER, MIN_SEQ_HEADER = "OneBERT-Seq", "OneBERT-Min-Seq"
 _TIMEOUT, _MIN_SEQ = (name.lower().encode() for name in (TIMEOUT_HEADER, MIN_SEQ_HEADER))
+_REQUEST_ID, _JSON = b"x-request-id", JSON.encode()
 # Floating-point numbers as languages print them: up to 17 significant digits, and exponents for small numbers.
 SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,32})?([eE][+-]?[0-9]{1,3})?")
 _SEQ = re.compile(r"[0-9]{1,18}")
@@ -55,11 +57,12 @@ class Pipeline:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state, edge, started = scope.setdefault("state", {}), self._edge, time.perf_counter()
         # Only the protocol has read the head; another ASGI server has not.
-        head = state.get(HEAD) or Head(scope["headers"])
+        own = HEAD in state
+        head = state[HEAD] if own else Head(scope["headers"])
         observed = edge.telemetry.begin(scope["path"], head.raw)
-        request_id, observed.answers_id = _request_ids(head.first(b"x-request-id"))
+        request_id, observed.answers_id = _request_ids(head)
         state |= {HEAD: head, FORM_OF: self._form_of, "request_id": request_id, "observed": observed}
-        answer = _Answer(send, edge, request_id, observed)
+        answer = _Answer(send, edge, request_id, observed, at_once=own)
         try:
             if REFUSAL in state:
                 await _unreadable(scope)(scope, receive, answer.send)
@@ -83,13 +86,15 @@ class Pipeline:
 class _Answer:
     """The response on its way out; its head gets the request's id and timing."""
 
-    __slots__ = ("_edge", "_observed", "_request_id", "_send", "complete", "status")
+    __slots__ = ("_at_once", "_edge", "_observed", "_request_id", "_send", "complete", "status")
 
-    def __init__(self, send: Send, edge: Listening, request_id: str, observed: Observed) -> None:
+    def __init__(self, send: Send, edge: Listening, request_id: str, observed: Observed, *, at_once: bool) -> None:
         self._send, self._edge, self._request_id, self._observed = send, edge, request_id, observed
+        self._at_once = at_once  # `send` takes a whole response as one message
         self.status, self.complete = 0, False
 
     async def send(self, message: Message) -> None:
+        """Sends a message; the one that starts a response may have all of its `body`."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             shown = self._observed.answers_id if self._observed.any_kept else self._request_id
@@ -98,6 +103,11 @@ class _Answer:
                 message["headers"].append((b"server-timing", timing.encode()))
             if self._edge.draining:
                 MutableHeaders(scope=message)["Connection"] = "close"
+            self.complete = "body" in message
+            if self.complete and not self._at_once:
+                body = message.pop("body")
+                await self._send(message)
+                message = {"type": "http.response.body", "body": body}
         else:
             self.complete = not message.get("more_body", False)
         await self._send(message)
@@ -118,47 +128,60 @@ class Dispatch:
         self._bodies = Bodies(settings.max_body_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        state = scope["state"]
+        state, edge = scope["state"], self._edge
         try:
             await self._keys.admit(scope)
-            state["context"] = context = self._context(scope)
-            state[BODY] = body = Body(scope, receive, context, self._bodies)
+            state["context"] = context = self._context(state)
             match = self._formats.match(scope)
             if match is None:
+                state[BODY] = body = Body(scope, receive, context, self._bodies)
                 await self._control(scope, body.receive, send)
+                return
+            form, parameters = match
+            scope["route"] = form
+            # First, so that a refusal under overload is cheap.
+            edge.answerer.check(context)
+            decoded = await self._decoded(form, scope, receive)
+            context = context.within(getattr(decoded, "timeout_ms", None))
+            with CancelScope(context, receive):
+                content, extra, media_type = await form.reply(parameters, decoded, context, edge)
+            fields: list[Field] = [(b"content-length", b"%d" % len(content)), (b"content-type", media_type.encode())]
+            for name, value in extra.items():
+                fields.append((name.encode(), value.encode()))
+            if len(content) <= PIECE_BYTES:
+                await send({"type": "http.response.start", "status": 200, "headers": fields, "body": content})
             else:
-                await self._answer(match, scope, receive, send)
+                await send_whole(send, 200, fields, content, edge.untaken, context.principal.name)
         except REFUSALS as error:
             await problem_response(scope, error)(scope, receive, send)
 
-    def _context(self, scope: Scope) -> Context:
-        state, now = scope["state"], time.monotonic()
-        fields, seconds, min_seq = state[HEAD].fields, self._timeout, 0
-        if _TIMEOUT in fields:
-            seconds = _seconds(state[HEAD].all(_TIMEOUT))
-        if _MIN_SEQ in fields:
-            min_seq = _seq(state[HEAD].all(_MIN_SEQ))
-        who, header = (state["principal"], now + seconds, now, state["request_id"]), state[HEAD].value
-        return Context(*who, min_seq, state["observed"], header=header)
+    def _context(self, state: Mapping[str, Any]) -> Context:
+        now, head, seconds, min_seq = time.monotonic(), state[HEAD], self._timeout, 0
+        if _TIMEOUT in head.fields:
+            seconds = _seconds(head.all(_TIMEOUT))
+        if _MIN_SEQ in head.fields:
+            min_seq = _seq(head.all(_MIN_SEQ))
+        who = state["principal"], now + seconds, now, state["request_id"]
+        return Context(*who, min_seq, state["observed"], header=head.value)
 
-    async def _answer(self, match: Match, scope: Scope, receive: Receive, send: Send) -> None:
-        form, edge, state = match.format, self._edge, scope["state"]
-        body, context = state[BODY], state["context"]
-        scope["route"] = form
-        # First, so that a refusal under overload is cheap.
-        edge.answerer.check(context)
-        require_media_type(scope, JSON, form.accepts)
-        content = await body.read()
-        began = time.monotonic()
-        decoded = await body.decoded(content, partial(form.read, scope=scope))
+    async def _decoded(self, form: Format, scope: Scope, receive: Receive) -> Any:
+        """The body of a question, as its format reads it."""
+        state = scope["state"]
+        context: Context = state["context"]
+        content = self._bodies.at_once(state)
+        if content is None:
+            state[BODY] = body = Body(scope, receive, context, self._bodies)
+            require_media_type(scope, JSON, form.accepts)
+            content = await body.read()
+            began = time.monotonic()
+            decoded = await body.decoded(content, partial(form.read, scope=scope))
+        else:
+            if state[HEAD].fields.get(b"content-type") != _JSON:
+                require_media_type(scope, JSON, form.accepts)
+            began = time.monotonic()
+            decoded = form.read(content, scope)
         context.observed.phase(PARSE, began, time.monotonic())
-        context = context.within(getattr(decoded, "timeout_ms", None))
-        async with CancelScope(context, receive):
-            content, extra, media_type = await form.reply(match.parameters, decoded, context, edge)
-        fields: list[Field] = [(b"content-length", b"%d" % len(content)), (b"content-type", media_type.encode())]
-        for name, value in extra.items():
-            fields.append((name.encode(), value.encode()))
-        await send_whole(send, 200, fields, content, edge.untaken, context.principal.name)
+        return decoded
 
 
 def _unreadable(scope: Scope) -> ASGIApp:
@@ -167,10 +190,13 @@ def _unreadable(scope: Scope) -> ASGIApp:
     return problem_response(scope, HTTPException(status, detail, headers))
 
 
-def _request_ids(client_id: str) -> tuple[str, str]:
+def _request_ids(head: Head) -> tuple[str, str]:
     """The caller's id if it is safe to log and to return, else a new one; and a unique one for kept answers."""
     # Not a secret, so no `secrets`: its system call would release Python's lock to other threads.
     new = f"{random.getrandbits(128):032x}"
+    if _REQUEST_ID not in head.fields:
+        return new, new
+    client_id = head.first(_REQUEST_ID)
     # A caller may use its id again.
     return (client_id, f"{client_id}.{new[:12]}") if REQUEST_ID.fullmatch(client_id) else (new, new)
 

@@ -29,7 +29,7 @@ async def create(
     """
     context.principal.require(Action.UPLOAD, task)
     trainer = _trainer(runtime)
-    async with CancelScope(context, request.receive):
+    with CancelScope(context, request.receive):
         taken, facts, live, improvement = await trainer.create(task, body.rows, body.improve, context)
     entry = taken.entry
     show_upload(response, task, taken)

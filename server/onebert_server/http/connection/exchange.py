@@ -134,7 +134,7 @@ class Exchange:
             await self._connection.writable.wait()
             self._connection.write(_CONTINUE)
         self._asked = True
-        while not self._news:
+        while not (self._news or self.complete):
             await self._wait()
         if self.left or self.complete:
             return {"type": "http.disconnect"}
@@ -183,7 +183,8 @@ class Exchange:
         if not (more or self.left):
             self.complete = True
             self._parts, self.held = [], 0
-            self._wake()
+            if self._came is not None:
+                self._came.set()
             self._connection.completed(self)
 
     def _begin(self, status: int, fields: Sequence[Field]) -> None:

@@ -262,7 +262,7 @@ class HttpProtocol(asyncio.Protocol):
         self._busy = False
         if not exchange.keep_alive:
             self.close()
-        elif self.closing:
+        elif self._closing or self._socket.is_closing():
             return
         elif exchange.whole:
             self._wait(KEEP_ALIVE)  # the next request has `HEAD_TIMEOUT` from now once it begins

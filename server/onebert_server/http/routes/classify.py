@@ -8,7 +8,7 @@ import msgspec
 from fastapi import APIRouter, Path
 from fastapi.exceptions import RequestValidationError
 
-from onebert_encoder.answering.asked import Asked, AskedWindow
+from onebert_encoder.answering.asked import PLAIN, Asked, AskedWindow
 from onebert_encoder.answering.results import fields_of
 from onebert_server.answering.answers import Answered, Unanswered
 from onebert_server.answering.backend import Wanted
@@ -16,7 +16,7 @@ from onebert_server.answering.reading import Reading
 from onebert_server.answering.sizes import AnswerBytes
 from onebert_server.contract.answers import ClassifyItemsResponse, ClassifyResponse, Result, ResultError, TaskResult
 from onebert_server.contract.declared import REF
-from onebert_server.http.formats import DataRoute
+from onebert_server.http.formats import DataRoute, Reply
 from onebert_server.http.schemas.questions import (
     ClassifyItemsRequest,
     ClassifyRequest,
@@ -30,6 +30,7 @@ from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput, OneBertError
 
 _encode = msgspec.json.Encoder().encode
+_OPTIONS = frozenset(Options.model_fields)
 
 TaskRef = Annotated[str, Path(json_schema_extra={"pattern": REF})]
 
@@ -37,7 +38,7 @@ router = APIRouter(route_class=DataRoute, responses=PROBLEMS, tags=["classify"])
 
 
 @router.post("/v1/tasks/{task}/classify", response_model=ClassifyResponse)
-async def classify(task: TaskRef, body: ClassifyRequest, context: ContextOf, edge: EdgeOf) -> bytes:
+async def classify(task: TaskRef, body: ClassifyRequest, context: ContextOf, edge: EdgeOf) -> Reply:
     """Classifies 1 to 64 inputs with one version: `name` (its live one), `name@3` or `name@alias`."""
     inputs = body.inputs if isinstance(body.inputs, list) else [body.inputs]
     wanted, texts = Wanted([task] * len(inputs), asked=_options_of(body)), [input_of(item) for item in inputs]
@@ -48,7 +49,7 @@ async def classify(task: TaskRef, body: ClassifyRequest, context: ContextOf, edg
 
 
 @router.post("/v1/classify", response_model=ClassifyItemsResponse)
-async def classify_items(body: ClassifyItemsRequest, context: ContextOf, edge: EdgeOf) -> bytes:
+async def classify_items(body: ClassifyItemsRequest, context: ContextOf, edge: EdgeOf) -> Reply:
     """Classifies 1 to 64 items of any mix of tasks, in their order; all references are resolved at one moment."""
     wanted = Wanted(_refs(body.items, context.principal.default_task), asked=_options_of(body))
     answer = edge.answerer.answer_each if body.partial else edge.answerer.answer
@@ -57,7 +58,7 @@ async def classify_items(body: ClassifyItemsRequest, context: ContextOf, edge: E
 
 
 @router.post("/v1/fanout", response_model=ClassifyItemsResponse)
-async def fanout(body: FanoutRequest, context: ContextOf, edge: EdgeOf) -> bytes:
+async def fanout(body: FanoutRequest, context: ContextOf, edge: EdgeOf) -> Reply:
     """Classifies one input with 1 to 1024 tasks.
 
     `["*"]` is the live version of every task that is available and takes such an input.
@@ -72,6 +73,8 @@ async def fanout(body: FanoutRequest, context: ContextOf, edge: EdgeOf) -> bytes
 
 
 def _options_of(body: Options) -> Asked:
+    if _OPTIONS.isdisjoint(body.model_fields_set):
+        return PLAIN
     window = None if body.window is None else AskedWindow(**vars(body.window))
     return Asked(body.top_k, body.activation, body.threshold, window, energy=body.energy)
 
@@ -118,5 +121,5 @@ def _fields(reading: Reading, options: Asked) -> dict[str, Any]:
     return {**fields, "tokens": reading.tokens, "truncated": reading.truncated, "windows": reading.windows}
 
 
-def _json(head: Mapping[str, Any], results: Iterable[bytes]) -> bytes:
-    return b"%b%b]}" % (_encode({**head, "results": []}).removesuffix(b"]}"), b",".join(results))
+def _json(head: Mapping[str, Any], results: Iterable[bytes]) -> Reply:
+    return Reply(b"%b%b]}" % (_encode({**head, "results": []}).removesuffix(b"]}"), b",".join(results)))

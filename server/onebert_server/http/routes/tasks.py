@@ -143,7 +143,7 @@ async def changes(
     digests = tuple(compared.entry.digest for compared in versions)
     # After the body, `receive` yields nothing but the disconnect that CancelScope waits for.
     await request.body()
-    async with CancelScope(context, request.receive):
+    with CancelScope(context, request.receive):
         measured = await runtime.measured.get(
             digests, lambda: in_thread(runtime, view.changes, *versions, pool=runtime.readers)
         )

@@ -51,7 +51,7 @@ async def review(
 
     They are chosen from the latest 1,000, or from fewer that half of the request's time is enough for.
     """
-    async with CancelScope(context, request.receive):
+    with CancelScope(context, request.receive):
         queue = await service.reviews.queue(task, by, limit, context)
     items = [
         ReviewItem(

@@ -73,7 +73,7 @@ async def feedback(body: FeedbackRequest, request: Request, service: ServiceOf, 
 
     Every version of the task's `live` answers each text, and the row has all answers beside the right label.
     """
-    async with CancelScope(context, request.receive):
+    with CancelScope(context, request.receive):
         rows = await service.recorder.record(body.data, context)
     return FeedbackResponse(rows)
 
