@@ -93,13 +93,20 @@ def fields_of(found: Answer, top_k: int | None) -> dict[str, Any]:
     """The answer as the fields of a reply, with its `top_k` best scores (None: all), which are sorted only here."""
     if not isinstance(found, Prediction):
         return vars(found)
+    names, scores, best, labels, abstained, ranks, energy, order = found
+    if ranks and order is not None:
+        # `top` without a call: most answers are these.
+        first = order[:top_k]
+        shown = dict(zip(map(names.__getitem__, first), map(scores.__getitem__, first), strict=True))
+    else:
+        shown = found.top(top_k)
     return {
-        "label": found.names[found.best],
-        "score": found.scores[found.best],
-        "scores": found.top(top_k),
-        "labels": found.labels,
-        "abstained": found.abstained,
-        "energy": found.energy,
+        "label": names[best],
+        "score": scores[best],
+        "scores": shown,
+        "labels": labels,
+        "abstained": abstained,
+        "energy": energy,
     }
 
 

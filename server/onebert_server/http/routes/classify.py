@@ -76,6 +76,8 @@ def _options_of(body: Options) -> Asked:
     if _OPTIONS.isdisjoint(body.model_fields_set):
         return PLAIN
     window = None if body.window is None else AskedWindow(**vars(body.window))
+    if (body.top_k, body.activation, body.threshold, window, body.energy) == (None, None, None, None, False):
+        return PLAIN
     return Asked(body.top_k, body.activation, body.threshold, window, energy=body.energy)
 
 
