@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 from onebert_server.access.principal import RESERVED
 from onebert_server.engine.beside import Beside
 from onebert_server.fairness.backlog import INFINITY, Asked, Backlog, QueueLimits
-from onebert_server.fairness.candidates import Chosen, Room, candidates, in_order
+from onebert_server.fairness.candidates import Candidates, Room, candidates, in_order
 from onebert_server.fairness.flows import Flows, Numbers
-from onebert_server.fairness.order import Indices
+from onebert_server.fairness.order import Indices, first_of_each, picked
 from onebert_server.fairness.waiting import Waiting
 from onebert_store.errors import OneBertError
 
@@ -117,15 +117,15 @@ class FairQueue:
             this principal than of others.
         """
         flows, counts = self._flows.numbers(principals)[requests["principal"]], requests["sequences"]
-        rows["principal"] = flows if len(flows) == len(rows) else np.repeat(flows, counts)
+        rows["principal"] = flows if len(flows) == len(rows) else flows.repeat(counts)
         slack, errors = self._admit(flows, counts, rows, requests["deadline"], now, joined)
         if errors:
             admitted = np.ones(len(requests), np.bool_)
             admitted[list(errors)] = False
-            rows, requests, slack = rows[np.repeat(admitted, counts)], requests[admitted], slack[admitted]
+            rows, requests, slack = picked(rows, admitted.repeat(counts)), requests[admitted], slack[admitted]
         if len(rows):
             self._waiting.add(rows, requests["sequences"], slack, requests["deadline"], now)
-            np.add.at(self._tokens_of, rows["host"], rows["tokens"])
+            self._tokens_of += self._by_host(rows["host"], rows["tokens"])
             self._earliest = min(self._earliest, float(requests["deadline"].min()))
         return errors
 
@@ -154,12 +154,13 @@ class FairQueue:
         `put`.
         """
         if not self.sequences:
-            return self._waiting.all()
+            return self._waiting.clear()
         host = self._next_host()
         most = bounds(host)
         if self.tokens <= most[1] and self.tokens == self._tokens_of[host] and self._waiting.cost <= most[0]:
             return self._take_all()
-        first = self._head()
+        self._list()
+        first = None if len(self._tokens_of) == 1 else self._head()
         return self._take(first, self._flows.waiting(), Room(host, *most), now)
 
     def take_beside(self, batch: Beside, bounds: Bounds, now: float) -> NDArray[Any]:
@@ -222,18 +223,23 @@ class FairQueue:
         joined: NDArray[np.bool_] | None,
     ) -> tuple[NDArray[np.float64], dict[int, OneBertError]]:
         """Returns the slack of each request, and the errors of the refused ones; see `put`."""
-        heads = np.arange(len(flows)) if joined is None else np.flatnonzero(~joined)
-        starts = (np.cumsum(counts) - counts)[heads]
-        single = len(heads) == len(rows)
-        tokens, work = (
-            rows[name] if single else np.add.reduceat(rows[name], starts, dtype=np.int64) for name in ("tokens", "work")
-        )
-        sequences = np.diff(starts, append=len(rows))
+        tokens, work = rows["tokens"], rows["work"]
+        if joined is None and len(flows) == len(rows):
+            return self.backlog.admit(Asked(flows, counts, tokens, work, deadlines), now)
+        heads = np.arange(len(flows)) if joined is None else (~joined).nonzero()[0]
+        starts = (counts.cumsum() - counts)[heads]
+        tokens, work = (np.add.reduceat(amounts, starts, dtype=np.int64) for amounts in (tokens, work))
+        sequences = np.append(starts[1:], len(rows)) - starts
         slack, errors = self.backlog.admit(Asked(flows[heads], sequences, tokens, work, deadlines[heads]), now)
-        if joined is not None:
-            of = np.cumsum(~joined) - 1
-            slack, errors = slack[of], {place: errors[head] for place, head in enumerate(of.tolist()) if head in errors}
-        return slack, errors
+        if joined is None:
+            return slack, errors
+        of = (~joined).cumsum() - 1
+        return slack[of], {place: errors[head] for place, head in enumerate(of.tolist()) if head in errors}
+
+    def _by_host(self, hosts: NDArray[Any], tokens: NDArray[Any]) -> Any:
+        """Returns the tokens of each host."""
+        count = len(self._tokens_of)
+        return int(tokens.sum()) if count == 1 else np.bincount(hosts, tokens, count).astype(np.int64)
 
     def _waiting_of(self, principals: Collection[str]) -> Numbers:
         """Returns those of the principals that have something waiting."""
@@ -257,95 +263,96 @@ class FairQueue:
         return int(self._flows.sorted(flows, self._present())[0])
 
     def _next_host(self) -> int:
-        hosts = np.flatnonzero(self._tokens_of)
+        hosts = self._tokens_of.nonzero()[0]
         return int(hosts[0]) if len(hosts) == 1 else int(self._flows.table["host"][self._head()])
 
     def _firsts(self) -> Indices:
         """Returns the place of each principal's first turn of a request; -1 if nothing of it waits."""
         return self._waiting.firsts(np.arange(len(self._waiting.turns)), len(self._flows.table))
 
-    def _lead(self, flows: Numbers, firsts: Indices, events: NDArray[np.int64]) -> None:
+    def _lead(self, flows: Numbers, firsts: Indices, events: NDArray[np.int64] | None) -> None:
         """Notes the first turns of requests of principals in `_flows`."""
-        turns = self._waiting.turns[firsts]
-        self._flows.lead(flows, (turns["due"], self._waiting.rows["work"][turns["start"]], turns["host"]), events)
+        turns = self._waiting.turns
+        work = self._waiting.rows["work"][turns["start"][firsts]]
+        self._flows.lead(flows, (turns["due"][firsts], work, turns["host"][firsts]), events)
 
     def _list(self) -> None:
         """Gives turns to the principals of what was put since the last call."""
-        turns = self._waiting.turns
-        new = self._listed + np.flatnonzero(turns["ordinal"][self._listed :] == 0)
-        if not len(new):
+        turns, listed = self._waiting.turns, self._listed
+        if listed == len(turns):
             return
+        new, self._listed = np.arange(listed, len(turns)), len(turns)
+        if self._waiting.several:
+            new = new[turns["ordinal"][listed:] == 0]
         flows, due, events = turns["principal"][new], turns["due"][new], self._flows.events(len(new))
-        come, at = np.unique(flows, return_index=True)
-        self._flows.come(come, events[at])
+        at = first_of_each(flows, len(self._flows.table))
+        self._flows.come(flows[at], events[at])
         if len(self._tokens_of) > 1:
-            self._list_hosts(new, events)
-        self._listed = len(turns)
+            self._list_hosts(new, events, listed)
         # As if they had come one after another: each that is due before all earlier ones leads for a while.
-        while len(new):
-            earlier = due < self._flows.table["due"][flows]
+        while len(earlier := (due < self._flows.table["due"][flows]).nonzero()[0]):
             new, flows, due, events = new[earlier], flows[earlier], due[earlier], events[earlier]
-            leading, at = np.unique(flows, return_index=True)
-            self._lead(leading, new[at], events[at])
+            at = first_of_each(flows, len(self._flows.table))
+            self._lead(flows[at], new[at], events[at])
 
-    def _list_hosts(self, new: Indices, events: NDArray[np.int64]) -> None:
+    def _list_hosts(self, new: Indices, events: NDArray[np.int64], listed: int) -> None:
         """Lists principals for hosts of which they had nothing waiting."""
         turns, hosts = self._waiting.turns, len(self._tokens_of)
         keys = turns["principal"].astype(np.int64) * hosts + turns["host"]
-        fresh = ~np.isin(keys[new], keys[: self._listed])
+        fresh = ~np.isin(keys[new], keys[:listed])
         pairs, at = np.unique(keys[new[fresh]], return_index=True)
         self._flows.listed[pairs // hosts, pairs % hosts] = events[fresh][at]
 
     def _take_all(self) -> NDArray[Any]:
         """Takes all that waits, of one host: no order needs to be known."""
-        taken = self._waiting.all()
         self._flows.serve_all()
-        self._waiting.drop(np.ones(len(self._waiting.turns), np.bool_))
         self.backlog.forget_all()
         self._tokens_of[:], self._listed = 0, 0
-        return taken
+        return self._waiting.clear()
 
-    def _take(self, first: int, flows: Numbers, room: Room, now: float) -> NDArray[Any]:
+    def _take(self, first: int | None, flows: Numbers, room: Room, now: float) -> NDArray[Any]:
         """Takes a batch of what some principals have waiting; `first` is served first."""
         present = self._present()
         served = self._flows.of_host(flows, room.host, present)
-        chosen = candidates(self._waiting, self._flows, served, room, now)
-        out_of_turn = None if present is None else int(np.flatnonzero(served == first)[0])
-        order = in_order(chosen, self._waiting.rows[chosen.rows], room, out_of_turn)
-        flows, table = served[chosen.who[order]], self._flows.table
-        others = table["round"][np.setdiff1d(self._flows.waiting(), served)]
-        events = self._flows.events(len(order))
+        found = candidates(self._waiting, self._flows, served, room, now)
+        out_of_turn = None if present is None else int((served == first).nonzero()[0][0])
+        order = in_order(found, self._waiting, room, out_of_turn)
+        flows, rounds, events = served[found.who[order]], found.rounds[order], self._flows.events(len(order))
+        others = None if present is None else np.setdiff1d(self._flows.waiting(), served)
+        before = None if others is None else self._flows.table["round"][others]
         if present is not None:
             self._flows.release(flows, room.host, events)
-        taken = self._waiting.serve(chosen.turns[order], chosen.rows[order], now)
+        taken = self._waiting.serve(found.turns[order], found.rows[order], now)
         self._listed = len(self._waiting.turns)
-        self._uncount(flows, taken["host"], np.ones(len(order), np.int64), taken["tokens"], taken["work"])
-        np.subtract.at(table["credit"], flows, taken["work"])
-        self._note_served(chosen, order, events)
-        if room.rounds == INFINITY:
-            self._go_on(flows, chosen.rounds[order], room.host, others)
-        if present is not None:
-            overtaken = flows[chosen.overtakes[order]]
-            table["held_back"][overtaken[table["due"][overtaken] < INFINITY]] = True
+        self._serve(found, order, taken, room)
+        moved = rounds != self._flows.table["round"][flows]
+        # A principal comes to its round by the last sequence that had another one.
+        self._flows.listed[flows[moved]] = events[moved, None]
+        if before is not None and room.rounds == INFINITY:
+            self._go_on(flows, rounds, room.host, before)
+        if found.overtakes is not None:
+            overtaken = flows[found.overtakes[order]]
+            self._flows.table["held_back"][overtaken[self._flows.table["due"][overtaken] < INFINITY]] = True
         return taken
 
-    def _note_served(self, chosen: Chosen, order: Indices, events: NDArray[np.int64]) -> None:
-        """Moves the turns of principals whose sequences were served, at these events."""
-        who, rounds, table = chosen.who[order], chosen.rounds[order], self._flows.table
-        last = np.full(len(chosen.flows), -1)
-        last[who] = rounds
-        flows, last = chosen.flows[last >= 0], last[last >= 0]
+    def _serve(self, found: Candidates, order: Indices, taken: NDArray[Any], room: Room) -> None:
+        """Charges principals for what is taken, and moves their turns."""
+        who, flows, table = found.who[order], found.flows, self._flows.table
+        counts = np.bincount(who, minlength=len(flows))
+        work = np.bincount(who, taken["work"], len(flows)).astype(np.int64)
+        table["credit"][flows] -= work
+        self.backlog.count(flows, -counts, -int(taken["tokens"].sum()), -work)
+        self._tokens_of[room.host] -= int(taken["tokens"].sum())
+        if len(self._tokens_of) == 1 and room.rounds == INFINITY:
+            self._flows.round = max(self._flows.round, int(found.rounds[order[-1]]))
+        last = np.zeros(len(flows), np.int64)
+        last[who] = found.rounds[order]
         firsts = self._firsts()[flows]
-        left = firsts >= 0
-        self._flows.leave(flows[~left], last[~left])
-        self._lead(flows[left], firsts[left], np.zeros(int(left.sum()), np.int64))
-        # A principal comes to its round by the last sequence that had another one.
-        served = np.zeros(len(chosen.who) + 1, np.bool_)
-        served[order] = True
-        after = np.minimum(order + 1, len(chosen.who) - 1)
-        more = served[order + 1] & (chosen.who[after] == who)
-        moved = np.where(more, chosen.rounds[after], table["round"][chosen.flows[who]]) != rounds
-        self._flows.listed[chosen.flows[who[moved]]] = events[moved, None]
+        gone, left = (firsts < 0).nonzero()[0], ((firsts >= 0) & (counts > 0)).nonzero()[0]
+        if len(gone):
+            self._flows.leave(flows[gone], last[gone])
+        if len(left):
+            self._lead(flows[left], firsts[left], None)
 
     def _go_on(self, flows: Numbers, rounds: NDArray[np.int64], host: int, others: NDArray[np.int64]) -> None:
         """Moves the round on to the last one in which a principal was served while no other one had an earlier turn.
@@ -353,8 +360,7 @@ class FairQueue:
         `others` are the rounds of those who were served nothing of this host.
         """
         least = np.full(len(rounds) + 1, int(others.min(initial=_NEVER)))
-        present = self._present()
-        if present is not None:
+        if (present := self._present()) is not None:
             # Who has something of other hosts alone when the last of this one was served.
             last = np.zeros(len(present), np.intp)
             last[flows] = np.arange(len(flows))
@@ -367,8 +373,10 @@ class FairQueue:
         if not gone.any():
             return
         self._list()
-        turns = self._waiting.turns[gone]
-        self._uncount(turns["principal"], turns["host"], turns["end"] - turns["start"], turns["tokens"], turns["work"])
+        turns = picked(self._waiting.turns, gone)
+        sequences = turns["end"] - turns["start"]
+        self.backlog.count(turns["principal"], -sequences, -int(turns["tokens"].sum()), -turns["work"])
+        self._tokens_of -= self._by_host(turns["host"], turns["tokens"])
         self._waiting.drop(gone)
         self._listed = len(self._waiting.turns)
         flows = np.unique(turns["principal"])
@@ -376,10 +384,6 @@ class FairQueue:
         left = firsts >= 0
         self._flows.leave(flows[~left], self._flows.table["round"][flows[~left]])
         self._lead(flows[left], firsts[left], self._flows.events(int(left.sum())))
-
-    def _uncount(self, flows: Numbers, hosts: NDArray[Any], sequences: Any, tokens: Any, work: Any) -> None:
-        self.backlog.count(flows, -sequences, -tokens, -work)
-        np.subtract.at(self._tokens_of, hosts, tokens)
 
 
 def _rounds(batch: Beside) -> int:

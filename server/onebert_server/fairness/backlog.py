@@ -95,9 +95,10 @@ class Backlog:
             The seconds for which each lets others go first; the errors of refused ones by their place. The server's own
             are never refused.
         """
-        slack = self._all_fit(asked, now)
+        tokens, work = int(asked.tokens.sum()), int(asked.work.sum())
+        slack = self._all_fit(asked, tokens, work, now)
         if slack is not None:
-            self.count(asked.flows, asked.sequences, asked.tokens, asked.work)
+            self.count(asked.flows, asked.sequences, tokens, asked.work)
             return slack, {}
         slack, errors = np.zeros(len(asked.flows)), dict[int, OneBertError]()
         requests = zip(*(column.tolist() for column in asked), strict=True)
@@ -108,10 +109,10 @@ class Backlog:
                 errors[place] = error
         return slack, errors
 
-    def count(self, flows: Numbers, sequences: Any, tokens: Any, work: Any) -> None:
+    def count(self, flows: Numbers, sequences: NDArray[Any], tokens: int, work: NDArray[Any]) -> None:
         """Counts what waits, or with negative numbers what no longer does."""
         self.sequences += int(sequences.sum())
-        self.tokens += int(tokens.sum())
+        self.tokens += tokens
         self.work += int(work.sum())
         self._flows.count(flows, sequences, work)
         self._levels = None
@@ -120,7 +121,7 @@ class Backlog:
         """Counts nothing any more."""
         self.sequences = self.tokens = self.work = 0
         self._flows.table["sequences"] = self._flows.table["work"] = 0
-        self._levels = None
+        self._levels = {}
 
     def note_left(self, principal: str, waited: float, now: float) -> None:
         """Records that a client left after so many seconds; for a while its principal may find half of that wait.
@@ -140,23 +141,28 @@ class Backlog:
         while self._patience and next(iter(self._patience.values()))[1] < now - REMEMBERED:
             self._patience.popitem(last=False)
 
-    def _all_fit(self, asked: Asked, now: float) -> NDArray[np.float64] | None:
+    def _all_fit(self, asked: Asked, tokens: int, work: int, now: float) -> NDArray[np.float64] | None:
         """Returns the slack of all requests if none can be refused, whatever their order; else None.
 
-        As if each waited for all work, theirs included.
+        As if each waited for all work, theirs included, and had the nearest deadline and the most work of them.
         """
-        limits, per_token = self._limits, self.seconds_per_token
-        tokens = max(self.tokens + int(asked.tokens.sum()), work := self.work + int(asked.work.sum()))
+        limits, per_token, names = self._limits, self.seconds_per_token, self._flows.names
+        work += self.work
         if (
-            2 * tokens > limits.max_tokens
+            2 * max(self.tokens + tokens, work) > limits.max_tokens
             or 2 * (self.sequences + int(asked.sequences.sum())) > limits.max_sequences
             or work * per_token >= limits.max_seconds
-            or (self._patience and any(self._flows.names[number] in self._patience for number in asked.flows.tolist()))
+            or (self._patience and any(names[number] in self._patience for number in asked.flows.tolist()))
         ):
             return None
-        slack = np.minimum(SLACK * np.minimum(asked.work, REQUEST_TURN) * per_token, MAX_SLACK * limits.max_seconds)
-        needed = now + (work + asked.work) * per_token - 2 * (-asked.work // REQUEST_TURN) * slack
-        return slack if (asked.deadlines > needed).all() else None
+        most = int(asked.work.max())
+        longest = min(SLACK * min(most, REQUEST_TURN) * per_token, MAX_SLACK * limits.max_seconds)
+        needed = (work + most) * per_token + 2 * ceil(most / REQUEST_TURN) * longest
+        if float(asked.deadlines.min()) <= now + needed:
+            return None
+        own = np.minimum(asked.work, REQUEST_TURN) * SLACK * per_token
+        slack: NDArray[np.float64] = np.minimum(own, MAX_SLACK * limits.max_seconds)
+        return slack
 
     def _admit(self, flow: int, sequences: int, tokens: int, work: int, deadline: float, now: float) -> float:
         """Counts a request, and returns its slack; see `admit`."""

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from onebert_server.fairness.order import records
+
 # round, credit: of the principal's turn. work, sequences: all that it has waiting. due, next, host: the due time of its
 # first waiting thing (infinite if none has had a turn), the work of that thing's next sequence, and its host.
 # held_back: whether it is served nothing of other hosts before that thing.
@@ -74,41 +76,41 @@ class Flows:
 
     def turns(self, flows: Numbers) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Returns the round and the credit of principals; those that come, and are not ahead, as they will get them."""
-        table = self.table[flows]
-        fresh = (table["due"] == np.inf) & ~self._ahead(table)
-        return np.where(fresh, self.round + 1, table["round"]), np.where(fresh, self._quantum, table["credit"])
+        rounds, credit = self.table["round"][flows], self.table["credit"][flows]
+        fresh = (self.table["due"][flows] == np.inf) & ((rounds - self.round) * self._quantum <= credit)
+        return np.where(fresh, self.round + 1, rounds), np.where(fresh, self._quantum, credit)
 
     def come(self, flows: Numbers, events: NDArray[np.int64]) -> None:
         """Gives turns to those of the principals that have none; call `lead` then."""
         new = self.table["due"][flows] == np.inf
-        flows, events = flows[new], events[new]
+        flows = flows[new]
         self.table["round"][flows], self.table["credit"][flows] = self.turns(flows)
         self.table["held_back"][flows] = False
-        self.listed[flows] = events[:, None]
+        self.listed[flows] = events[new, None]
 
-    def lead(self, flows: Numbers, firsts: tuple[Any, Any, Any], events: NDArray[np.int64]) -> None:
+    def lead(self, flows: Numbers, firsts: tuple[Any, Any, Any], events: NDArray[np.int64] | None) -> None:
         """Notes the due times, next sequences' work and hosts of the principals' first things, and settles their turns.
 
         A turn is moved to the first round with credit for that work. It never moves back to a round that is over, nor
-        out of a round that it still has credit for.
+        out of a round that it still has credit for. Those that move come to their rounds at these events.
         """
-        table = self.table
-        moved_host = table["held_back"][flows] & (table["host"][flows] != firsts[2])
-        table["due"][flows], table["next"][flows], table["host"][flows] = firsts
-        spare = table["credit"][flows] - table["next"][flows]
-        rounds = np.minimum(np.maximum(table["round"][flows] - self.round - 1, 0), spare // self._quantum)
-        table["round"][flows] -= rounds
-        table["credit"][flows] -= rounds * self._quantum
-        moved = (rounds != 0) | moved_host
-        self.listed[flows[moved]] = np.maximum(self.listed[flows[moved]], events[moved, None])
+        table, (due, work, hosts) = self.table, firsts
+        rounds, credit = table["round"][flows], table["credit"][flows]
+        moved = np.minimum(np.maximum(rounds - self.round - 1, 0), (credit - work) // self._quantum)
+        table["round"][flows], table["credit"][flows] = rounds - moved, credit - moved * self._quantum
+        if events is not None:
+            places = (moved != 0) | (table["held_back"][flows] & (table["host"][flows] != hosts))
+            self.listed[flows[places]] = np.maximum(self.listed[flows[places]], events[places, None])
+        table["due"][flows], table["next"][flows], table["host"][flows] = due, work, hosts
 
     def rounds_of(self, turns: Any, credit: Any, work: Any) -> Any:
         """Returns the rounds in which principals with these turns have credit for so much work."""
-        return turns + np.maximum(-((credit - work) // self._quantum), 0)
+        return turns + np.maximum((work - credit + (self._quantum - 1)) // self._quantum, 0)
 
     def waiting(self) -> Numbers:
         """Returns the principals that have turns."""
-        return np.flatnonzero(self.table["due"] < np.inf)
+        waiting: Numbers = (self.table["due"] < np.inf).nonzero()[0]
+        return waiting
 
     def least(self) -> int:
         """Returns the first round in which anybody has a turn, or a newcomer would have one."""
@@ -128,7 +130,8 @@ class Flows:
         if present is not None:
             held_back = self.table["held_back"][flows] & (self.table["host"][flows] != host)
             flows = flows[present[flows, host] & ~held_back]
-        return flows[np.argsort(self.listed[flows, host])]
+        ordered: Numbers = flows[self.listed[flows, host].argsort()]
+        return ordered
 
     def _at_host(self, flows: Numbers) -> NDArray[np.bool_]:
         """Whether the first thing of each principal is of each host."""
@@ -152,12 +155,15 @@ class Flows:
 
     def serve_all(self) -> None:
         """Serves all that waits, of one host."""
-        flows = np.flatnonzero(self.table["sequences"])
+        flows = self.table["sequences"].nonzero()[0]
         self.round = max(self.round, int(self.rounds_of(*self.turns(flows), self.table["work"][flows]).max()))
-        # Nobody is ahead: each turn was in a round that is over.
-        self.table[flows] = _FREE
+        self.forget(flows)
 
-    def count(self, flows: Numbers, sequences: Any, work: Any) -> None:
+    def forget(self, flows: Numbers) -> None:
+        """Forgets principals of whom nothing waits, and who are not ahead."""
+        records(self.table)[flows] = records(_FREE[None])
+
+    def count(self, flows: Numbers, sequences: NDArray[Any], work: NDArray[Any]) -> None:
         """Counts what waits, or with negative numbers what no longer does; a principal may be there several times."""
         np.add.at(self.table["sequences"], flows, sequences)
         np.add.at(self.table["work"], flows, work)

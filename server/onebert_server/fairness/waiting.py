@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onebert_server.fairness.order import Indices, begins, spread
+from onebert_server.fairness.order import Indices, begins, picked, records, spread
 
 # Tokens that a request is served before the rest of it is due anew.
 REQUEST_TURN = 2048
@@ -37,6 +37,8 @@ class Waiting:
 
     Attributes:
         rows: WAITING; those that no turn refers to are free.
+        sequences, cost: number and computed tokens of the others.
+        several: whether a request may have several turns.
     """
 
     def __init__(self) -> None:
@@ -44,6 +46,8 @@ class Waiting:
         self._end = 0
         self._turns = np.empty(_TURNS, _TURN)
         self._count = 0
+        self.sequences = self.cost = 0
+        self.several = False
 
     @property
     def turns(self) -> NDArray[Any]:
@@ -54,83 +58,88 @@ class Waiting:
         """The number of requests."""
         return int(np.count_nonzero(self.turns["ordinal"] == 0))
 
-    @property
-    def cost(self) -> int:
-        return int(self.turns["cost"].sum())
-
     def add(
         self, rows: NDArray[Any], counts: NDArray[Any], slack: NDArray[Any], deadlines: NDArray[Any], now: float
     ) -> None:
         """Adds requests with so many rows each; one lets others go first for its `slack` in seconds."""
         place = self._room(len(rows))
-        self.rows[place : place + len(rows)] = rows
+        records(self.rows)[place : place + len(rows)] = records(rows)
         self._end += len(rows)
+        self.sequences += len(rows)
         starts, requests, ordinals = _cut(rows["work"], counts)
         first, end = self._count, self._count + len(starts)
         if end > len(self._turns):
             self._turns = np.concatenate([self.turns, np.empty(end, _TURN)])
         turns, self._count = self._turns[first:end], end
+        single = len(starts) == len(rows)
         for name in ("request", "principal", "host"):
-            turns[name] = rows[name][starts]
+            turns[name] = rows[name] if single else rows[name][starts]
         for name in _AMOUNTS:
-            turns[name] = (
-                rows[name] if len(starts) == len(rows) else np.add.reduceat(rows[name], starts, dtype=np.int64)
-            )
-        turns["start"] = place + starts
+            turns[name] = rows[name] if single else np.add.reduceat(rows[name], starts, dtype=np.int64)
+        turns["start"] = starts + place
         turns["end"][:-1], turns["end"][-1] = turns["start"][1:], self._end
-        turns["ordinal"] = ordinals
-        turns["slack"], turns["deadline"] = slack[requests], deadlines[requests]
-        turns["due"] = now + turns["slack"]
+        turns["ordinal"] = 0
+        if requests is not None:
+            turns["ordinal"], slack, deadlines, self.several = ordinals, slack[requests], deadlines[requests], True
+        turns["slack"], turns["deadline"] = slack, deadlines
+        turns["due"] = turns["slack"] + now
+        self.cost += int(turns["cost"].sum())
 
-    def all(self) -> NDArray[Any]:
-        """Returns all rows."""
-        starts, ends = self.turns["start"], self.turns["end"]
-        return (
-            self.rows[: self._end].copy()
-            if int((ends - starts).sum()) == self._end
-            else self.rows[spread(starts, ends)]
-        )
+    def clear(self) -> NDArray[Any]:
+        """Takes out and returns all rows."""
+        rows = self.rows[: self._end]
+        whole = self._end == self.sequences
+        rows = rows.copy() if whole else picked(rows, spread(self.turns["start"], self.turns["end"]))
+        self._keep(self.turns[:0])
+        return rows
 
     def serve(self, turns: Indices, rows: Indices, now: float) -> NDArray[Any]:
         """Takes out and returns rows, in this order; `turns` are theirs. Requests whose turn ends are due anew."""
-        taken, table = self.rows[rows], self.turns
-        np.add.at(table["start"], turns, 1)
-        for name in _AMOUNTS:
-            np.subtract.at(table[name], turns, taken[name])
-        served = np.zeros(len(table), np.intp)
-        served[turns] = np.arange(len(turns))
-        left = np.flatnonzero(table["start"] < table["end"])
-        rest = table[left]
-        if rest["ordinal"].any():
-            rest = _due_anew(rest, served[left - 1], now)
+        taken, table = picked(self.rows, rows), self.turns
+        if self.sequences == len(table):
+            left = np.ones(len(table), np.bool_)
+            left[turns] = False
+        else:
+            table["start"] += np.bincount(turns, minlength=len(table))
+            for name in _AMOUNTS:
+                table[name] -= np.bincount(turns, taken[name], len(table)).astype(np.int64)
+            left = table["start"] < table["end"]
+        rest = picked(table, left)
+        if self.several and rest["ordinal"].any():
+            served = np.zeros(len(table), np.intp)
+            served[turns] = np.arange(len(turns))
+            rest = _due_anew(rest, served[left.nonzero()[0] - 1], now)
         self._keep(rest)
         return taken
 
     def drop(self, gone: NDArray[np.bool_]) -> None:
         """Takes out all turns of some requests."""
-        self._keep(self.turns[~gone])
+        self._keep(picked(self.turns, ~gone))
 
     def firsts(self, turns: Indices, principals: int) -> Indices:
         """Returns of each principal the index of its first one of some turns; -1 if it has none."""
-        turns = turns[self.turns["ordinal"][turns] == 0]
-        order = turns[np.argsort(self.turns["due"][turns], kind="stable")]
+        if self.several:
+            turns = turns[self.turns["ordinal"][turns] == 0]
+        order = turns[self.turns["due"][turns].argsort(kind="stable")][::-1]
         firsts = np.full(principals, -1)
         # The last assignment to an element counts.
-        firsts[self.turns["principal"][order[::-1]]] = order[::-1]
+        firsts[self.turns["principal"][order]] = order
         return firsts
 
     def _keep(self, turns: NDArray[Any]) -> None:
         self._count = len(turns)
-        self.turns[:] = turns
+        records(self._turns)[: len(turns)] = records(turns)
+        self.sequences = int((turns["end"] - turns["start"]).sum())
+        self.cost = int(turns["cost"].sum())
         if not self._count:
-            self._end = 0
+            self._end, self.several = 0, False
 
     def _room(self, count: int) -> int:
         """Returns the place of the next row, behind which there is room for so many."""
         if self._end + count > len(self.rows):
             live = spread(self.turns["start"], self.turns["end"])
             rows = np.empty(max(2 * (len(live) + count), _ROWS), WAITING)
-            rows[: len(live)] = self.rows[live]
+            rows[: len(live)] = picked(self.rows, live)
             lengths = self.turns["end"] - self.turns["start"]
             self.turns["end"] = np.cumsum(lengths)
             self.turns["start"] = self.turns["end"] - lengths
@@ -138,20 +147,25 @@ class Waiting:
         return self._end
 
 
-def _cut(work: NDArray[Any], counts: NDArray[Any]) -> tuple[Indices, Indices, NDArray[np.int64]]:
-    """Cuts requests into turns, and returns of each its first row, its request, and its place in the request."""
-    ends = np.cumsum(counts)
-    starts, requests = ends - counts, np.arange(len(counts))
-    long = np.flatnonzero(np.add.reduceat(work, starts, dtype=np.int64) > REQUEST_TURN)
+def _cut(work: NDArray[Any], counts: NDArray[Any]) -> tuple[Indices, Indices | None, NDArray[np.int64] | None]:
+    """Cuts requests into turns, and returns of each its first row, its request, and its place in the request.
+
+    The last two are None if each request has one.
+    """
+    if len(work) == len(counts):
+        return np.arange(len(work)), None, None
+    ends = counts.cumsum()
+    starts = ends - counts
+    long = (np.add.reduceat(work, starts, dtype=np.int64) > REQUEST_TURN).nonzero()[0]
     if not len(long):
-        return starts, requests, np.zeros(len(counts), np.int64)
-    ordinals, requests = np.zeros(len(work), np.int64), np.repeat(requests, counts)
+        return starts, None, None
+    ordinals, requests = np.zeros(len(work), np.int64), np.arange(len(counts)).repeat(counts)
     for start, end in zip(starts[long].tolist(), ends[long].tolist(), strict=True):
         # A turn ends with the row that reaches the end of its tokens; the row may reach that of the next one, too.
         before = np.arange(1, end - start)
-        reached = np.cumsum(work[start : end - 1], dtype=np.int64) // REQUEST_TURN
+        reached = work[start : end - 1].cumsum(dtype=np.int64) // REQUEST_TURN
         ordinals[start + 1 : end] = before + np.minimum(np.minimum.accumulate(reached - before), 0)
-    first = np.flatnonzero(begins(requests) | begins(ordinals))
+    first = (begins(requests) | begins(ordinals)).nonzero()[0]
     return first, requests[first], ordinals[first]
 
 
@@ -166,4 +180,4 @@ def _due_anew(turns: NDArray[Any], served: Indices, now: float) -> NDArray[Any]:
     anew = first[of_request] > 0
     turns["ordinal"] -= first[of_request].astype(np.int32)
     turns["due"][anew] = now + turns["slack"][anew]
-    return turns[np.argsort(np.where(anew, served[starts][of_request], -1), kind="stable")]
+    return picked(turns, np.where(anew, served[starts][of_request], -1).argsort(kind="stable"))
