@@ -260,8 +260,9 @@ class Branches(dict[LayerSite, tuple[Branch, ...]]):
 def join(of_row: Callable[[int], BranchesOf], spans: Array) -> dict[LayerSite, list[Joined]]:
     """For each layer and site, the spans [spans, 3] (row, start, stop) whose row has branches there."""
     joined: defaultdict[LayerSite, list[Joined]] = defaultdict(list)
-    for row, start, stop in spans.tolist():
-        for site, branches in of_row(row).items():
+    by_row = {row: of_row(row) for row in set(spans[:, 0].tolist())}
+    for row, start, stop in spans.tolist() if any(by_row.values()) else ():
+        for site, branches in by_row[row].items():
             joined[site].append((start, stop, branches))
     return joined
 

@@ -27,7 +27,7 @@ from onebert_encoder.compute.scores import ByDistance, Rotary
 from onebert_encoder.layout.stage import Stage
 from onebert_encoder.layout.upload import Array
 from onebert_encoder.maths.batch import Batch
-from onebert_encoder.maths.flat import Flat
+from onebert_encoder.maths.flat import Flat, ranges
 from onebert_encoder.maths.rows import Heads, Number, Rows
 
 # Size of a site in forward.h, and of a classifier in heads.h, in 64-bit numbers.
@@ -169,21 +169,21 @@ def _address(tensor: Tensor) -> int | None:
 
 def _sites(rows: Rows, stage: Stage, layers: int) -> tuple[Array | None, list[object]]:
     """[layers * sites, 4] addresses and counts of branches, and the objects that must outlive the call."""
-    spans = [(rows.branches[row], start, stop) for row, start, stop in stage.spans.tolist() if rows.branches[row]]
-    if not spans:
+    of_rows, of_span = np.unique(stage.spans[:, 0], return_inverse=True)
+    branches = [rows.branches[row] for row in of_rows.tolist()]
+    if not any(branches):
         return None, []
     sites: Array = np.zeros((layers * len(SITES), _OF_SITE), dtype=np.int64)
-    edges = np.array([(start, stop) for _, start, stop in spans])
-    objects: list[object] = [spans]
-    for place, branches_there in enumerate(zip(*(branches.native(SITES) for branches, _, _ in spans), strict=True)):
-        of_span = np.repeat(edges, [len(numbers_there) for numbers_there in branches_there], axis=0)
-        numbers = np.concatenate(branches_there)
-        # Within a site and a span branches keep their order.
-        order = np.argsort(numbers[:, 0], kind="stable")
-        at = numbers[order, 0]
-        branches = np.concatenate([of_span, numbers[:, 1:]], axis=1)[order]
-        first = np.searchsorted(at, np.arange(len(sites)))
-        sites[:, 2 * place] = branches.ctypes.data + first * branches.strides[0]
-        sites[:, 2 * place + 1] = np.bincount(at, minlength=len(sites))
-        objects.append(branches)
+    objects: list[object] = [branches]
+    for place, of_row in enumerate(zip(*(each.native(SITES) for each in branches), strict=True)):
+        counts = np.array([len(numbers) for numbers in of_row])
+        of_spans = counts[of_span]
+        numbers = np.concatenate(of_row)[ranges((np.cumsum(counts) - counts)[of_span], of_spans)]
+        # Within a site and a span branches keep their order. Small integers are sorted by their digits.
+        order = np.argsort(numbers[:, 0].astype(np.int16), kind="stable")
+        added = np.concatenate([np.repeat(stage.spans[:, 1:], of_spans, axis=0), numbers[:, 1:]], axis=1)[order]
+        at_site = np.bincount(numbers[:, 0], minlength=len(sites))
+        sites[:, 2 * place] = added.ctypes.data + (np.cumsum(at_site) - at_site) * added.strides[0]
+        sites[:, 2 * place + 1] = at_site
+        objects.append(added)
     return sites, objects

@@ -26,7 +26,8 @@ class GpuHeads:
         self._programs = head_programs
         labels = heads.labels
         self._sequences, self._logits, self._most = len(labels), int(labels.sum()), int(labels.max())
-        readers = np.column_stack([heads.numbers[:, : Number.POOLED], np.cumsum(labels) - labels])
+        readers = np.empty((len(labels), len(self._programs.Reader)), dtype=np.int64)
+        readers[:, :-1], readers[:, -1] = heads.numbers[:, : Number.POOLED], np.cumsum(labels) - labels
         spans = np.stack([first, np.where(heads.pooled == POOLED["mean"], lengths, 1)], axis=1)
         # Pooled spans [sequences, 2] (first token, count) and readers [sequences, fields] (see `Reader`).
         tensors = upload({"spans": spans, "readers": readers}, device)

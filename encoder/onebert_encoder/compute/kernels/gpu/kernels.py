@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from onebert_encoder.compute.kernels.gpu.tiles import RANK_BLOCK, Tile, Turn, are_aligned, tiles_of
+from onebert_encoder.compute.kernels.gpu.tiles import RANK_BLOCK, Tile, Turn, tiles_of
 from onebert_encoder.compute.kernels.plain import Gain, PlainKernels
 from onebert_encoder.compute.scores import PLAIN_SCORES, RowScores, Scores
 from onebert_encoder.layout.branches import Branches, Joined, LayerSite, Sparse, join
@@ -88,13 +88,13 @@ class GpuKernels(PlainKernels):
         return z
 
     def join(self, branches: Sequence[Branches], stage: Stage) -> "GpuBranches":
-        """Tiles for all branches but sparse ones; spans if a matrix does not start at a multiple of 16 bytes."""
-        turns, tiles = tiles_of(branches, stage.spans)
-        if not are_aligned(tiles):
+        """Tiles for all branches but sparse ones; spans if there are no tiles for them."""
+        listed = tiles_of(branches, stage.spans)
+        if listed is None:
             return GpuBranches({}, None, join(branches.__getitem__, stage.spans))
-        on_device = upload({0: tiles}, stage.row_of_token.device)[0] if turns else None
-        ranks = tiles[:, :, Tile.RANK].max(axis=1).tolist() if turns else []
-        blocks = {turn: -(-rank // RANK_BLOCK) for turn, rank in zip(turns, ranks, strict=True)}
+        ranks, tiles = listed
+        on_device = upload({0: tiles}, stage.row_of_token.device)[0] if ranks else None
+        blocks = {turn: -(-rank // RANK_BLOCK) for turn, rank in ranks.items()}
         return GpuBranches(blocks, on_device, join(lambda row: branches[row].sparse, stage.spans))
 
     def add_branches(self, y: Tensor, x: Tensor, joined: "GpuJoined") -> Tensor:
