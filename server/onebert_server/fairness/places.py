@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import TypeVar
 
-from onebert_server.fairness.turns import Turns
+from onebert_server.fairness.round_robin import RoundRobin
 from onebert_server.limits import parts_of
 from onebert_server.threads import shielded
 
@@ -17,7 +17,7 @@ class Places:
 
     def __init__(self, count: int) -> None:
         self._free = count
-        self._waiting: Turns[asyncio.Future[None]] = Turns()
+        self._waiting: RoundRobin[asyncio.Future[None]] = RoundRobin()
 
     async def take(self, principal: str) -> None:
         """Waits for a place; the caller holds it until `give_back`."""

@@ -642,12 +642,29 @@ def test_what_no_longer_waits_is_not_kept_until_its_deadline(leave):
     """Neither the request nor its principal: the tables stay small."""
     waiting = queue()
     put(waiting, Request("always"))
-    for number in range(2_000):
+    for number in range(400):
         (request,) = put(waiting, Request(f"principal {number}", [1], deadline=600.0))
         leave(waiting, request)
     tables = waiting._waiting.rows, waiting._waiting._turns, waiting._flows.table, waiting._flows.names
-    assert max(map(len, tables)) <= 1024
+    assert max(map(len, tables)) <= 256
     assert waiting.expire(600.0) == [] or waiting.sequences <= 1
+
+
+def test_who_was_served_ahead_is_forgotten_once_others_are_as_far():
+    """Until then each keeps its turn, so that it gains nothing by leaving."""
+    waiting, room = queue(), Room(3 * QUANTUM, ["other"])
+    put(waiting, Request("other", [QUANTUM] * 10_000))
+    for number in range(400):
+        put(waiting, early := Request(f"principal {number}", [QUANTUM] * 9))
+        assert len(waiting.take_beside(room, lambda _: (BATCH, BATCH), 0.0)) == 4, (
+            "its own turn, and three rounds ahead"
+        )
+        waiting.remove(early)
+        put(waiting, early := Request(f"principal {number}", [QUANTUM]))
+        assert waiting.take_beside(room, lambda _: (BATCH, BATCH), 0.0) == []
+        waiting.remove(early)
+        assert [request.principal for request, _ in take(waiting, 4 * QUANTUM)] == ["other"] * 4
+    assert len(waiting._flows.names) <= 128
 
 
 def test_clearing_gives_everything_back():

@@ -3,20 +3,23 @@
 import asyncio
 import gc
 import sys
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from threading import Event
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onebert_server.engine.beside import Beside
-from onebert_server.engine.queue import FairQueue, QueueLimits
+from onebert_server.engine.block import REQUEST
+from onebert_server.engine.fair_queue import FairQueue
+from onebert_server.fairness.backlog import Backlog, QueueLimits
+from onebert_server.fairness.flows import Flows
 from onebert_server.fairness.places import PartByPart
-from onebert_server.fairness.shares import Backlog, Permits
-from onebert_server.fairness.turns import Turns
+from onebert_server.fairness.round_robin import RoundRobin
+from onebert_server.fairness.shares import Permits
+from onebert_server.fairness.waiting import WAITING
 from onebert_store.errors import OneBertError, OverShare, QueueFull
 
 MOST = 100
@@ -81,74 +84,35 @@ def test_what_a_block_holds_is_given_back_whatever_ends_it():
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3000)), max_size=40), st.integers(0, 4000))
 def test_sums_over_principals_are_those_of_a_walk_through_all(changes, tokens):
     """Principals whose amounts are not told apart are counted for at most a fifth too much, and never for less."""
-    backlog, held = Backlog(10**9), dict.fromkeys(map(str, range(10)), 0)
+    flows = Flows(32, 1, "reserved")
+    backlog, held = Backlog(flows, QueueLimits()), dict.fromkeys(map(str, range(10)), 0)
     for who, after in changes:
-        backlog.add(str(who), after - held[str(who)])
+        amount = np.array([after - held[str(who)]])
+        backlog.count(flows.numbers([str(who)]), amount, int(amount[0]), amount)
         held[str(who)] = after
-    assert (backlog.principals, backlog.total) == (sum(map(bool, held.values())), sum(held.values()))
+    assert backlog.tokens == backlog.work == backlog.others == sum(held.values())
     exact = sum(min(one, tokens) for one in held.values())
-    assert exact <= backlog.served(tokens) <= 1.21 * exact
-    assert backlog.served(10**9) == sum(held.values())
+    assert exact <= backlog._served(tokens) <= 1.21 * exact
+    assert backlog._served(10**9) == sum(held.values())
     least = min(filter(None, held.values()), default=0)
     assert (least + 1) // 2 <= backlog.least() <= least
 
 
-@given(
-    st.lists(st.tuples(principals, st.integers(0, 9)), max_size=60),
-    st.sets(st.integers(0, 9)),
-    st.lists(st.integers(0, 59), max_size=10),
-)
-def test_things_are_taken_once_and_none_waits_longer_than_its_principals_turns(asked, unwanted, removed):
+@given(st.lists(st.tuples(principals, st.integers(0, 9)), max_size=60), st.sets(st.integers(0, 9)))
+def test_things_are_taken_once_and_none_waits_longer_than_its_principals_turns(asked, unwanted):
     """Round robin of a twin: a list of lists, of which each in turn gives its first one."""
-    turns, twin = Turns(), {}
+    turns, twin = RoundRobin(), {}
     for principal, number in asked:
         turns.put((principal, number), principal)
         twin.setdefault(principal, {})[principal, number] = None
-    assert len(turns) == sum(map(len, twin.values()))
-    for place in removed:
-        if asked and (gone := asked[place % len(asked)]) in turns:
-            turns.remove(gone)
-            del twin[gone[0]][gone]
+    assert sorted(turns) == sorted(one for own in twin.values() for one in own)
     left = {principal: [one for one in own if one[1] not in unwanted] for principal, own in twin.items()}
     expected = [own[turn] for turn in range(10) for own in left.values() if turn < len(own)]
     found = []
     while (one := turns.take(lambda one: one[1] not in unwanted)) is not None:
         found.append(one)
-    assert Counter(found) == Counter(expected)
-    for principal, own in left.items():
-        for place, one in enumerate(own):
-            before = found[: found.index(one)]
-            assert max(Counter(other for other, _ in before if other != principal).values(), default=0) <= place + 1
-    assert (len(turns), turns.first(), list(turns)) == (0, None, [])
-
-
-def test_who_is_served_ahead_pays_for_it_also_after_leaving_and_then_it_is_forgotten():
-    turns = Turns(10, cost=lambda thing: thing[1])
-    turns.put(("other", 40), "other")
-
-    def ahead(cost, who="early"):
-        turns.put((who, cost), who)
-        with turns.ahead(3, but=["other"]):
-            if (first := turns.first()) is not None:
-                turns.serve(first, cost)
-        if first is None:
-            turns.remove((who, cost))
-        return first is not None
-
-    served = 0
-    while ahead(10):
-        served += 1
-        assert served < 9
-    assert served == 4, "its own turn, and three rounds ahead"
-    assert not ahead(10)
-    turns.put(("newcomer", 40), "newcomer")
-    assert [turns.take(bool)[0] for _ in range(2)] == ["other", "newcomer"]
-    assert ahead(10)
-    for number in range(2000):
-        assert ahead(10, str(number))
-        turns.put(("other", number), "other")
-        turns.serve(("other", number), number)
-        assert len(turns._gone) < 20
+    assert found == expected
+    assert (bool(turns), list(turns)) == (False, [])
 
 
 class Counted(int):
@@ -190,53 +154,52 @@ def steps_of(work):
     return count + Counted.steps
 
 
-class Host:
-    """The one base."""
-
-    weight = 1.0
-
-
-class Waiting:
-    """A request of the queue."""
-
-    def __init__(self, principal, tokens):
-        self.principal, self.deadline, self.lengths = principal, 1e9, [tokens]
-        self.costs = self.work = self.lengths
-        self.host = Host
+def put(queue, principals, tokens):
+    """A text of each principal, in one block."""
+    requests, rows = np.zeros(len(principals), REQUEST), np.zeros(len(principals), WAITING)
+    requests["principal"], requests["sequences"], requests["deadline"] = range(len(principals)), 1, 1e9
+    rows["tokens"] = rows["cost"] = rows["work"] = tokens
+    assert not queue.put(requests, rows, principals, 0.0)
 
 
 class Crowd:
     """Many principals in every structure: each holds something, and has a sentence or a long text waiting."""
 
     def __init__(self, number):
-        self.permits, self.turns = Permits(10**12, "full", "over"), Turns()
+        self.permits, self.turns = Permits(10**12, "full", "over"), RoundRobin()
         self.queue = FairQueue(QueueLimits(10**9, 10**12, 1e6))
-        self.queue.seconds_per_token = 0.001
+        self.queue.backlog.seconds_per_token = 0.001
         for principal in range(number):
-            tokens = Counted((23, 512)[principal % 2])
-            self.permits.take(str(principal), tokens)
+            self.permits.take(str(principal), Counted((23, 512)[principal % 2]))
             self.turns.put(principal, str(principal))
-            self.queue.put([Waiting(str(principal), tokens)], 0.0)
+        put(self.queue, list(map(str, range(number))), np.where(np.arange(number) % 2, 512, 23))
 
 
-BATCH = Beside([(Waiting(principal, 70), 0) for principal in "34"])
+class Room:
+    """Beside a batch."""
+
+    room, served = 70, ("3", "4")
+
+
 OPERATIONS = {
     "hold": lambda crowd: [crowd.permits.take("3", Counted(5)), crowd.permits.give_back("3", Counted(5))],
     "refuse": lambda crowd: taken(crowd.permits, "3", 10**12),
     "wait for a turn": lambda crowd: crowd.turns.put("one more", "3"),
-    "leave": lambda crowd: crowd.turns.remove(5),
     "whose turn": lambda crowd: [crowd.turns.take(lambda one: True) for _ in range(8)],
     "check": lambda crowd: crowd.queue.check("3"),
-    "put": lambda crowd: crowd.queue.put([Waiting("one more", Counted(10))], 0.0),
+    "put": lambda crowd: put(crowd.queue, ["one more"], 10),
     "take": lambda crowd: crowd.queue.take(lambda _: (70, 70), 0.0),
-    "take beside": lambda crowd: crowd.queue.take_beside(BATCH, lambda _: (70, 70), 0.0),
+    "take beside": lambda crowd: crowd.queue.take_beside(Room, lambda _: (70, 70), 0.0),
     "expire": lambda crowd: crowd.queue.expire(1.0),
 }
 
 
 @pytest.mark.promise("queue-bound")
 def test_no_question_and_no_batch_walks_all_principals():
-    """From 16 to 16,384 principals the steps of each operation grow no faster than the logarithm of their number."""
+    """From 16 to 16,384 principals the steps of each operation grow no faster than the logarithm of their number.
+
+    A step of the queue may be an operation on a whole array.
+    """
     few, *more = map(Crowd, (16, 512, 16_384))
     for name, operation in OPERATIONS.items():
         first = steps_of(lambda work=operation: work(few))

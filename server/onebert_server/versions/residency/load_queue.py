@@ -2,7 +2,7 @@
 
 import threading
 
-from onebert_server.fairness.turns import Turns
+from onebert_server.fairness.round_robin import RoundRobin
 from onebert_server.versions.version import State, Version
 
 
@@ -12,7 +12,7 @@ class LoadQueue:
     def __init__(self) -> None:
         self.closed = False
         self._changed = threading.Condition()
-        self._turns: Turns[tuple[Version, str]] = Turns()
+        self._turns: RoundRobin[tuple[Version, str]] = RoundRobin()
 
     def __bool__(self) -> bool:
         return bool(self._turns)
@@ -47,5 +47,5 @@ class LoadQueue:
     def clear(self) -> list[Version]:
         """Removes everything, and returns, once, each version that still has to be loaded."""
         with self._changed:
-            waiting, self._turns = self._turns, Turns()
+            waiting, self._turns = self._turns, RoundRobin()
             return list(dict.fromkeys(version for version, _ in waiting if version.state is State.LOADING))
