@@ -57,12 +57,12 @@ class Pipeline:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state, edge, started = scope.setdefault("state", {}), self._edge, time.perf_counter()
         # Only the protocol has read the head; another ASGI server has not.
-        own = HEAD in state
-        head = state[HEAD] if own else Head(scope["headers"])
+        at_once = HEAD in state
+        head = state[HEAD] if at_once else Head(scope["headers"])
         observed = edge.telemetry.begin(scope["path"], head.raw)
         request_id, observed.answers_id = _request_ids(head)
         state |= {HEAD: head, FORM_OF: self._form_of, "request_id": request_id, "observed": observed}
-        answer = _Answer(send, edge, request_id, observed, at_once=own)
+        answer = _Answer(send, edge, request_id, observed, at_once=at_once)
         try:
             if REFUSAL in state:
                 await _unreadable(scope)(scope, receive, answer.send)

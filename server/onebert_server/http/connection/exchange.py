@@ -46,8 +46,8 @@ class Connection(Protocol):
     def awaits_body(self, waits: bool) -> None:
         """Reports that the app begins or ceases to wait for more of the body."""
 
-    def taken(self) -> None:
-        """Reports that the app has taken all of the body that has arrived."""
+    def balance(self) -> None:
+        """Reads on or stops reading, by the bytes that it holds."""
 
     def completed(self, exchange: "Exchange") -> None: ...
 
@@ -85,15 +85,14 @@ class Exchange:
 
     # Reports of the connection
 
-    def add(self, parts: Sequence[bytes], size: int, *, whole: bool) -> None:
-        """Adds the next parts of the body; `whole`: they are the last ones."""
+    def add(self, parts: Sequence[bytes], size: int, *, last: bool) -> None:
+        """Adds the next parts of the body; `last`: no others follow."""
         self._parts += parts
         self.held += size
-        if whole:
-            self.whole = True
-            if not (self._asked or self._continues):
-                self._parts = [b"".join(self._parts)]
-                self.scope["state"][WHOLE] = self._parts[0]
+        self.whole = last
+        if last and not (self._asked or self._continues):
+            self._parts = [b"".join(self._parts)]
+            self.scope["state"][WHOLE] = self._parts[0]
         self._wake()
 
     def refuse(self, refusal: Refusal) -> None:
@@ -142,7 +141,7 @@ class Exchange:
         body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
         self._parts, self.held = [], 0
         if not self._connection.reads:
-            self._connection.taken()
+            self._connection.balance()
         message = {"type": "http.request", "body": body, "more_body": not self.whole}
         state = self.scope["state"]
         return {**message, REFUSAL: state[REFUSAL]} if REFUSAL in state else message

@@ -124,7 +124,7 @@ class HttpProtocol(asyncio.Protocol):
             self.abandon()
             return
         self._closing = self._deaf = True
-        self._balance()
+        self.balance()
         self._socket.write_eof()
         self._linger()
 
@@ -152,7 +152,7 @@ class HttpProtocol(asyncio.Protocol):
                 return
             self._parse()
             parsed += 1 + len(self._reader.parts)
-        self._balance()
+        self.balance()
 
     def _parse(self) -> None:
         reader, began, refusal = self._reader, self._reader.in_head, None
@@ -168,7 +168,7 @@ class HttpProtocol(asyncio.Protocol):
         exchange = self._exchange
         if exchange is not None and (reader.parts or reader.ended):
             if not exchange.complete:
-                exchange.add(reader.parts, reader.content, whole=reader.ended)
+                exchange.add(reader.parts, reader.content, last=reader.ended)
                 self._busy = reader.ended
             elif reader.ended:
                 # The response came before the end of the body.
@@ -184,7 +184,7 @@ class HttpProtocol(asyncio.Protocol):
         if self._dropped > self._most_dropped:
             self.abandon()
 
-    def _balance(self) -> None:
+    def balance(self) -> None:
         """Stops reading while the connection holds its share, and reads on after that."""
         held = 0 if self._exchange is None else self._exchange.held
         reads = self._deaf or (held <= HIGH_WATER and self._reader.ahead <= HIGH_WATER)
@@ -239,7 +239,7 @@ class HttpProtocol(asyncio.Protocol):
                 self.close()
             return
         self._most_dropped = NOISE_BYTES
-        self._begin(_STAND_IN, refusal).add((), 0, whole=True)
+        self._begin(_STAND_IN, refusal).add((), 0, last=True)
 
     # For the exchange
 
@@ -254,9 +254,6 @@ class HttpProtocol(asyncio.Protocol):
         elif not (self._timer.due or self.closing):
             self._shared.waiting.pop(self, None)
 
-    def taken(self) -> None:
-        self._balance()
-
     def completed(self, exchange: Exchange) -> None:
         self._server.total_requests += 1
         self._busy = False
@@ -270,7 +267,7 @@ class HttpProtocol(asyncio.Protocol):
                 self._read_on()
         else:
             self._linger()
-            self._balance()
+            self.balance()
 
     # Writing
 
