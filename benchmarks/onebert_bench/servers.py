@@ -13,10 +13,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from onebert_bench.load import Load, Request, run_load
@@ -24,16 +25,15 @@ from onebert_bench.machine import memory_bytes, process
 from onebert_bench.numbers import percentile
 from onebert_bench.timing import in_turns
 from onebert_bench.workload import bank_of, sentences, task_delta, tokenized
-from onebert_encoder.answering.scores import Logits
 from onebert_encoder.base.base import Base, load_base
+from onebert_encoder.maths.sequences import Sequences
 from onebert_encoder.text.tokens import Tokens
-from onebert_server.access.context import Context
 from onebert_server.access.principal import root
 from onebert_server.client import Client
+from onebert_server.engine.block import REQUEST, SEQUENCE, Block, Ended
 from onebert_server.engine.engine import Engine
 from onebert_server.engine.host import Host
 from onebert_server.engine.memory import keep_freed_memory
-from onebert_server.engine.passes import Item
 from onebert_server.process import ChildServer, serving
 from onebert_server.run.opening import engine_limits
 from onebert_server.settings import Settings
@@ -181,27 +181,36 @@ def _run_engine(what: Serving, clients: int, seconds: float) -> Load:
     engine, slots, inputs = _engine(what)
     [host] = engine.hosts.values()
     latencies: list[float] = []
+    ids = [Sequences.of([tokens]).ids for tokens in inputs]
+    turns, sent = [number * 7 for number in range(clients)], [0.0] * clients
     started, cpu, left, done = time.perf_counter(), time.process_time(), clients, threading.Event()
-    context = Context(root("load"), math.inf, time.monotonic(), "load")
 
-    def send(turn: int) -> None:
-        # A copy for each request, since requests over HTTP share no tokens either.
-        item = Item(replace(inputs[turn * 7 % TEXTS]), slots[turn % TASKS])
-        sent = time.perf_counter()
-        engine.submit(host, [item], context).add_done_callback(lambda future: answered(turn, sent, future.result()))
+    def send(numbers: Sequence[int]) -> None:
+        chosen = [ids[turns[number] * 7 % TEXTS] for number in numbers]
+        requests, sequences = np.zeros(len(numbers), REQUEST), np.zeros(len(numbers), SEQUENCE)
+        requests["number"], requests["sequences"], requests["deadline"] = numbers, 1, math.inf
+        requests["submitted"] = time.monotonic()
+        sequences["slot"] = [slots[turns[number] % TASKS] for number in numbers]
+        sequences["generation"], sequences["tokens"] = host.bank.generation[sequences["slot"]], [*map(len, chosen)]
+        for number in numbers:
+            sent[number] = time.perf_counter()
+        lane.submit(Block([root("load")], requests, sequences, np.concatenate(chosen)))
 
-    def answered(turn: int, sent: float, _: list[Logits]) -> None:
+    def answered(ended: Ended) -> None:
         nonlocal left
-        latencies.append((time.perf_counter() - sent) * 1e3)
-        if time.perf_counter() < started + seconds:
-            send(turn + 1)
+        now, numbers = time.perf_counter(), ended.requests["number"].tolist()
+        latencies.extend((now - sent[number]) * 1e3 for number in numbers)
+        for number in numbers:
+            turns[number] += 1
+        if now < started + seconds:
+            send(numbers)
         else:
-            left -= 1
+            left -= len(numbers)
             if not left:
                 done.set()
 
-    for number in range(clients):
-        send(number * 7)
+    lane = engine.lane(answered)
+    send(range(clients))
     done.wait()
     return Load(latencies, 0, time.perf_counter() - started, time.process_time() - cpu)
 

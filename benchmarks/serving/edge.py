@@ -11,7 +11,7 @@ import asyncio
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing import Pipe, get_context
@@ -22,7 +22,6 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import numpy as np
-import torch
 import uvicorn
 
 from onebert_bench.load import Load, run_load
@@ -35,8 +34,7 @@ from onebert_bench.workload import sentences
 from onebert_encoder.base.base import load_base
 from onebert_server.engine.engine import Engine
 from onebert_server.engine.host_copy import HostCopy
-from onebert_server.engine.passes import Launched
-from onebert_server.engine.request import Flight, Waiting
+from onebert_server.engine.passes import Flight, Launched, Taken
 from onebert_server.garbage import collect_seldom
 from onebert_server.http.web import uvicorn_config
 from onebert_server.run.app import create_app
@@ -44,7 +42,6 @@ from onebert_server.run.opening import open_runtime
 from onebert_server.settings import Settings
 
 _LOGITS = np.tile(np.array([0.3, -0.2], np.float32), 2**14)
-_SHAPE = torch.Size([2])
 
 
 class Ready(HostCopy):
@@ -58,10 +55,11 @@ class Ready(HostCopy):
         return _LOGITS[: 2 * self._sequences]
 
 
-def launch(waiting: Sequence[Waiting]) -> Flight:
+def launch(taken: Taken) -> Flight:
     """In place of `Engine.launch`: nothing is computed."""
-    launched = Launched([_SHAPE] * len(waiting), Ready(len(waiting)), float(len(waiting)))
-    return Flight(waiting, launched, time.monotonic())
+    count = len(taken.rows)
+    launched = Launched(np.full(count, 2), np.zeros(count, np.int64), Ready(count), float(count))
+    return Flight(taken, launched, time.monotonic())
 
 
 class Server(NamedTuple):

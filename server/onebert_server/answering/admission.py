@@ -21,8 +21,7 @@ from onebert_server.answering.sizes import AnswerSize
 from onebert_server.answering.tokenizing import Split, Splitter
 from onebert_server.engine.engine import Engine
 from onebert_server.engine.host import Host
-from onebert_server.engine.passes import Item
-from onebert_server.engine.request import Request
+from onebert_server.engine.request import Item, Request
 from onebert_server.limits import MAX_FANOUT
 from onebert_server.observed import FORWARD, QUEUE, Kept, Observed
 from onebert_server.versions.residency.residents import Residents

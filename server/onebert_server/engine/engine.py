@@ -9,23 +9,25 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
 import torch
 
 from onebert_encoder.answering.scores import Logits
 from onebert_encoder.compute.threads import compute_with
 from onebert_encoder.maths.forward import Way
 from onebert_encoder.text.tokens import Tokens
-from onebert_server.access.context import Context, own_work
+from onebert_server.access.context import Context
 from onebert_server.engine.block import Ended
 from onebert_server.engine.host import Host
 from onebert_server.engine.lane import Lane
-from onebert_server.engine.passes import Item
-from onebert_server.engine.queue import INFINITY, QueueLimits
-from onebert_server.engine.request import Flight, Request, Waiting, tokens_of
+from onebert_server.engine.own_questions import OwnQuestions
+from onebert_server.engine.passes import Flight, Taken
+from onebert_server.engine.request import Futures, Item, Request
 from onebert_server.engine.scheduler import Scheduler
 from onebert_server.engine.speed import measure_speed, run_bare
+from onebert_server.fairness.backlog import INFINITY, QueueLimits
 from onebert_server.telemetry.metrics import Metrics
-from onebert_store.errors import EngineFailed, QueueFull, ShuttingDown
+from onebert_store.errors import EngineFailed, OneBertError, ShuttingDown
 
 if TYPE_CHECKING:
     from onebert_server.telemetry.tracing import Tracing
@@ -55,7 +57,7 @@ class EngineLimits:
 
 
 class Engine:
-    """Owns the device; `submit` may be called from any thread, and futures deliver the answers.
+    """Owns the device; edges submit their requests to `lane`s from any thread, and are called with the answers.
 
     A forward pass runs on `threads` PyTorch threads; None leaves the number to PyTorch. No other thread should compute
     in parallel and stay: each such thread keeps a team of threads, and if all teams together have more threads than the
@@ -81,13 +83,16 @@ class Engine:
         tracing: "Tracing | None" = None,
     ) -> None:
         self.hosts = {host.digest: host for host in hosts}
+        self._hosts = [*self.hosts.values()]
         self._limits = limits
         self._metrics = metrics or Metrics()
         self._tracing = tracing
         self._threads = threads
         self._overlaps = hosts[0].base.device.type != "cpu" if overlaps is None else overlaps
-        self._scheduler = Scheduler(limits.queue, self._metrics, makes_way=not self._overlaps)
+        self._scheduler = Scheduler(self._hosts, limits.queue, self._metrics, makes_way=not self._overlaps)
         self.queue = self._scheduler.queue
+        self._futures = Futures(self._hosts, self._scheduler)
+        self._own = OwnQuestions(self._hosts, self._scheduler)
         self._landed = 0.0
         self._failed = 0
         self._pass_started: float | None = None
@@ -101,101 +106,66 @@ class Engine:
         self._measured.wait(MEASURE_TIMEOUT)
 
     def check(self, context: Context) -> None:
-        """Raises QueueFull, OverShare, ShuttingDown or EngineFailed if `submit` would refuse the smallest request."""
+        """Raises QueueFull, OverShare, ShuttingDown or EngineFailed if a lane would refuse the smallest request."""
         self._scheduler.check(context.principal.name)
 
     def lane(self, answered: Callable[[Ended], None]) -> Lane:
         """Returns the way of one edge to the engine; `answered` gets its requests that have ended."""
-        return Lane([*self.hosts.values()], self._queue, self.wake, answered)
+        return Lane(self._hosts, self._scheduler, answered)
 
     def compute(self, host: Host, tokens: Sequence[Tokens], slot: int, name: str) -> Future[list[Logits]]:
-        """Queues a question of the server's own, which is always admitted and never late; the log shows `name`.
+        """Queues a question of the server's own, which is always admitted and never late.
 
         Returns:
-            One float32 array per sequence: [labels], or [tokens, labels] for a per-token task.
-
-        Raises:
-            ShuttingDown, EngineFailed: the engine takes nothing new, or does not run.
+            One float32 array per sequence: [labels], or [tokens, labels] for a per-token task; see `Lane.submit` for
+            the errors.
         """
-        return self.submit(host, [Item(each, slot) for each in tokens], own_work(name))
+        return self._own.ask(host, tokens, slot)
 
     def wake(self) -> None:
-        """Starts the requests that were submitted without waking the engine; the running batch goes on."""
         self._scheduler.wake()
 
     def submit(self, host: Host, items: Sequence[Item], context: Context, wake: bool = True) -> Request:
-        """Queues items of one host that are answered together; see `submit_all`."""
         return self.submit_all([(host, items)], context, wake)[0]
 
     def submit_all(
         self, parts: Sequence[tuple[Host, Sequence[Item]]], context: Context, wake: bool = True
     ) -> list[Request]:
-        """Queues a request for each part, all of them or none; never blocks.
-
-        Without `wake` the caller calls `wake` soon.
-
-        Returns:
-            Futures of one float32 array per item, in order: [labels], or [tokens, labels] for a per-token task. The
-            caller checks whether the numbers are finite.
-            One fails with `EngineFailed` when the forward pass raised for it alone, and with `DeadlineExceeded` when
-            its work had not begun, or not ended, in time. Cancelling withdraws waiting items at once; the future counts
-            as cancelled when none of its items runs any more.
-
-        Raises:
-            TooLarge: the items exceed the whole queue.
-            QueueFull, OverShare: the queue is full; `retry_after` is about the time until there is room.
-            DeadlineExceeded: the deadline has passed already.
-            ShuttingDown, EngineFailed: the engine takes nothing new, or does not run.
-        """
-        requests = [Request(host, items, context, self._scheduler.withdraw) for host, items in parts]
-        if filled := [request for request in requests if request.items]:
-            self._scheduler.put(filled, wake)
-        for request in requests:
-            if not request.items:
-                request.set_result([])
-        return requests
+        return self._futures.submit(parts, context, wake)
 
     def submit_shadow(self, host: Host, items: Sequence[Item], context: Context) -> Request | None:
-        """Queues a shadow's items for the time when nothing else waits; None if too many wait already."""
-        request = Request(host, items, context, self._scheduler.withdraw, waits=True)
-        return request if self._scheduler.put_shadow(request) else None
+        try:
+            return self._futures.submit([(host, items)], context, wake=True, waits=True)[0]
+        except OneBertError:
+            return None
 
-    def _queue(self, host: Host, items: Sequence[Item], context: Context, waits: bool) -> Request:
-        if not waits:
-            return self.submit(host, items, context, wake=False)
-        request = self.submit_shadow(host, items, context)
-        if request is None:
-            raise QueueFull("as much work of shadows is waiting as the server holds")
-        return request
-
-    def launch(self, waiting: Sequence[Waiting], whole: bool = False) -> Flight:
-        """The hot path: packs waiting sequences and starts the device on them; never waits for a GPU.
+    def launch(self, taken: Taken, whole: bool = False) -> Flight:
+        """The hot path: packs a batch and starts the device on it; never waits for a GPU.
 
         On a CPU a long batch, unless it runs as a `whole`, lets others run between its layers. It is not charged with
         their time.
         """
         started, beside = time.monotonic(), self._scheduler.beside
-        makes_way = not (whole or self._overlaps) and self._is_long(waiting[0].request)
+        makes_way = not (whole or self._overlaps) and self._is_long(taken)
         way = Way(self._scheduler.asked, self._make_way) if makes_way else None
-        launched = waiting[0].request.host.passes.launch([entry.item for entry in waiting], way)
-        return Flight(waiting, launched, started + (beside.seconds if way else 0.0))
+        launched = self._hosts[taken.host].passes.launch(taken.inputs, taken.rows["slot"], way)
+        return Flight(taken, launched, started + (beside.seconds if way else 0.0))
 
     def land(self, flight: Flight) -> None:
-        answers = flight.launched.read()
+        taken, logits = flight.taken, flight.launched.copy.read()
         # Before any request ends: an ended request reports which batches it was in.
-        span = None if self._tracing is None else self._tracing.batch(flight.requests, flight.started)
-        for entry, logits in zip(flight.waiting, answers, strict=True):
-            entry.request.settle(entry.position, logits)
-        tokens = self._observe(flight)
+        span = None if self._tracing is None else self._tracing.batch(self._scheduler.traced(taken), flight.started)
+        self._scheduler.settle(taken, logits, flight.launched.sizes)
+        self._observe(flight)
         if span is not None:
-            span.set_attributes({"onebert.sequences": len(flight.waiting), "onebert.tokens": tokens})
+            span.set_attributes({"onebert.sequences": len(taken.rows), "onebert.tokens": taken.tokens})
             span.end()
         self._failed = 0
 
     def close(self, timeout: float) -> None:
         """Takes nothing new, answers waiting requests for at most `timeout` seconds, and stops the thread.
 
-        Every future has ended then. A forward pass that hangs may still read its rows, but no row is given to another
+        Every request has ended then. A forward pass that hangs may still read its rows, but no row is given to another
         version any more.
         """
         self._scheduler.close()
@@ -229,14 +199,15 @@ class Engine:
     def _most_tokens(self, host: Host) -> int:
         return host.speed.tokens_within(self._limits.max_batch_seconds, self._limits.max_batch_tokens)
 
-    def _bounds(self, host: Host) -> tuple[int, int]:
+    def _bounds(self, host: int) -> tuple[int, int]:
         """Returns the tokens that the next batch computes, and its most tokens; shared ones count once per sequence.
 
         In a flood a batch is longer than a plain one of `batch_tokens`, if others run between its layers.
         """
-        most, grows = self._most_tokens(host), host.makes_way and not self._overlaps
-        flood = self.queue.flood_seconds(host.speed.seconds(self.batch_tokens(host))) if grows else 0.0
-        return host.speed.worthwhile(most, flood), most
+        own = self._hosts[host]
+        most, grows = self._most_tokens(own), own.makes_way and not self._overlaps
+        flood = self.queue.flood_seconds(own.speed.seconds(self.batch_tokens(own))) if grows else 0.0
+        return own.speed.worthwhile(most, flood), most
 
     def _run(self) -> None:
         try:
@@ -249,8 +220,8 @@ class Engine:
 
     def _fly(self) -> None:
         flight: Flight | None = None
-        while (waiting := self._scheduler.take(self._bounds, flight is not None)) or flight:
-            following = self._launched(waiting, flight) if waiting else None
+        while (taken := self._scheduler.take(self._bounds, flight is not None)) or flight:
+            following = self._launched(taken, flight) if taken else None
             if flight:
                 self._land(flight, following)
             if following and not self._overlaps:
@@ -258,73 +229,85 @@ class Engine:
                 following = None
             flight = following
 
-    def _launched(self, waiting: Sequence[Waiting], before: Flight | None) -> Flight | None:
+    def _launched(self, taken: Taken, before: Flight | None) -> Flight | None:
         self._pass_started = self._pass_started or time.monotonic()
-        flight = self._attempt(waiting, partial(self.launch, waiting))
+        flight = self._attempt(taken, partial(self.launch, taken))
         if flight is None:
-            self._let_go(before)
+            self._pass_started = before.started if before else None
         return flight
 
-    def _is_long(self, first: Request) -> bool:
+    def _is_long(self, taken: Taken) -> bool:
         """Whether the batch that was taken last makes way for others; shadows do even if they are short."""
-        host, tokens = first.host, self._scheduler.beside.tokens / first.host.weight
-        return first.waits or tokens > self.batch_tokens(host) or host.speed.seconds(tokens) >= _LONG_BATCH
+        host, beside = self._hosts[taken.host], self._scheduler.beside
+        tokens = beside.tokens / host.weight
+        return beside.empty or tokens > self.batch_tokens(host) or host.speed.seconds(tokens) >= _LONG_BATCH
 
     def _make_way(self) -> None:
         """Between two layers: answers short texts of others. Beside shadows it answers any; long ones make way, too."""
         began, landed, beside = time.monotonic(), self._landed, self._scheduler.beside
 
-        def bounds(host: Host) -> tuple[int, int]:
-            return self.batch_tokens(host), self._most_tokens(host)
+        def bounds(host: int) -> tuple[int, int]:
+            return self.batch_tokens(self._hosts[host]), self._most_tokens(self._hosts[host])
 
-        if waiting := self._scheduler.take_beside(bounds):
-            self._attempt(waiting, lambda: self.land(self.launch(waiting, whole=not beside.empty)))
+        if taken := self._scheduler.take_beside(bounds):
+            self._attempt(taken, lambda: self.land(self.launch(taken, whole=not beside.empty)))
             self._landed = landed
             self._scheduler.go_on(beside)
         beside.seconds += time.monotonic() - began
 
     def _land(self, flight: Flight, following: Flight | None) -> None:
-        self._attempt(flight.waiting, partial(self.land, flight))
-        self._let_go(following)
+        self._attempt(flight.taken, partial(self.land, flight))
+        self._pass_started = following.started if following else None
 
-    def _attempt(self, batch: Sequence[Waiting], compute: Callable[[], T]) -> T | None:
+    def _attempt(self, taken: Taken, compute: Callable[[], T]) -> T | None:
         """Returns the result of `compute`; if it raises an Exception, computes each request of the batch apart."""
         try:
             return compute()
         except Exception:
-            logger.exception("a batch of %d sequences failed", len(batch))
+            logger.exception("a batch of %d sequences failed", len(taken.rows))
         # Outside of the block: the error refers to the memory of the failed pass.
-        self._compute_apart(batch)
+        self._compute_apart(taken)
         return None
 
-    def _compute_apart(self, batch: Sequence[Waiting]) -> None:
+    def _compute_apart(self, taken: Taken) -> None:
         """Computes the requests of a failed batch once more, each apart: one may have broken the pass of all.
 
         A request that fails again is lost. All are lost if the device fails a batch of the bare base, too.
         """
-        parts = dict[Request, list[Waiting]]()
-        for entry in batch:
-            parts.setdefault(entry.request, []).append(entry)
-        host, landed = batch[0].request.host, self._landed
+        host, landed = self._hosts[taken.host], self._landed
+        places = taken.rows["request"]
+        requests = places[np.sort(np.unique(places, return_index=True)[1])]
         answers = self._answered(partial(run_bare, host.base, host.bank.rows))
         self._failed = 0 if answers else self._failed + 1
-        lost = [request for request, part in parts.items() if not (answers and self._computed(part, len(parts) > 1))]
+        lost = 0
+        for request in requests.tolist():
+            part = taken.part(np.flatnonzero(places == request))
+            if answers:
+                lost += not self._computed(part, len(requests) > 1)
+            else:
+                self._scheduler.give_up(part, lost=True)
+                lost += 1
         # The batch in the air is charged with the time of these passes, which may have waited for it.
         self._landed = landed
-        self._scheduler.lose(lost)
-        logger.error("%d of the batch's %d requests failed apart", len(lost), len(parts))
+        logger.error("%d of the batch's %d requests failed apart", lost, len(requests))
 
-    def _computed(self, part: Sequence[Waiting], whole: bool) -> bool:
-        """Computes sequences of one request, `whole` or in halves, as memory may hold fewer; returns whether it could.
+    def _computed(self, part: Taken, whole: bool) -> bool:
+        """Computes rows of one request, `whole` or in halves, as memory may hold fewer; returns whether it could.
 
-        Nobody waits for a request that has left; the rows of one that is done may be another version's by now.
+        Nobody waits for a request that has left.
         """
-        request, half = part[0].request, len(part) // 2
-        if request.left or request.done():
+        if self._scheduler.left(part):
+            self._scheduler.give_up(part, lost=False)
             return True
         if whole and self._answered(lambda: self.land(self.launch(part, whole=True))):
             return True
-        return half > 0 and all(self._computed(each, whole=True) for each in (part[:half], part[half:]))
+        if len(part.rows) == 1:
+            self._scheduler.give_up(part, lost=True)
+            return False
+        # A half that fails ends the request, so that the other one is not computed.
+        halves = np.array_split(np.arange(len(part.rows)), [len(part.rows) // 2])
+        computed = [self._computed(part.part(half), whole=True) for half in halves]
+        return all(computed)
 
     def _answered(self, compute: Callable[[], object]) -> bool:
         try:
@@ -332,11 +315,6 @@ class Engine:
         except Exception:
             return False
         return True
-
-    def _let_go(self, running: Flight | None) -> None:
-        """Releases the finished batch's requests. `running`: the batch launched behind it, if any."""
-        self._pass_started = running.started if running else None
-        self._scheduler.release(running.requests if running else set())
 
     def _measure(self) -> None:
         try:
@@ -356,18 +334,16 @@ class Engine:
 
     def _note_speed(self) -> None:
         """Tells the queue the seconds of a waiting token of the slowest host, in batches of `batch_tokens`."""
-        seconds = {host: host.speed.seconds(n := self.batch_tokens(host)) / n for host in self.hosts.values()}
-        slowest = self.queue.seconds_per_token = max(seconds.values())
-        if all(seconds.values()):
-            for host, own in seconds.items():
-                host.weight = own / slowest
+        seconds = [host.speed.seconds(tokens := self.batch_tokens(host)) / tokens for host in self._hosts]
+        slowest = self.queue.backlog.seconds_per_token = max(seconds)
+        if all(seconds):
+            for host, of_token in zip(self._hosts, seconds, strict=True):
+                host.weight = of_token / slowest
 
-    def _observe(self, flight: Flight) -> int:
-        """Returns a batch's tokens. With overlapping batches, a batch's time begins when the one before it is done."""
-        now = time.monotonic()
+    def _observe(self, flight: Flight) -> None:
+        """Counts a batch. With overlapping batches, a batch's time begins when the one before it is done."""
+        now, taken = time.monotonic(), flight.taken
         seconds, self._landed = now - max(flight.started, self._landed), now
-        flight.host.speed.observe(flight.launched.computed_tokens, seconds)
+        self._hosts[taken.host].speed.observe(flight.launched.computed_tokens, seconds)
         self._note_speed()
-        tokens = tokens_of(flight.waiting)
-        self._metrics.observe_batch(len(flight.waiting), tokens, seconds)
-        return tokens
+        self._metrics.observe_batch(len(taken.rows), taken.tokens, seconds)

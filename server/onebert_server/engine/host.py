@@ -1,11 +1,12 @@
 """A host: a base in memory with the bank of its tasks' rows, and their measured speed; an engine has one or several."""
 
-from collections.abc import Sequence
 from functools import cached_property
-from math import ceil
 from typing import NamedTuple
 
+import numpy as np
+
 from onebert_encoder.base.base import Base
+from onebert_encoder.layout.upload import Array
 from onebert_encoder.maths.choose import goes_in_one_call
 from onebert_encoder.maths.rows import Row
 from onebert_server.engine.bank import Bank
@@ -39,9 +40,9 @@ class Host:
         """See `Bank.install`."""
         return Slot(self, self.bank.install(row))
 
-    def work(self, lengths: Sequence[int]) -> Sequence[int]:
+    def work(self, lengths: Array) -> Array:
         """Returns the numbers of tokens of this host in tokens of the slowest one."""
-        return lengths if self.weight == 1.0 else [ceil(self.weight * length) for length in lengths]
+        return np.ceil(self.weight * lengths)
 
 
 class Slot(NamedTuple):

@@ -2,28 +2,22 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from onebert_encoder.answering.scores import Logits
 from onebert_encoder.base.base import Base
 from onebert_encoder.layout.upload import Array
 from onebert_encoder.maths.batch import pack
+from onebert_encoder.maths.flat import ranges
 from onebert_encoder.maths.forward import Way
 from onebert_encoder.maths.graphs import CudaRecorder, Graphs
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.sequences import Sequences
-from onebert_encoder.text.tokens import Tokens
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.host_copy import HostCopy
-
-
-@dataclass(frozen=True)
-class Item:
-    """One sequence and the bank's slot of the row that answers it."""
-
-    tokens: Tokens
-    slot: int
 
 
 @dataclass(frozen=True)
@@ -50,19 +44,51 @@ class Passes:
         self._bank = bank
         self._graphs = Graphs(base, CudaRecorder(base.device)) if base.device.type == "cuda" else None
 
-    def launch(self, items: Sequence[Item], way: Way | None = None) -> Launched:
-        """Packs the items and starts the device on them; never waits for a GPU. See `compute_logits`."""
-        slots = np.array([item.slot for item in items])
-        inputs = Sequences.of([item.tokens for item in items])
+    def launch(self, inputs: Sequences, slots: Array | Sequence[int], way: Way | None = None) -> Launched:
+        """Packs inputs and starts the device on them; never waits for a GPU. See `compute_logits`.
+
+        Args:
+            slots: of the row that answers each.
+        """
         batch = pack(self._base, inputs, slots, self._bank.diverges_at[slots])
         logits = compute_logits(self._base, self._bank.rows, batch, graphs=self._graphs, way=way)
         return Launched(logits.sizes, logits.lengths, HostCopy(logits.values), batch.computed_tokens)
 
-    def costs(self, items: Sequence[Item]) -> list[int]:
-        """Returns the computed tokens per item: a text that an earlier item has costs only the layers that differ."""
-        layers, texts, costs = self._base.config.num_layers, set[int](), list[int]()
-        for item in items:
-            shared = int(self._bank.diverges_at[item.slot]) if id(item.tokens) in texts else 0
-            texts.add(id(item.tokens))
-            costs.append(max(len(item.tokens) * (layers - shared) // layers, 1))
-        return costs
+    def costs(self, slots: Array | Sequence[int], lengths: Array, texts: Array) -> Array:
+        """Returns the computed tokens per input: a text that an earlier one has costs only the layers that differ."""
+        _, first = np.unique(texts, return_index=True)
+        shared = self._bank.diverges_at[slots]
+        shared[first] = 0
+        layers = self._base.config.num_layers
+        return np.asarray(np.maximum(lengths * (layers - shared) // layers, 1))
+
+
+class Taken(NamedTuple):
+    """A batch of the engine: WAITING rows of one host, and the input of each."""
+
+    rows: NDArray[Any]
+    inputs: Sequences
+
+    @property
+    def host(self) -> int:
+        """The index of its host."""
+        return int(self.rows["host"][0])
+
+    @property
+    def tokens(self) -> int:
+        return len(self.inputs.ids)
+
+    def part(self, chosen: Array) -> "Taken":
+        """The batch of some of its rows, by their indices."""
+        inputs = self.inputs
+        lengths = inputs.lengths[chosen]
+        ids = inputs.ids[ranges((np.cumsum(inputs.lengths) - inputs.lengths)[chosen], lengths)]
+        return Taken(self.rows[chosen], Sequences(ids, lengths, inputs.second[chosen], inputs.text[chosen]))
+
+
+class Flight(NamedTuple):
+    """A batch under way; `started` is its launch in seconds of `time.monotonic()`."""
+
+    taken: Taken
+    launched: Launched
+    started: float

@@ -142,8 +142,7 @@ class Dispatch:
             # First, so that a refusal under overload is cheap.
             edge.answerer.check(context)
             decoded = await self._decoded(form, scope, receive)
-            if (milliseconds := getattr(decoded, "timeout_ms", None)) is not None:
-                context = context.within(milliseconds)
+            context = context.within(getattr(decoded, "timeout_ms", None))
             with CancelScope(context, receive):
                 content, extra, media_type = await form.reply(parameters, decoded, context, edge)
             fields: list[Field] = [(b"content-length", b"%d" % len(content)), (b"content-type", media_type.encode())]

@@ -11,12 +11,13 @@ import torch
 
 from onebert_encoder.answering.windows import window_of
 from onebert_encoder.maths.fold import fold_delta
+from onebert_encoder.maths.sequences import Sequences
 from onebert_encoder.text.tokenizer import CutOnce
-from onebert_encoder.text.tokens import Alignment, Cut, Pieces
+from onebert_encoder.text.tokens import Alignment, Cut, Pieces, Tokens
 from onebert_encoder.text.windows import window_cuts
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.host import Host
-from onebert_server.engine.passes import Item, Launched
+from onebert_server.engine.passes import Launched
 from onebert_server.score.columns import Read, columns
 from onebert_server.score.reading import Window
 from onebert_server.score.tasks import LoadedTask
@@ -31,7 +32,8 @@ from onebert_store.file.manifest import Manifest, Pooling
 class Entry:
     """One text (or window of it) for one task: its sequence, and the place of its logits."""
 
-    item: Item
+    tokens: Tokens
+    slot: int
     task: int
     place: int
 
@@ -115,7 +117,8 @@ class Scorer:
         for window in windows:
             with torch.inference_mode():
                 for batch in window.batches:
-                    window.launched.append(self._passes.launch([entry.item for entry in batch]))
+                    inputs = Sequences.of([entry.tokens for entry in batch])
+                    window.launched.append(self._passes.launch(inputs, [entry.slot for entry in batch]))
             if before is not None:
                 yield before
             before = window
@@ -147,7 +150,8 @@ class Scorer:
         check(delta, self.base.spec)
         slot = bank.install(fold_delta(self.base, delta))
         golden_check = GoldenCheck.for_delta(self.base, delta)
-        golden_check.check(list(self._passes.launch([Item(tokens, slot) for tokens in golden_check.tokens]).read()))
+        inputs = Sequences.of(golden_check.tokens)
+        golden_check.check(list(self._passes.launch(inputs, [slot] * len(golden_check.tokens)).read()))
         return slot
 
     def _batches(self, pieces: Sequence[Pieces], read: Sequence[Read]) -> list[list[Entry]]:
@@ -158,11 +162,12 @@ class Scorer:
         room = self._batch_tokens
         for text in sorted(range(len(pieces)), key=lambda text: sum(map(len, pieces[text].ids))):
             entries = [
-                Entry(Item(cuts.cut(tokenizers[task], pieces[text], cut), slot), task, place)
+                Entry(cuts.cut(tokenizers[task], pieces[text], cut), slot, task, place)
                 for task, slot in enumerate(self._slots)
                 for place, cut in enumerate(read[task].cuts[text], read[task].starts[text])
             ]
-            costs = self._passes.costs([entry.item for entry in entries])
+            inputs = Sequences.of([entry.tokens for entry in entries])
+            costs = self._passes.costs([entry.slot for entry in entries], inputs.lengths, inputs.text).tolist()
             # A text's tasks are split over batches only if they exceed a whole batch.
             needed = [sum(costs), *costs[1:]] if sum(costs) <= self._batch_tokens else costs
             for entry, cost, need in zip(entries, costs, needed, strict=True):

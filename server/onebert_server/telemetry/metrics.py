@@ -111,12 +111,12 @@ class Metrics:
         """Counts for each request the time until its first sequence is taken."""
         self._queue_wait.observe_all(seconds)
 
-    def count_dropped(self, why: Dropped) -> None:
-        """Counts a request with waiting sequences that were dropped."""
-        self._dropped.labels(why).inc()
+    def count_dropped(self, why: Dropped, requests: int) -> None:
+        """Counts requests with waiting sequences that were dropped."""
+        self._dropped.labels(why).inc(requests)
 
     def count_left(self, waiting: int, running: int, computed: int) -> None:
-        """Counts a request that nobody waits for any more, with its number of sequences by state."""
+        """Counts the sequences, by their state, of requests that nobody waits for any more."""
         for state, sequences in (("waiting", waiting), ("running", running), ("computed", computed)):
             self._left.labels(state).inc(sequences)
 

@@ -13,11 +13,9 @@ from cryptography.fernet import Fernet
 
 from needs import needs
 from onebert_encoder.text.tokens import Tokens
-from onebert_server.access.context import own_work
 from onebert_server.access.keys import Holder
 from onebert_server.access.principal import EVERY_SCOPE, Principal, root
 from onebert_server.answering.rates import Rates
-from onebert_server.engine.passes import Item
 from onebert_server.limits import MAX_ITEMS
 from onebert_store.registry.grants import Quotas
 from runtimes import LIVE, ask, client, get, opened, upload
@@ -66,7 +64,7 @@ def hold(runtime, released):
     """Holds the engine's thread."""
     [[version]] = runtime.directory.pin(["tone"], root("test"))
     host, number = version.slot
-    held = runtime.engine.submit(host, [Item(Tokens([5], [0]), number)], own_work("test"))
+    held = runtime.engine.compute(host, [Tokens([5], [0])], number, "test")
     held.add_done_callback(lambda _: released.wait())
 
 

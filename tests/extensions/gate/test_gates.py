@@ -9,9 +9,7 @@ import pytest
 
 from loops import Clock
 from onebert_encoder.text.tokens import Tokens
-from onebert_server.access.context import own_work
 from onebert_server.access.principal import root
-from onebert_server.engine.passes import Item
 from onebert_server.extensions.gate.judge import Rows, measure, verdict
 from onebert_server.extensions.gate.rules import Gate, PinnedRow, digest_of_rows
 from runtimes import ask, client, get, opened, upload
@@ -144,8 +142,7 @@ def test_a_gate_goes_on_when_a_full_queue_has_room_again(tmp_path):
         loop = asyncio.get_running_loop()
         [[version]] = runtime.directory.pin(["tone"], root("test"))
         host, number = version.slot
-        item = Item(Tokens([5], [0]), number)
-        runtime.engine.submit(host, [item], own_work("test")).add_done_callback(held)
+        runtime.engine.compute(host, [Tokens([5], [0])], number, "test").add_done_callback(held)
         await asyncio.to_thread(entered.wait)
         async with client(runtime) as web:
             asking = asyncio.create_task(web.post("/v1/tasks/tone/classify", json={"inputs": TEXTS[:3]}))

@@ -9,10 +9,8 @@ import pytest
 
 from loops import Clock
 from onebert_encoder.text.tokens import Tokens
-from onebert_server.access.context import own_work
 from onebert_server.access.principal import root
 from onebert_server.engine import speed
-from onebert_server.engine.passes import Item
 from onebert_server.http.body import RECEIVE_TIMEOUT
 from onebert_server.run.app import create_app
 from onebert_server.runtime import MAX_FAILED_IN_A_ROW
@@ -41,7 +39,7 @@ class Held:
 
         [[resident]] = self.runtime.directory.pin(["task"], root("test"))
         host, number = resident.slot
-        future = self.runtime.engine.submit(host, [Item(Tokens([5], [0]), number)], own_work("test"))
+        future = self.runtime.engine.compute(host, [Tokens([5], [0])], number, "test")
         future.add_done_callback(answered)
         await asyncio.to_thread(self.entered.wait)
 

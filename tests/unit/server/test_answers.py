@@ -152,9 +152,9 @@ def test_a_batch_wakes_the_event_loop_once(parts, monkeypatch):
 @pytest.mark.parametrize("parts", [False], indirect=True)
 def test_what_is_asked_in_one_turn_of_the_loop_wakes_the_engine_once(parts, monkeypatch):
     """Else the first is computed alone, while the others are still read, and each takes its turn with Python's lock."""
-    changed, wake_ups = parts.engine._scheduler._changed, []
-    notify = changed.notify
-    monkeypatch.setattr(changed, "notify", lambda: wake_ups.append(1) or notify())
+    scheduler, wake_ups = parts.engine._scheduler, []
+    wake = scheduler._wake
+    monkeypatch.setattr(scheduler, "_wake", lambda: wake_ups.append(1) or wake())
 
     async def ask(answerer):
         one = lambda: answerer.answer(context(), Wanted(["good"]), ["it is late"], same)  # noqa: E731

@@ -10,13 +10,12 @@ import httpx
 import pytest
 
 from onebert_encoder.text.tokens import Tokens
-from onebert_server.engine.passes import Item
 from onebert_server.run import opening
 from onebert_server.run.app import create_app
 from onebert_server.run.opening import REGISTRARS
 from onebert_server.telemetry.metrics import Metrics
 from onebert_server.versions.version import State
-from runtimes import WORK, client, opened
+from runtimes import client, opened
 from servers import Task, store
 
 UPLOAD = "http://localhost/v1/tasks/task/versions"
@@ -34,7 +33,7 @@ def held_device(runtime, monkeypatch):
 
     monkeypatch.setattr(Metrics, "observe_batch", hold)
     host, number = runtime.directory.version("task", 1).slot
-    runtime.engine.submit(host, [Item(Tokens([5], [0]), number)], WORK)
+    runtime.engine.compute(host, [Tokens([5], [0])], number, "test")
     assert entered.wait(180)
     try:
         yield goes_on

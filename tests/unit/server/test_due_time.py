@@ -6,32 +6,33 @@ fast this machine is or how long the test takes.
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import cache
 from threading import Event
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import torch
 
-from bases import loaded
+from bases import tiny_base
+from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.maths.batch import BASE_ROW
 from onebert_encoder.maths.forward import Way
-from onebert_encoder.text.tokens import Tokens
-from onebert_server.access.context import Context
+from onebert_encoder.maths.sequences import Sequences
 from onebert_server.access.principal import root
 from onebert_server.engine import engine as engine_module
 from onebert_server.engine.bank import Bank
+from onebert_server.engine.block import REQUEST, SEQUENCE, Block, Ended
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host import Host
-from onebert_server.engine.passes import Item as Sequenced
-from onebert_server.engine.passes import Launched
-from onebert_server.engine.queue import MAX_SLACK, QueueLimits
-from onebert_server.engine.request import Flight, Waiting, tokens_of
+from onebert_server.engine.host_copy import HostCopy
+from onebert_server.engine.passes import Flight, Launched, Taken
 from onebert_server.engine.speed import LEAST_SECONDS, Speed
+from onebert_server.fairness.backlog import MAX_SLACK, QueueLimits
 from onebert_server.run.opening import MAX_BATCH_SECONDS
 from onebert_server.settings import Settings
-from onebert_store.errors import DeadlineExceeded, OverShare, QueueFull
+from onebert_store.errors import DeadlineExceeded, OneBertError
 
 WAIT = 60.0
 DEFAULTS = Settings.model_construct()
@@ -63,16 +64,13 @@ class Asked:
     lengths: Sequence[int]
     principal: str = "someone"
     patience: float = INFINITY
-    future: Future[Any] | None = None
     ended: float = INFINITY
+    error: OneBertError | None = None
+    refused: bool = False
 
     @property
     def waited(self) -> float:
         return self.ended - self.at
-
-    @property
-    def refused(self) -> bool:
-        return self.future is None
 
 
 Again = Callable[[Asked], Asked | None]
@@ -94,92 +92,124 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 LAYERS = 6
 
 
+@cache
+def base() -> Base:
+    """One that takes long texts."""
+    return load_base(str(tiny_base(max_position_embeddings=512)))
+
+
+class Batch(NamedTuple):
+    """When it began, and the request and the tokens of each of its sequences."""
+
+    began: float
+    asked: Sequence[Asked]
+    lengths: Sequence[int]
+
+    @property
+    def tokens(self) -> int:
+        return sum(self.lengths)
+
+
+class Passes:
+    """Takes the time of a pass, layer by layer, while requests come."""
+
+    def __init__(self, device: "Device") -> None:
+        self._device = device
+        self.costs = device.host.passes.costs
+
+    def launch(self, inputs: Sequences, slots: np.ndarray, way: Way | None) -> Launched:
+        tokens = int(inputs.lengths.sum())
+        for layer in range(LAYERS):
+            self._device.let_come(Clock.now + self._device.cost.of(tokens) / LAYERS)
+            if way and way.asked.value and layer < LAYERS - 1:
+                way.make()
+        sizes = np.full(len(slots), 2)
+        return Launched(sizes, np.zeros(len(slots), int), HostCopy(torch.zeros(2 * len(slots))), tokens)
+
+
 class Device(Engine):
     """An engine that computes nothing and takes its time for it. Requests come while it does, and at their own times.
 
     Attributes:
-        batches: of each, when it began and what it held.
+        batches: in the order in which they began.
     """
-
-    class Passes:
-        """Takes the time of a pass, layer by layer."""
-
-        def __init__(self, device: "Device") -> None:
-            self._device = device
-            self.costs = device.host.passes.costs
-
-        def launch(self, items: Sequence[Sequenced], way: Way | None) -> Launched:
-            tokens = sum(len(one.tokens) for one in items)
-            for layer in range(LAYERS):
-                self._device._let_come(Clock.now + self._device._cost.of(tokens) / LAYERS)
-                if way and way.asked.value and layer < LAYERS - 1:
-                    way.make()
-            return Launched([], None, tokens)  # type: ignore[arg-type]
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, cost: Cost, asked: Sequence[Asked], again: Again) -> None:
         queue = QueueLimits(max_seconds=MAX_WAIT)
-        self.host = Host(loaded(), Bank(loaded()))
+        self.host = Host(base(), Bank(base()))
         self.host.makes_way = True
         super().__init__([self.host], EngineLimits(DEFAULTS.max_batch_tokens, queue, MAX_BATCH_SECONDS))
         monkeypatch.setattr(engine_module, "measure_speed", lambda base, rows: Speed(cost.start, cost.per_token))
         self.host.speed = Speed(cost.start, cost.per_token)
         self._note_speed()
-        self.batches: list[tuple[float, Sequence[Waiting]]] = []
-        self._cost = cost
-        self.host.passes = self.Passes(self)  # type: ignore[assignment]
+        self.batches: list[Batch] = []
+        self.cost = cost
+        self.host.passes = Passes(self)  # type: ignore[assignment]
         self._coming = deque(sorted(asked, key=lambda one: one.at))
         self._again = again
-        self._of: dict[Future[Any], Asked] = {}
+        self._edge = self.lane(self._ended)
+        self._asked: list[Asked] = []
         self._all_ended = Event()
 
     def run(self) -> None:
         """Until everything that comes has ended; it comes while a first request of somebody else is computed."""
         self.start()
-        self.submit(self.host, [Sequenced(Tokens([5], [0]), BASE_ROW)], Context(root("first"), INFINITY, 0.0, "first"))
+        self._submit(Asked(0.0, [5], "first"))
         assert self._all_ended.wait(WAIT)
         self.close(WAIT)
 
     @property
     def longest(self) -> int:
         """Tokens of the longest batch."""
-        return max(tokens_of(waiting) for _, waiting in self.batches)
+        return max(batch.tokens for batch in self.batches)
 
-    def launch(self, waiting: Sequence[Waiting], whole: bool = False) -> Flight:
-        assert all(entry.request.deadline > Clock.now for entry in waiting), "what is late costs no forward pass"
-        self.batches.append((Clock.now, waiting))
-        return super().launch(waiting, whole)
+    def served(self, until: float = INFINITY) -> Counter[str]:
+        """Tokens of each principal in batches that began before some time."""
+        tokens = Counter[str]()
+        for batch in self.batches:
+            for one, length in zip(batch.asked, batch.lengths, strict=True) if batch.began < until else ():
+                tokens[one.principal] += length
+        return tokens
+
+    def launch(self, taken: Taken, whole: bool = False) -> Flight:
+        asked = [self._asked[number] for number in self._scheduler._requests.table["number"][taken.rows["request"]]]
+        assert all(one.at + one.patience > Clock.now for one in asked), "what is late costs no forward pass"
+        self.batches.append(Batch(Clock.now, asked, taken.inputs.lengths.tolist()))
+        return super().launch(taken, whole)
 
     def land(self, flight: Flight) -> None:
-        for entry in flight.waiting:
-            entry.request.settle(entry.position, np.zeros(2, np.float32))
-        self._observe(flight)
+        super().land(flight)
         while self._coming and not self.queue.sequences:
-            self._let_come(max(self._coming[0].at, Clock.now))
+            self.let_come(max(self._coming[0].at, Clock.now))
         if not self._coming and not self.queue.sequences:
             self._all_ended.set()
 
-    def _let_come(self, until: float) -> None:
+    def let_come(self, until: float) -> None:
         while self._coming and self._coming[0].at <= until:
             one = self._coming.popleft()
             Clock.now = max(one.at, Clock.now)
-            self._ask(one)
+            self._submit(one)
         Clock.now = until
 
-    def _ask(self, one: Asked) -> None:
-        context = Context(root(one.principal), one.at + one.patience, one.at, "request")
-        items = [Sequenced(Tokens([5] * length, [0] * length), BASE_ROW) for length in one.lengths]
-        try:
-            one.future = self.submit(self.host, items, context)
-        except (QueueFull, OverShare, DeadlineExceeded):
-            return
-        self._of[one.future] = one
-        one.future.add_done_callback(self._ended)
+    def _submit(self, one: Asked) -> None:
+        requests, sequences = np.zeros(1, REQUEST), np.zeros(len(one.lengths), SEQUENCE)
+        requests["number"], requests["sequences"], requests["submitted"] = len(self._asked), len(one.lengths), Clock.now
+        requests["deadline"] = one.at + one.patience
+        sequences["tokens"], sequences["text"] = one.lengths, np.arange(len(one.lengths))
+        sequences["generation"] = self.host.bank.generation[BASE_ROW]
+        self._asked.append(one)
+        block = Block([root(one.principal)], requests, sequences, np.full(sum(one.lengths), 5, np.int32))
+        one.refused = True
+        self._edge.submit(block)
+        one.refused = one.error is not None
 
-    def _ended(self, future: Future[Any]) -> None:
-        one = self._of[future]
-        one.ended = Clock.now
-        if following := self._again(one):
-            self._coming.append(following)
+    def _ended(self, ended: Ended) -> None:
+        for number, error, *_ in ended.requests.tolist():
+            one = self._asked[number]
+            one.ended, one.error = Clock.now, None if error < 0 else ended.errors[error]
+            # A refused one ends while it is submitted.
+            if not one.refused and (following := self._again(one)):
+                self._coming.append(following)
 
 
 def simulate(
@@ -258,7 +288,7 @@ def test_clients_who_wait_for_their_answers_get_as_many_as_before(
 
     device = simulate(monkeypatch, cost, [ask() for _ in range(clients)], ask)
     # Before, a batch was all that waits: as many texts as there are clients, each a mean text long.
-    lengths_computed = [len(entry.item.tokens) for _, waiting in device.batches for entry in waiting]
+    lengths_computed = [length for batch in device.batches for length in batch.lengths]
     computed, tokens = len(lengths_computed), sum(lengths_computed)
     before = clients / cost.of(round(clients * tokens / computed))
     assert computed / Clock.now >= 0.97 * before
@@ -277,8 +307,8 @@ def test_everybody_who_is_let_in_is_served_within_a_bound(
     asked = poisson(mixed(6_000), ONE_CALL, load, principals)
     device = simulate(monkeypatch, ONE_CALL, asked)
     let_in = [one for one in asked if not one.refused]
-    assert all(one.future.exception() is None for one in let_in)
-    assert sum(len(waiting) for _, waiting in device.batches) == len(let_in) + 1
+    assert all(one.error is None for one in let_in)
+    assert sum(len(batch.lengths) for batch in device.batches) == len(let_in) + 1
     assert len(let_in) == len(asked) or load > 1
     largest = ONE_CALL.of(512)
     bound = MAX_SLACK * MAX_WAIT + 1.02 * principals * (MAX_WAIT + largest) + 2 * largest
@@ -345,7 +375,7 @@ def test_beside_large_requests_a_short_text_of_another_waits_for_five_times_its_
     assert not any(one.refused for one in probes)
     waited = max(one.waited for one in probes)
     assert waited <= max(5 * cost.of(24), 2 * LEAST_SECONDS + 3 * cost.of(24))
-    computed = sum(tokens_of(waiting) for _, waiting in device.batches)
+    computed = sum(batch.tokens for batch in device.batches)
     assert cost.per_token * computed >= 0.9 * Clock.now, "and the device is never idle, nor busy with small batches"
 
 
@@ -362,10 +392,7 @@ def test_a_flood_beside_long_texts_gets_as_much_and_keeps_no_third_principal_wai
     # For two layers, a batch behind each, one before, and its own.
     bound = 2 * cost.of(512) / LAYERS + 3 * cost.of(device.batch_tokens(device.host)) + cost.of(24)
     assert max(one.waited for one in probes) <= bound
-    served = Counter[str]()
-    for _, waiting in device.batches:
-        for entry in waiting:
-            served[entry.request.principal] += len(entry.item.tokens)
+    served = device.served()
     assert served["flood"] == pytest.approx(served["large"], rel=0.1)
 
 
@@ -383,11 +410,7 @@ def test_a_flood_of_short_texts_beside_floods_of_long_ones_gets_as_much_and_hold
     ]
     newcomers = [Asked(at, [400], f"new at {at:.1f}") for at in np.arange(0.5, until, 0.7)]
     device = simulate(monkeypatch, cost, [*asked, *newcomers])
-    served = Counter[str]()
-    for started, waiting in device.batches:
-        if started < until:
-            for entry in waiting:
-                served[entry.request.principal] += len(entry.item.tokens)
+    served = device.served(until)
     long = [served[principal] for principal in lengths if principal != "short"]
     # The queue refuses some of the long ones.
     assert served["short"] == pytest.approx(sum(long) / floods, rel=0.1)
@@ -417,8 +440,8 @@ def test_what_is_late_is_never_computed_and_what_is_computed_is_rarely_late(monk
         one.patience = random.uniform(0.005, 0.5)
     simulate(monkeypatch, ONE_CALL, asked)
     let_in = [one for one in asked if not one.refused]
-    late = [one for one in let_in if one.future.exception() is not None]
-    assert all(isinstance(one.future.exception(), DeadlineExceeded) for one in late)
+    late = [one for one in let_in if one.error is not None]
+    assert all(isinstance(one.error, DeadlineExceeded) for one in late)
     assert 0 < len(late) < 0.1 * len(let_in)
     assert any(one.refused for one in asked)
 
@@ -431,4 +454,4 @@ def test_a_tight_deadline_that_is_let_in_is_kept_under_overload(monkeypatch: pyt
     simulate(monkeypatch, ONE_CALL, [*sentences, *long])
     let_in = [one for one in long if not one.refused]
     assert 5 < len(let_in) < len(long)
-    assert all(one.future.exception() is None for one in let_in)
+    assert all(one.error is None for one in let_in)

@@ -508,7 +508,7 @@ def beside(principal, tokens):
     """What is beside a batch of one text."""
     other = queue()
     put(other, Request(principal, [tokens]))
-    return Beside.of(FairQueue.take(other, lambda _: (tokens, tokens), 0.0), 1.0, other.names)
+    return Beside(FairQueue.take(other, lambda _: (tokens, tokens), 0.0), 1.0, other.names)
 
 
 def test_beside_a_batch_only_short_ones_of_others_are_taken():

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from bases import far_row, loaded, tiny_base, wide_base
+from lanes import Item, submit
 from onebert_encoder.answering.asked import Asked
 from onebert_encoder.base.base import load_base
 from onebert_encoder.text.tokens import Tokens
@@ -19,9 +20,8 @@ from onebert_server.engine.bank import Bank
 from onebert_server.engine.bank_bytes import BankBytes
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host import Host
-from onebert_server.engine.passes import Item
-from onebert_server.engine.queue import QueueLimits
 from onebert_server.engine.speed import Speed
+from onebert_server.fairness.backlog import QueueLimits
 from onebert_server.hosts import load_only_host
 from onebert_server.settings import Settings
 from onebert_store.errors import BankFull, EngineFailed, OneBertError, TooLarge
@@ -155,7 +155,7 @@ def test_mixed_load_gives_the_bits_of_each_base_alone(overlaps):
     engine, asked, alone = started(hosts(), observer, overlaps=overlaps), {}, {}
     for seed in range(60):
         host = hosts()[seed % 2]
-        asked[seed] = engine.submit(host, items(host, seed), context(f"principal {seed % 5}"))
+        asked[seed] = submit(engine, host, items(host, seed), context(f"principal {seed % 5}"))
     found = {seed: future.result(WAIT) for seed, future in asked.items()}
     engine.close(WAIT)
     assert len(observer.sequences) < sum(len(one) for one in found.values())
@@ -163,7 +163,7 @@ def test_mixed_load_gives_the_bits_of_each_base_alone(overlaps):
         engine = started([host], Batches())
         for seed in asked:
             if hosts()[seed % 2] is host:
-                alone[seed] = engine.submit(host, items(host, seed), context()).result(WAIT)
+                alone[seed] = submit(engine, host, items(host, seed), context()).result(WAIT)
         engine.close(WAIT)
     for seed, logits in found.items():
         for here, there in zip(logits, alone[seed], strict=True):
@@ -175,7 +175,7 @@ def test_a_request_for_several_bases_is_let_in_whole_or_not_at_all():
     observer = Batches()
     engine = started([one, other], observer, QueueLimits(max_sequences=10, max_tokens=200))
     observer.opened.clear()
-    held = engine.submit(one, items(one, 1)[:1], context())
+    held = submit(engine, one, items(one, 1)[:1], context())
     assert observer.entered.wait(WAIT)
     text = Item(Tokens([7] * 30, [0] * 30), 1)
     with pytest.raises(TooLarge):
@@ -209,17 +209,17 @@ def test_a_long_batch_makes_way_for_short_texts_of_another_base_by_their_time(mo
     engine, ended, launched = Engine([one, other], EngineLimits(128, QueueLimits(80, 2000))), [], one.passes.launch
     lengths, futures = {"short": 36, "longer": 60}, {}
 
-    def launch(found, between):
+    def launch(inputs, slots, between):
         for name, length in lengths.items():
             text = Item(Tokens([7] * length, [0] * length), 1)
-            futures[name] = engine.submit(other, [text], context(name))
+            futures[name] = submit(engine, other, [text], context(name))
             futures[name].add_done_callback(lambda _, name=name: ended.append(name))
-        return launched(found, between)
+        return launched(inputs, slots, between)
 
     monkeypatch.setattr(one.passes, "launch", launch)
     engine.start()
     assert (one.weight, other.weight) == (1.0, 0.4)
-    long = engine.submit(one, [Item(Tokens([7] * 30, [0] * 30), 1)], context("long"))
+    long = submit(engine, one, [Item(Tokens([7] * 30, [0] * 30), 1)], context("long"))
     long.add_done_callback(lambda _: ended.append("long"))
     long.result(WAIT)
     for future in futures.values():

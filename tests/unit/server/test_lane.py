@@ -12,12 +12,13 @@ import torch
 from bases import far_row, loaded
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.predict import compute_logits, tokens_of_ids
+from onebert_encoder.maths.sequences import Sequences
 from onebert_server.access.principal import root
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.block import REQUEST, SEQUENCE, Block, Ended
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host import Host
-from onebert_server.engine.queue import QueueLimits
+from onebert_server.fairness.backlog import QueueLimits
 from onebert_store.errors import DeadlineExceeded, OneBertError, QueueFull, ShuttingDown
 from parts import Batches
 
@@ -61,7 +62,7 @@ def block(requests: dict[int, Texts], principals: Sequence[str] = ("a",), second
     for texts in requests.values():
         distinct = list(dict.fromkeys(tuple(own) for _, own in texts))
         for slot, own in texts:
-            sequences.append((slot, len(own), 0, distinct.index(tuple(own)), 0))
+            sequences.append((slot, len(own), 0, distinct.index(tuple(own)), slot + 1))
             ids += own
     described["number"], described["sequences"] = list(requests), [len(texts) for texts in requests.values()]
     described["principal"] = np.arange(len(requests)) % len(principals)
@@ -100,9 +101,9 @@ def alone(host: Host, texts: Texts) -> list[np.ndarray]:
     """The bits of each sequence by itself."""
     found = []
     for slot, ids in texts:
-        batch = pack(BASE, [tokens_of_ids(ids)], [slot])
+        batch = pack(BASE, Sequences.of([tokens_of_ids(ids)]), [slot])
         with torch.inference_mode():
-            found.append(compute_logits(BASE, host.bank.rows, batch)[0].numpy())
+            found.append(compute_logits(BASE, host.bank.rows, batch).split()[0].numpy())
     return found
 
 

@@ -22,7 +22,7 @@ from onebert_server.answering.reading import Question, Reading, read_together
 from onebert_server.answering.seen import seen
 from onebert_server.answering.tokenizing import Splitter
 from onebert_server.engine.engine import Engine
-from onebert_server.engine.passes import Item
+from onebert_server.engine.request import Item
 from onebert_server.observed import OTHER
 from onebert_server.telemetry.answer_counts import AnswerCounts, Key, Slot
 from onebert_server.versions.directory import Directory
