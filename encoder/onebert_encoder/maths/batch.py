@@ -112,7 +112,7 @@ def pack(
         rows=rows,
         sequence=layouts[-1].place,
         first=layouts[-1].starts[layouts[-1].place],
-        lengths=sequences.lengths,
+        lengths=texts.lengths,
         inputs=first,
         apart=base.batch_invariant,
     )
@@ -127,7 +127,9 @@ class _Texts:
     """The sequences of a batch in the caller's order, and which of them are one text."""
 
     def __init__(self, sequences: Sequences) -> None:
-        self.tokens, self.lengths, self._text = sequences.ids, sequences.lengths, sequences.text
+        self.tokens, self._text = sequences.ids, sequences.text
+        # The lengths count repetitions many times, which converts other numbers each time.
+        self.lengths = np.asarray(sequences.lengths, dtype=np.int64)
         self.starts = np.cumsum(self.lengths) - self.lengths
         self._every = np.arange(len(self.lengths))
         in_order = np.sort(self._text)
