@@ -66,7 +66,7 @@ class Stage:
         rows, starts, stops = self.spans.T
         of_span = of_row[rows]
         used = of_span.any(axis=0).tolist()
-        return [np.repeat(of_span[:, i], stops - starts) if used[i] else None for i in range(len(used))]
+        return [of_span[:, i].repeat(stops - starts) if used[i] else None for i in range(len(used))]
 
     @cached_property
     def positions(self) -> Tensor:

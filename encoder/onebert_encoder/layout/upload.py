@@ -1,6 +1,7 @@
 """Copies numpy index arrays to the encoder's device; to a GPU in one asynchronous transfer."""
 
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,7 +27,7 @@ def upload_at_once(arrays: Mapping[Key, Array], device: torch.device) -> dict[Ke
     """The arrays as tensors on a device, copied through one buffer, pinned for a GPU so that the copy need not wait."""
     if not arrays:
         return {}
-    offsets = np.cumsum([0, *(-(-array.nbytes // _ALIGNMENT) * _ALIGNMENT for array in arrays.values())]).tolist()
+    offsets = [*accumulate((-(-array.nbytes // _ALIGNMENT) * _ALIGNMENT for array in arrays.values()), initial=0)]
     buffer = torch.empty(offsets[-1], dtype=torch.uint8, pin_memory=device.type == "cuda")
     room = buffer.numpy()
     for offset, array in zip(offsets, arrays.values(), strict=False):

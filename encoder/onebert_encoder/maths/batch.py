@@ -120,7 +120,7 @@ def pack(
 
 def _of_sequences(of_inputs: Array | Sequence[int], inputs: Sequences) -> Array:
     of_inputs = np.asarray(of_inputs, dtype=np.int64)
-    return np.repeat(of_inputs, 1 + (inputs.second > 0)) if inputs.second.any() else of_inputs
+    return of_inputs.repeat(1 + (inputs.second > 0)) if inputs.second.any() else of_inputs
 
 
 class _Texts:
@@ -130,7 +130,7 @@ class _Texts:
         self.tokens, self._text = sequences.ids, sequences.text
         # The lengths count repetitions many times, which converts other numbers each time.
         self.lengths = np.asarray(sequences.lengths, dtype=np.int64)
-        self.starts = np.cumsum(self.lengths) - self.lengths
+        self.starts = self.lengths.cumsum() - self.lengths
         self._every = np.arange(len(self.lengths))
         in_order = np.sort(self._text)
         self._has_repeated = bool((in_order[1:] == in_order[:-1]).any())
@@ -162,8 +162,8 @@ def _embedding_indices(base: Base, texts: _Texts, layout: "_Layout") -> tuple[Ar
     position, first = layout.position + base.config.first_position, base.config.first_position
     if first and (padding := word[: layout.num_tokens] == base.config.padding_id).any():
         # RoBERTa counts only tokens that are not `<pad>`; a typed `<pad>` has the position before the first.
-        before = np.cumsum(padding) - padding
-        position[: layout.num_tokens] -= before - np.repeat(before[layout.starts], layout.lengths)
+        before = padding.cumsum() - padding
+        position[: layout.num_tokens] -= before - before[layout.starts].repeat(layout.lengths)
         position[: layout.num_tokens][padding] = first - 1
     return word, position if segment is None else segment * base.config.max_positions + position
 
@@ -186,7 +186,7 @@ class _Layout:
         place[self.members] = np.arange(len(first))
         self.place = place[first_of]
         self.rows, self.lengths = rows[self.members], texts.lengths[self.members]
-        self.stops = np.cumsum(self.lengths)
+        self.stops = self.lengths.cumsum()
         self.starts = self.stops - self.lengths
         self.num_tokens = int(self.stops[-1])
         self.total = round_up(self.num_tokens)
@@ -236,5 +236,5 @@ class _Layout:
 
     def _of_tokens(self, of_sequences: Array) -> Array:
         of_tokens = np.zeros(self.total, dtype=np.int64)
-        of_tokens[: self.num_tokens] = np.repeat(of_sequences, self.lengths)
+        of_tokens[: self.num_tokens] = of_sequences.repeat(self.lengths)
         return of_tokens

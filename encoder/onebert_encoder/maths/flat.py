@@ -33,7 +33,7 @@ class Flat:
 
     @property
     def starts(self) -> Array:
-        return np.asarray(np.cumsum(self.sizes) - self.sizes)
+        return np.asarray(self.sizes.cumsum() - self.sizes)
 
     def fill(self, inputs: Array, logits: "Flat") -> None:
         """Writes the logits of the chosen inputs, a mask, which `logits` has in the same order; on the CPU."""
@@ -56,5 +56,5 @@ def shapes_of(heads: Heads, batch: Batch, inputs: Array) -> tuple[Array, Array]:
 
 def ranges(first: Array, lengths: Array) -> Array:
     """The numbers from each `first` on, as many as its length, one range behind the other."""
-    before = np.cumsum(lengths) - lengths
-    return np.asarray(np.arange(lengths.sum()) + np.repeat(first - before, lengths))
+    before = lengths.cumsum() - lengths
+    return np.asarray(np.arange(lengths.sum()) + (first - before).repeat(lengths))

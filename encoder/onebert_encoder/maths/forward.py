@@ -80,7 +80,7 @@ class Forward:
         classifiers[:, 1:-1] = numbers[:, : Number.NATIVE]
         classifiers[:, -1] = logits.values.data_ptr() + logits.starts * logits.values.itemsize
         classifiers = classifiers[written]
-        classifiers = classifiers[np.argsort(classifiers[:, 0], kind="stable")]
+        classifiers = classifiers[classifiers[:, 0].argsort(kind="stable")]
         return self._run_stages(rows, batch, None, classifiers, way), written
 
     def encode(self, rows: Rows, batch: Batch, activations: Tensor | None = None) -> Tensor:
@@ -169,10 +169,10 @@ def _address(tensor: Tensor) -> int | None:
 
 def _sites(rows: Rows, stage: Stage, layers: int) -> tuple[Array | None, list[object]]:
     """[layers * sites, 4] addresses and counts of branches, and the objects that must outlive the call."""
+    if not any(rows.branches[row] for row in set(stage.spans[:, 0].tolist())):
+        return None, []
     of_rows, of_span = np.unique(stage.spans[:, 0], return_inverse=True)
     branches = [rows.branches[row] for row in of_rows.tolist()]
-    if not any(branches):
-        return None, []
     sites: Array = np.zeros((layers * len(SITES), _OF_SITE), dtype=np.int64)
     objects: list[object] = [branches]
     for place, of_row in enumerate(zip(*(each.native(SITES) for each in branches), strict=True)):

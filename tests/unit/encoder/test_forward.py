@@ -3,7 +3,9 @@
 import ctypes
 import os
 import resource
+import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
@@ -28,14 +30,16 @@ from onebert_encoder.compute.kernels.products import load_products
 from onebert_encoder.compute.trained import TrainedTiles
 from onebert_encoder.layout.branches import Branch, Branches, Core, LowRank
 from onebert_encoder.layout.dropout import NO_DROPOUT
-from onebert_encoder.maths.batch import Batch
+from onebert_encoder.maths.batch import Batch, pack
 from onebert_encoder.maths.choose import choose_forward, choose_kernels
 from onebert_encoder.maths.encode import encode, passes_of, run_passes
 from onebert_encoder.maths.flat import Flat
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.forward import Forward, Way
 from onebert_encoder.maths.heads import classify
+from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import Rows, diverges_at, stack_rows
+from onebert_encoder.maths.sequences import Sequences
 from onebert_encoder.text.tokens import Tokens
 from stages import bottleneck, directions, draw, low_rank, needs_kernels, sparse
 
@@ -300,6 +304,28 @@ def test_heads_of_every_pooling_are_answered_in_the_call() -> None:
         assert got.shape == want.shape
         if i != left:
             torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+
+
+def test_a_batch_takes_as_many_calls_for_many_texts_as_for_few() -> None:
+    """From its arrays to the flat logits; beside the compiled pass no more than a page of calls of Python."""
+    base, rows, _ = zoo(torch.float32)
+
+    def calls(count: int) -> int:
+        inputs, chosen = Sequences.of(texts_of([3 + i % 40 for i in range(count)])), np.arange(count) % 3
+        made = Counter[str]()
+
+        def compute() -> None:
+            compute_logits(base, rows, pack(base, inputs, 1 + chosen, np.full(count, base.config.num_layers)))
+
+        compute()
+        sys.setprofile(lambda _frame, event, _argument: made.update([event]))
+        try:
+            compute()
+        finally:
+            sys.setprofile(None)
+        return made["call"]
+
+    assert calls(20) == calls(200) < 200
 
 
 def answers_of(base: Base, rows: Rows) -> list[Tensor]:
