@@ -7,8 +7,8 @@ import hashlib
 import hmac
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -78,28 +78,26 @@ PIECE_BYTES = 2**16
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 # A number with more digits is no length of a body that anybody takes.
 _LENGTH_DIGITS = 19
-_NOT_PLAIN = frozenset({b"content-encoding", b"content-digest", b"digest"})
+# The fields of a body that is not plain: it is inflated, refused for its encoding, or compared with a digest.
+NOT_PLAIN = frozenset({b"content-encoding", b"content-digest", b"digest"})
 
 BODY = "body"
 """Request state key: the request's Body."""
 
 
 class Bodies:
-    """The limits of all bodies; `timeout` is in seconds from the first read of a body to its end."""
+    """The limits of all bodies; `timeout` is in seconds from the first read of a body to its end.
+
+    Attributes:
+        most_at_once: maximum bytes of a body that has arrived and is decoded without a Body, if it is plain.
+    """
 
     def __init__(self, max_bytes: int, timeout: float = RECEIVE_TIMEOUT) -> None:
-        self.max_bytes = max_bytes
+        self.max_bytes, self.most_at_once = max_bytes, min(max_bytes, MAX_BYTES_ON_LOOP)
         self.timeout = timeout
         self.incomplete = Permits(
             max(MAX_COMING_BYTES, 4 * max_bytes), "as many bytes of bodies wait for their ends as the server holds"
         )
-
-    def at_once(self, state: Mapping[str, Any]) -> bytes | None:
-        """A request's body if it is short, plain and here already; None for others, which a Body reads."""
-        content: bytes | None = state.get(WHOLE)
-        if content is None or len(content) > min(MAX_BYTES_ON_LOOP, self.max_bytes):
-            return None
-        return content if _NOT_PLAIN.isdisjoint(state[HEAD].fields) else None
 
 
 class Body:

@@ -16,9 +16,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from onebert_server.access.context import Context
 from onebert_server.answering.edge import Edge, Listening
 from onebert_server.http.auth import ApiKeys
-from onebert_server.http.body import BODY, Bodies, Body
+from onebert_server.http.body import BODY, NOT_PLAIN, Bodies, Body
 from onebert_server.http.cancel_scope import CancelScope
-from onebert_server.http.connection.refusals import REFUSAL
+from onebert_server.http.connection.refusals import REFUSAL, WHOLE
 from onebert_server.http.formats import JSON, Format, Formats
 from onebert_server.http.head import HEAD, Field, Head
 from onebert_server.http.problems import FORM_OF, REFUSALS, FormOf, internal_error, problem_response, problems_alone
@@ -168,18 +168,18 @@ class Dispatch:
         """The body of a question, as its format reads it."""
         state = scope["state"]
         context: Context = state["context"]
-        content = self._bodies.at_once(state)
-        if content is None:
+        fields, content = state[HEAD].fields, state.get(WHOLE)
+        if content is not None and len(content) <= self._bodies.most_at_once and NOT_PLAIN.isdisjoint(fields):
+            if fields.get(b"content-type") != _JSON:
+                require_media_type(scope, JSON, form.accepts)
+            began = time.monotonic()
+            decoded = form.read(content, scope)
+        else:
             state[BODY] = body = Body(scope, receive, context, self._bodies)
             require_media_type(scope, JSON, form.accepts)
             content = await body.read()
             began = time.monotonic()
             decoded = await body.decoded(content, partial(form.read, scope=scope))
-        else:
-            if state[HEAD].fields.get(b"content-type") != _JSON:
-                require_media_type(scope, JSON, form.accepts)
-            began = time.monotonic()
-            decoded = form.read(content, scope)
         context.observed.phase(PARSE, began, time.monotonic())
         return decoded
 

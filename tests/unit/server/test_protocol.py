@@ -20,7 +20,7 @@ from onebert_server.http.connection.protocol import (
     NOISE_BYTES,
     SEND_TIMEOUT,
 )
-from onebert_server.http.connection.refusals import MAX_HEADER_LINES, REFUSAL, unclear
+from onebert_server.http.connection.refusals import MAX_HEADER_LINES, REFUSAL, WHOLE, unclear
 from onebert_server.http.head import Head
 from onebert_server.http.web import uvicorn_config
 
@@ -372,6 +372,65 @@ async def test_a_body_that_the_app_does_not_take_is_left_in_the_socket():
     assert max(bodies) <= 2 * HIGH_WATER
     assert sum(bodies) == length
     assert statuses(wire.written) == [200] * 2
+
+
+POST = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n"
+
+
+@pytest.mark.parametrize(
+    ("pieces", "whole"),
+    [
+        ([POST + b"\r\n0123456789"], b"0123456789"),
+        ([POST + b"\r\n01234", b"56789"], b"0123456789"),
+        ([POST + b"Expect: 100-continue\r\n\r\n0123456789"], None),
+        ([GET], b""),
+    ],
+    ids=["together", "in pieces", "asks to continue", "none"],
+)
+async def test_a_body_that_is_here_before_the_app_is_in_the_requests_state(pieces, whole):
+    """And is received, too, by an app that does not look there."""
+    seen = []
+
+    async def app(scope, receive, send):
+        seen.append((scope["state"].get(WHOLE), (await receive())["body"]))
+        await answer(scope, receive, send)
+
+    protocol, wire = wired(app)
+    for piece in pieces:
+        protocol.data_received(piece)
+    await turns()
+    assert seen == [(whole, b"" if pieces == [GET] else b"0123456789")]
+    assert statuses(wire.written)[-1] == 200
+
+
+async def test_a_part_of_a_body_that_the_app_has_received_is_not_in_the_state_again():
+    seen = []
+
+    async def app(scope, receive, send):
+        first = await receive()
+        seen.append((first["body"], (await receive())["body"], scope["state"].get(WHOLE)))
+        await answer(scope, receive, send)
+
+    protocol, _ = wired(app)
+    for piece in (POST + b"\r\n01234", b"56789"):
+        protocol.data_received(piece)
+        await turns()
+    assert seen == [(b"01234", b"56789", None)]
+
+
+@pytest.mark.parametrize("fields", [[(b"content-length", b"5")], []])
+async def test_a_response_in_one_message_is_one_write(fields):
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": fields, "body": b"hello"})
+
+    protocol, wire = wired(app)
+    writes, write = [], wire.write
+    wire.write = lambda data: (writes.append(data), write(data))
+    for _ in range(2):
+        protocol.data_received(GET)
+        await turns()
+    ends = b"content-length: 5\r\n\r\nhello" if fields else b"transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+    assert writes == [b"HTTP/1.1 200 OK\r\n" + ends] * 2
 
 
 @pytest.mark.parametrize("length", [2 * HIGH_WATER, 40 * HIGH_WATER])
