@@ -144,6 +144,27 @@ def loaded(files: Iterable[bytes], /, api_key: str | None = None, **settings: ob
 
 
 @contextmanager
+def several(count: int) -> Iterator[Callable[..., Load]]:
+    """`run_load` in so many processes at once, which share the clients, since one of them sends only so fast."""
+    with ExitStack() as stack:
+        processes = [stack.enter_context(process()) for _ in range(count)]
+
+        def send(url: str, requests: Sequence[bytes], clients: int, seconds: float) -> Load:
+            shares = [(clients + number) // count for number in range(count)]
+            sending = [
+                own.submit(run_load, url, [*requests[number:], *requests[:number]], share, seconds)
+                for number, (own, share) in enumerate(zip(processes, shares, strict=True))
+                if share
+            ]
+            loads = [one.result() for one in sending]
+            latencies = [value for load in loads for value in load.latencies_ms]
+            refused, cpu = sum(load.refused for load in loads), sum(load.cpu_seconds for load in loads)
+            return Load(latencies, refused, max(load.seconds for load in loads), cpu)
+
+        yield send
+
+
+@contextmanager
 def apart(run: Callable[..., Load]) -> Iterator[Callable[..., Load]]:
     """The same function, but it runs in a process of its own."""
     with process() as own:

@@ -1,6 +1,7 @@
 """Loads the bases of the settings, each with an empty bank, in the precision that they mean on this device."""
 
 import logging
+import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
@@ -18,6 +19,9 @@ from onebert_server.settings import Settings
 from onebert_store.errors import InvalidSettings
 
 logger = logging.getLogger("onebert.hosts")
+
+# Beside a GPU, by default.
+MOST_FRONT_ENDS = 8
 
 T = TypeVar("T")
 
@@ -83,6 +87,13 @@ def _load(name: str | None, settings: Settings) -> Base:
     if settings.batch_invariant == "auto" and invariant and base.device.type == "cpu":
         base = base.with_batch_invariance()
     return base
+
+
+def front_ends_for(settings: Settings, device: torch.device) -> int:
+    """The number of front ends; by default a device that is no CPU leaves half of the cores to them."""
+    if settings.front_ends is not None:
+        return settings.front_ends
+    return 0 if device.type == "cpu" else min(MOST_FRONT_ENDS, (os.cpu_count() or 1) // 2)
 
 
 def device_for(wanted: str) -> str:

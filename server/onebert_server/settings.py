@@ -66,8 +66,9 @@ class Settings(BaseSettings):
     #: Threads of a forward pass; without it PyTorch decides.
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     #: Processes that take HTTP, tokenize and read answers beside the engine's
-    #: ([operations](../guide/operations.md#front-ends)); 0: all in one process.
-    front_ends: Annotated[int, Field(ge=0, le=256)] = 0
+    #: ([operations](../guide/operations.md#front-ends)); 0: all in one process. Without it on a GPU half of the cores,
+    #: eight at most, on a CPU 0.
+    front_ends: Annotated[int, Field(ge=0, le=256)] | None = None
     #: Folder of the registry; one server at a time owns it.
     data_dir: Path = Path("onebert-data")
     # May hold a password.

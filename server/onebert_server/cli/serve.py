@@ -44,7 +44,8 @@ def serve(
     front_ends: Annotated[
         int | None,
         LISTENING.option(
-            "How many processes take HTTP and tokenize for the one that computes; default 0: it does all itself.",
+            "How many processes take HTTP and tokenize for the one that computes; 0: it does all itself. Default: 0,"
+            " beside a GPU half of the cores, at most 8.",
             metavar="N",
         ),
     ] = None,

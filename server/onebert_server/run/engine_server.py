@@ -1,4 +1,4 @@
-"""Runs the engine process of a server with front ends: it listens only until the front ends do."""
+"""Runs the engine process of a server that may have front ends: it listens only until the front ends do."""
 
 import asyncio
 import socket
@@ -17,7 +17,7 @@ STOP_MARGIN = 5.0
 
 
 class EngineServer(Server):
-    """The engine process; starts the front ends on the bound sockets once the runtime is open."""
+    """The engine process; starts front ends on the bound sockets once the runtime, and so their number, is there."""
 
     _fronts: FrontEnds | None = None
     _listeners: tuple[socket.socket, ...] = ()
@@ -28,7 +28,10 @@ class EngineServer(Server):
         await super().startup(sockets)
 
     async def ready(self, runtime: "Runtime", app: WebApp) -> None:
-        """Starts the front ends and leaves new connections to them; a stop signal cancels the start."""
+        """Starts the front ends, if any, and leaves new connections to them; a stop signal cancels the start."""
+        if not runtime.settings.front_ends:
+            self._close_listeners()
+            return await super().ready(runtime, app)
         self._fronts = FrontEnds(runtime, Relayed(app.control, app.form_of, runtime.settings))
         starting = asyncio.create_task(self._fronts.start(self._listeners))
         while not (starting.done() or self.draining):
@@ -47,12 +50,15 @@ class EngineServer(Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        for listener in self._listeners:
-            listener.close()
+        self._close_listeners()
         if self._fronts is not None:
             self.failure = self.failure or self._fronts.failure
             await self._stop(self._fronts)
         await super().shutdown(sockets)
+
+    def _close_listeners(self) -> None:
+        for listener in self._listeners:
+            listener.close()
 
     async def _stop(self, fronts: FrontEnds) -> None:
         fronts.stop()

@@ -15,7 +15,7 @@ from onebert_server.engine.host import Host
 from onebert_server.engine.memory import give_back_freed_memory
 from onebert_server.fairness.backlog import QueueLimits
 from onebert_server.hooks import Hooks
-from onebert_server.hosts import begin_loading, compute_threads, on_a_thread
+from onebert_server.hosts import begin_loading, compute_threads, front_ends_for, on_a_thread
 from onebert_server.progress import Progress
 from onebert_server.run.extension import installed
 from onebert_server.runtime import Runtime
@@ -56,6 +56,7 @@ def open_runtime(
     """
     progress = progress or Progress()
     hosts = (loading or begin_loading(settings)).result()
+    settings = settings.model_copy(update={"front_ends": front_ends_for(settings, hosts[0].base.device)})
     give_back_freed_memory()
     hooks = Hooks()
     with ExitStack() as opened:

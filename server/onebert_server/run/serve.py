@@ -12,7 +12,6 @@ from types import FrameType
 from onebert_server.engine.memory import keep_freed_memory
 from onebert_server.logs import log_to_stderr
 from onebert_server.run.engine_server import EngineServer
-from onebert_server.run.uvicorn_server import Server
 from onebert_server.settings import Settings
 from onebert_store.errors import InvalidSettings
 
@@ -28,7 +27,7 @@ def serve(settings: Settings) -> None:
     sockets = bind(settings.host, settings.port)
     logger.info("loading %s", " and ".join(settings.base) or "the default base")
     keep_freed_memory()
-    server = (EngineServer if settings.front_ends else Server)(settings)
+    server = EngineServer(settings)
     # Set before uvicorn and ignored after it: uvicorn restores the previous handlers, and Python restores the system's
     # at exit unless signals are ignored. A late signal must not change the exit status.
     _on_stop(server.handle_exit)

@@ -22,7 +22,7 @@ from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host import Host
 from onebert_server.engine.speed import Speed
 from onebert_server.fairness.backlog import QueueLimits
-from onebert_server.hosts import load_only_host
+from onebert_server.hosts import front_ends_for, load_only_host
 from onebert_server.settings import Settings
 from onebert_store.errors import BankFull, EngineFailed, OneBertError, TooLarge
 from parts import Batches, Parts, assert_like, context, same
@@ -233,3 +233,13 @@ def test_bfloat16_is_float32_where_it_would_be_slower(monkeypatch, caplog):
     host = load_only_host(Settings(base=(str(tiny_base()),), dtype="bfloat16", device="cpu"))
     assert host.base.precision == torch.float32
     assert "does not multiply bfloat16" in caplog.text
+
+
+@pytest.mark.parametrize(("cores", "beside"), [(1, 0), (2, 1), (16, 8), (192, 8), (None, 0)])
+def test_front_ends_are_the_default_beside_a_gpu(cores, beside, monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    by_default, gpu, cpu = Settings.model_construct(), torch.device("cuda"), torch.device("cpu")
+    assert (front_ends_for(by_default, gpu), front_ends_for(by_default, cpu)) == (beside, 0)
+    for count in (0, 3):
+        chosen = Settings.model_construct(front_ends=count)
+        assert front_ends_for(chosen, gpu) == front_ends_for(chosen, cpu) == count

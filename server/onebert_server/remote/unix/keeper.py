@@ -83,7 +83,7 @@ class FrontEnds:
         """
         keys = self._runtime.keys
         keys.tell(lambda: self._tell(wire.keys(keys)))
-        loop, count = asyncio.get_running_loop(), self._settings.front_ends
+        loop, count = asyncio.get_running_loop(), self._settings.front_ends or 0
         numbers = [listener.fileno() for listener in listeners]
         start = await self._open(numbers)
         self._keepers = [loop.create_task(self._keep(start, numbers)) for _ in range(count)]
