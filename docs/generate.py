@@ -46,7 +46,7 @@ NOT_ON_THE_WIRE = frozenset(
         "invalid-settings",
         "server-unreachable",
         "store-locked",
-        "whole-text-needed",
+        "row-gone",
     }
 )
 

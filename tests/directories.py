@@ -34,15 +34,6 @@ def retire(directory, task, number):
     directory.show(task, (), None, [number])
 
 
-def pin(directory, refs, principal):
-    """Pins what each reference means, one version each."""
-    return [version for [version] in directory.pin(refs, principal)]
-
-
-def unpin(directory, versions):
-    directory.unpin([(version,) for version in versions])
-
-
 def _aliases(directory, task):
     try:
         return directory.task(task).aliases

@@ -24,7 +24,7 @@ from onebert_server.access.keys import KeyRing
 from onebert_server.access.principal import root
 from onebert_server.answering.admission import Admission
 from onebert_server.answering.answers import Answerer
-from onebert_server.answering.backend import Wanted
+from onebert_server.answering.gateway import Wanted
 from onebert_server.answering.reading import Reading
 from onebert_server.engine.bank import Bank
 from onebert_server.engine.engine import Engine, EngineLimits
@@ -109,10 +109,10 @@ class Parts:
         admission = Admission(self.engine, self.residents, sampled=self.sampled)
         make = partial(Answerer, admission.splitters, workers=self.workers)
         if not self.remote:
-            yield make(backend=admission)
+            yield make(gateway=admission)
             return
-        async with remote_engine(admission, KeyRing({}), self.path) as (self.backend, _, self.transport, self.desk):
-            yield make(backend=self.backend)
+        async with remote_engine(admission, KeyRing({}), self.path) as (self.gateway, _, self.transport, self.desk):
+            yield make(gateway=self.gateway)
 
     def run(self, ask, loop_factory=None):
         """Awaits `ask` of an answerer, on an event loop of its own."""

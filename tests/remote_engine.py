@@ -8,7 +8,7 @@ from typing import NamedTuple
 from onebert_server.access.keys import KeyRing
 from onebert_server.answering.admission import Admission
 from onebert_server.http.web import WebApp
-from onebert_server.remote.backend import RemoteBackend
+from onebert_server.remote.gateway import RemoteGateway
 from onebert_server.remote.relayed import Relayed
 from onebert_server.remote.unix.counts import RemoteCounts
 from onebert_server.remote.unix.desk import FrontDesk, Served
@@ -21,7 +21,7 @@ from onebert_server.telemetry.metrics import Metrics
 class Remote(NamedTuple):
     """A front end's side, and the desk on the engine's."""
 
-    backend: RemoteBackend
+    gateway: RemoteGateway
     counts: RemoteCounts
     transport: UnixTransport
     desk: FrontDesk
@@ -47,7 +47,7 @@ async def remote_engine(
             await servers.enter_async_context(await asyncio.start_unix_server(relayed, f"{path}.relay"))
         await transport.listen(KeyRing({}))
         try:
-            yield Remote(RemoteBackend(transport), RemoteCounts(transport), transport, desk)
+            yield Remote(RemoteGateway(transport), RemoteCounts(transport), transport, desk)
         finally:
             transport.close()
             await gone.wait()

@@ -7,6 +7,7 @@ import httpx
 
 from bases import tiny_base
 from onebert_server.access.context import own_work
+from onebert_server.extensions.shadows.shadows import Shadows
 from onebert_server.run.app import create_app
 from onebert_server.run.opening import open_runtime
 from onebert_server.settings import load_settings
@@ -48,9 +49,19 @@ def client(runtime, **given):
 def ask(runtime, method, path, **arguments):
     async def asked():
         async with client(runtime) as web:
-            return await web.request(method, path, **arguments)
+            answer = await web.request(method, path, **arguments)
+        await shadows_ended(runtime)
+        return answer
 
     return asyncio.run(asked())
+
+
+async def shadows_ended(runtime):
+    """Waits for the shadows of what this event loop has asked, which begin in its next turn."""
+    await asyncio.sleep(0)
+    shadows = runtime.parts.find(Shadows)
+    if shadows and (comparing := shadows._comparing):
+        await asyncio.wait(comparing)
 
 
 def get(runtime, path):

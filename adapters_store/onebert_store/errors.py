@@ -47,7 +47,6 @@ docs/generate.py makes docs/reference/errors.md of the classes.
     ├── ShuttingDown                  503  shutting-down
     ├── Unhealthy                     503  unhealthy
     ├── EngineFailed                  500  engine-failed
-    ├── WholeTextNeeded               500  whole-text-needed
     ├── RowGone                       503  row-gone
     ├── AnswerNotFinite               422  answer-not-finite
     ├── Unauthorized                  401  unauthorized
@@ -283,10 +282,6 @@ class ShuttingDown(OneBertError, status=503, code="shutting-down", title="Shutti
 
 class Unhealthy(OneBertError, status=503, code="unhealthy", title="Unhealthy"):
     """The engine is dead, or hangs for a minute, or has failed ten batches in a row: only a restart helps."""
-
-
-class WholeTextNeeded(OneBertError, code="whole-text-needed", title="The whole text is needed"):
-    """A text is read in windows to its end, and was sent without it; who sent it sends all of it."""
 
 
 class HeaderNeeded(OneBertError, status=503, code="header-needed", title="A header is needed"):

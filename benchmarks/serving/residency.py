@@ -33,7 +33,7 @@ from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.maths.fold import fold_delta
 from onebert_encoder.maths.predict import compute_golden
 from onebert_server.access.context import own_work
-from onebert_server.answering.backend import Wanted
+from onebert_server.answering.gateway import Wanted
 from onebert_server.engine.memory import keep_freed_memory
 from onebert_server.garbage import collect_seldom
 from onebert_server.run.app import create_app
@@ -154,7 +154,7 @@ async def ask(runtime: Runtime, versions: int) -> None:
     for number in range(min(COLD, last - 1)):
         # Evicts all tasks from the bank, as if others had needed the room, where there is no other version to ask.
         while versions == 1 and (slot := runtime.directory.evict()) is not None:
-            runtime.residents.give_back(slot)
+            slot.release()
         cold.append(await seconds(runtime, f"task-{last - 1 - number:06d}@{min(versions, 2)}"))
     transport = httpx.ASGITransport(create_app(runtime))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as web:
@@ -169,10 +169,8 @@ async def ask(runtime: Runtime, versions: int) -> None:
 
 async def seconds(runtime: Runtime, ref: str) -> float:
     """Seconds until a version has answered a short text."""
-    [host] = runtime.hosts
-    pieces = {host.digest: host.base.tokenizer.split([TEXT], host.base.spec.max_length)}
     started = time.perf_counter()
-    await runtime.admission.compute(own_work("bench"), Wanted([ref]), pieces)
+    await runtime.answerer.answer(own_work("bench"), Wanted([ref]), [TEXT], lambda _, answered: answered)
     return time.perf_counter() - started
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from onebert_server.answering.plan import ComputedQuestion
+from onebert_server.answering.admission import Followed
 from onebert_server.observed import Kept
 from onebert_server.telemetry.answer_counts import Listener
 from onebert_server.versions.catalog import Deleting
@@ -23,7 +23,7 @@ class Hooks:
     """The listeners of a process with an engine; extensions add theirs while the runtime opens.
 
     Attributes:
-        computed: get each question that the engine has computed and that has shadows, on the event loop.
+        computed: get the questions that the engine has computed and that have shadows, on the event loop.
         answered: get the answers and seconds of the requests that a turn has finished, on the event loop, under the
             lock of `AnswerCounts`, so they must not wait.
         sampled: get answers that were chosen by their tasks' shares, and how many others a front end has dropped, on
@@ -34,7 +34,7 @@ class Hooks:
         storage: return "ok", or the error code if the extension's own storage refused its last change.
     """
 
-    computed: list[Callable[[ComputedQuestion], None]] = field(default_factory=list)
+    computed: list[Followed] = field(default_factory=list)
     answered: list[Listener] = field(default_factory=list)
     sampled: list[Callable[[Sequence[Kept], int], None]] = field(default_factory=list)
     before_move: list[BeforeMove] = field(default_factory=list)

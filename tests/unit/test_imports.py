@@ -87,6 +87,8 @@ ONLY_IN = {
         "onebert_server.facades",
         "onebert_server.remote",
         "onebert_server.http",
+        "onebert_ray.calls",
+        "onebert_ray.messages",
         "onebert_ray.transport",
     },
     "jinja2": {"onebert_training.report"},

@@ -97,11 +97,26 @@ class Tokenizer:
         encodings = iter(encoded)
         return [_pieces(halves_of(text), [next(encodings) for _ in halves_of(text)], limit, placed) for text in texts]
 
+    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """The token ids of single texts, without special tokens; see `around`."""
+        if len(texts) == 1:
+            # See `split`.
+            return [self._backend.encode(texts[0], add_special_tokens=False).ids]
+        encoded = self._backend.encode_batch_fast(texts, add_special_tokens=False)
+        return [encoding.ids for encoding in encoded]
+
+    @cached_property
+    def around(self) -> tuple[list[int], list[int]] | None:
+        """The special tokens before and after a single text; None if such a sequence has segments, or is of no text."""
+        single = self._templates[0]
+        if self._apart or (self._has_types and (any(map(any, single.types)) or single.half_types[0])):
+            return None
+        before, after = single.ids
+        return before, after
+
     def fit(self, pieces: Pieces, max_length: int) -> Cut:
         """The beginning that fits `max_length`, each text's own if siamese; raises InvalidInput if that cannot be."""
-        room = self._room(len(pieces.lengths), max_length)
-        if room < 0:
-            raise InvalidInput(f"{max_length} tokens hold not even the special tokens of such an input")
+        room = self.room(len(pieces.lengths), max_length)
         if self._apart:
             return tuple((0, min(length, room)) for length in pieces.lengths)
         return tuple((0, count) for count in longest_first(pieces.lengths, room))
@@ -112,6 +127,12 @@ class Tokenizer:
         if self._apart:
             return room if max(before) <= room else -1
         return room - sum(before)
+
+    def room(self, halves: int, max_length: int) -> int:
+        """The number of pieces that fit beside the special tokens; raises InvalidInput if not even these fit."""
+        if (room := self._room(halves, max_length)) < 0:
+            raise InvalidInput(f"{max_length} tokens hold not even the special tokens of such an input")
+        return room
 
     def _room(self, halves: int, max_length: int) -> int:
         if self._apart and halves == 1:

@@ -7,19 +7,27 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
+from ray import serve
+
 from onebert_ray import measured
+from onebert_ray.calls import Calls
+from onebert_ray.messages import Asked
 from onebert_ray.scaling import Work
 from onebert_server.access.keys import KeyRing
+from onebert_server.answering.gateway import Computed
 from onebert_server.engine.memory import keep_freed_memory
 from onebert_server.logs import log_to_stderr
 from onebert_server.progress import Progress, shown
-from onebert_server.remote import questions, wire
+from onebert_server.remote import wire
 from onebert_server.remote.relayed import Relayed
+from onebert_server.remote.setup import setup_of
 from onebert_server.run.app import create_app
 from onebert_server.run.opening import open_runtime
 from onebert_server.settings import Settings
 
-_question = wire.decoder(wire.Compute)
+_question = wire.decoder(wire.Resolve)
+_asked = wire.decoder(Asked)
+_computed = wire.decoder(Computed)
 _samples = wire.decoder(wire.Samples)
 _request = wire.decoder(wire.Request)
 
@@ -42,20 +50,32 @@ class Replica:
         self._runtime = runtime
         app = create_app(runtime)
         self._relayed = Relayed(app.control, app.form_of, settings)
+        self._replica = serve.get_replica_context().replica_id.unique_id
+        tracing = runtime.telemetry.tracing
+        self._calls = Calls(runtime.admission, runtime.directory.position, self._replica, tracing)
         self._keys = Keys(runtime.keys)
         self._work = Work(lambda: runtime.metrics.busy_seconds, lambda: runtime.engine.queue.seconds)
 
     async def setup(self) -> bytes:
         """The bases for front ends as an encoded `wire.Setup`."""
-        return wire.encode(questions.setup(self._runtime.admission.splitters))
+        return wire.encode(setup_of(self._runtime.admission.splitters))
 
     async def keys(self, digest: bytes) -> bytes:
         """The valid keys as encoded `wire.Keys`, or empty bytes if their SHA-256 equals `digest`."""
         return self._keys.unless(digest)
 
-    async def compute(self, question: bytes) -> bytes:
-        """Computes an encoded `wire.Compute`; returns an encoded `wire.Logits` or `wire.Refused`."""
-        return wire.encode(await questions.answered(self._runtime.admission, _question(question)))
+    async def resolve(self, question: bytes) -> bytes:
+        """Resolves an encoded `wire.Resolve`; returns an encoded `Resolution`."""
+        return wire.encode(await self._calls.resolve(_question(question)))
+
+    async def compute(self, asked: bytes) -> bytes:
+        """Computes an encoded `Asked`; returns an encoded `wire.Ended`."""
+        return wire.encode(await self._calls.compute(_asked(asked)))
+
+    async def computed(self, questions: bytes, replica: str) -> None:
+        """Has shadows compute the questions of an encoded `Computed`, if the shadows are held by this replica."""
+        if replica == self._replica:
+            self._calls.computed(_computed(questions))
 
     async def keep(self, samples: bytes) -> None:
         """Keeps the answers of an encoded `wire.Samples`."""

@@ -2,23 +2,32 @@
 
 import asyncio
 import hashlib
+import itertools
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 from ray.exceptions import RayActorError, RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
+from onebert_ray.messages import Asked, Resolution, Rows, failed, moved, task_of
+from onebert_ray.router import OF_REPLICA
 from onebert_server.access.keys import KeyRing
+from onebert_server.answering.gateway import Computed
+from onebert_server.engine.block import ENDED
 from onebert_server.fairness.shares import Permits
 from onebert_server.http.body import Body
 from onebert_server.http.replies import PIECE_BYTES
 from onebert_server.logs import Seldom
 from onebert_server.remote import wire
-from onebert_store.errors import EngineFailed, ShuttingDown
+from onebert_server.remote.blocks import bytes_of
+from onebert_store.errors import EngineFailed, OneBertError, RowGone, ShuttingDown
 
 T = TypeVar("T")
 
@@ -36,7 +45,8 @@ KEYS_EVERY = 1.0
 # Seconds within which a replica answers a poll; also a PUT, which may be an upload that waits beyond its own time.
 PATIENCE = 60.0
 
-_reply = wire.decoder(wire.Logits | wire.Refused)
+_resolution = wire.decoder(Resolution)
+_ended = wire.decoder(wire.Ended)
 _keys = wire.decoder(wire.Keys)
 _replies = wire.decoder(tuple[wire.Matched, wire.Response])
 _seldom = Seldom(logger)
@@ -46,12 +56,19 @@ class RayTransport:
     """A transport to the replica deployment; see Transport."""
 
     full = False
+    ended: Callable[[wire.Ended], None]
 
     def __init__(self, replicas: DeploymentHandle[Any]) -> None:
         self._replicas = replicas
         # By gRPC: a call through Ray's object store takes twice the CPU time on both sides.
-        self._compute = replicas.options(method_name="compute", _by_reference=False)
-        self._keep = replicas.options(method_name="keep", _by_reference=False)
+        self._resolve, self._compute, self._computed, self._keep = (
+            replicas.options(method_name=name, _by_reference=False)
+            for name in ("resolve", "compute", "computed", "keep")
+        )
+        self._rows, self._seq = Rows(), 0
+        self._shadows: dict[int, tuple[str, int]] = {}
+        self._shadow_numbers = itertools.count(1)
+        self._computing: dict[int, asyncio.Task[None]] = {}
         self._request = replicas.options(method_name="request")
         self._digest = b""
         self._held = Permits(MAX_HELD_BYTES, "the front end's buffer for bodies is full; try again soon")
@@ -68,26 +85,70 @@ class RayTransport:
     def keep(self, samples: wire.Samples) -> None:
         self._keep.remote(wire.encode(samples))
 
-    async def ask(self, question: wire.Compute) -> wire.Logits | wire.Refused:
-        """Retries when a replica dies; safe because the logits depend on the question alone."""
-        asked_at = time.monotonic()
+    async def resolve(self, question: wire.Resolve) -> wire.Versions | wire.Refused:
+        began, method = time.monotonic(), self._resolve.options(multiplexed_model_id=task_of(question.refs or ()))
 
-        async def ask() -> bytes:
-            late = time.monotonic() - asked_at
-            now = msgspec.structs.replace(question, remaining=question.remaining - late, waited=question.waited + late)
-            method = self._compute.options(multiplexed_model_id=_task(question))
-            reply: bytes = await _called(method, wire.encode(now))
-            return reply
+        async def call() -> Resolution:
+            remaining = question.remaining - (time.monotonic() - began)
+            message = wire.encode(msgspec.structs.replace(question, remaining=remaining))
+            resolution: Resolution = _resolution(await _called(method, message))
+            return resolution
+
+        resolution = await _typed(call)
+        if isinstance(resolution.reply, wire.Refused):
+            return resolution.reply
+        self._seq = max(self._seq, resolution.seq)
+        return self._rows.named(self._shadowed(resolution.reply, resolution.replica), question.refs)
+
+    def submit(self, block: wire.Block) -> None:
+        """Sends each request on its own, since a replica that dies or is busy shall delay no other request."""
+        for request, asked in self._rows.asked(block, self._seq):
+            number = int(request["number"][0])
+            if asked is None:
+                self.ended(failed(number, RowGone("the front end has forgotten the row")))
+                continue
+            self._computing[number] = task = asyncio.create_task(self._answer(number, request, asked))
+            task.add_done_callback(partial(self._forget, number))
+
+    def withdraw(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            if computing := self._computing.get(number):
+                computing.cancel()
+
+    def computed(self, questions: Computed) -> None:
+        """Tells the replica that holds the shadows."""
+        replica, number = self._shadows.pop(questions.shadows)
+        method = self._computed.options(multiplexed_model_id=f"{OF_REPLICA}{replica}")
+        method.remote(wire.encode(questions._replace(shadows=number)), replica)
+
+    async def _answer(self, number: int, request: NDArray[Any], asked: Asked) -> None:
+        method = self._compute.options(multiplexed_model_id=task_of([reference for reference, _ in asked.rows]))
+
+        async def call() -> wire.Ended:
+            from_now = moved(request, ("deadline", "submitted"), -time.monotonic())
+            block = msgspec.structs.replace(asked.block, requests=bytes_of(from_now))
+            ended: wire.Ended = _ended(await _called(method, wire.encode(msgspec.structs.replace(asked, block=block))))
+            return ended
 
         try:
-            reply: wire.Logits | wire.Refused = _reply(await _repeated(ask, ATTEMPTS))
-            return reply
-        except RayActorError:
-            raise EngineFailed("the replicas that received this were lost, one after the other") from None
-        except RayError as error:
-            raise EngineFailed(f"a replica failed: {type(error).__name__}") from None
-        except RayServeException:  # the application is being deleted, or no replica of it could be started
-            raise ShuttingDown("no replica answers") from None
+            ended = await _typed(call)
+        except OneBertError as error:
+            ended = failed(number, error)
+        times = moved(np.frombuffer(ended.requests, ENDED), ("began", "ended"), time.monotonic())
+        self.ended(msgspec.structs.replace(ended, requests=bytes_of(times)))
+
+    def _forget(self, number: int, _: asyncio.Task[None]) -> None:
+        del self._computing[number]
+
+    def _shadowed(self, reply: wire.Versions, replica: str) -> wire.Versions:
+        """Returns a reply with numbers of shadows of its own: those of two replicas may be the same."""
+        numbers = [next(self._shadow_numbers) if one.shadows else 0 for one in reply.found]
+        for one, number in zip(reply.found, numbers, strict=True):
+            if number:
+                self._shadows[number] = replica, one.shadows
+        renamed = zip(reply.found, numbers, strict=True)
+        found = [msgspec.structs.replace(one, shadows=number) for one, number in renamed]
+        return msgspec.structs.replace(reply, found=found)
 
     async def relay(self, request: wire.Request, body: Body) -> AsyncGenerator[wire.Relayed]:
         """Relays bodies as a whole; a replica that does not answer in time counts as silent."""
@@ -158,7 +219,13 @@ async def _repeated(call: Callable[[], Awaitable[T]], attempts: int) -> T:
             _seldom.warning("a replica was lost; another one takes its questions over")
 
 
-def _task(question: wire.Compute) -> str:
-    """The task for the router; empty if the question names several tasks or none."""
-    tasks = {ref.partition("@")[0] for ref in question.refs or ()}
-    return tasks.pop() if len(tasks) == 1 else ""
+async def _typed(call: Callable[[], Awaitable[T]]) -> T:
+    """Calls a replica, and another one if it dies, which is safe: the answer depends on the message alone."""
+    try:
+        return await _repeated(call, ATTEMPTS)
+    except RayActorError:
+        raise EngineFailed("the replicas that received this were lost, one after the other") from None
+    except RayError as error:
+        raise EngineFailed(f"a replica failed: {type(error).__name__}") from None
+    except RayServeException:  # the application is being deleted, or no replica of it could be started
+        raise ShuttingDown("no replica answers") from None

@@ -1,20 +1,42 @@
 """Explains an answer: repeats the input without one of its words at a time."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from onebert_encoder.answering.asked import Asked
 from onebert_encoder.answering.results import Prediction
 from onebert_encoder.answering.windows import whole_window, window_of
-from onebert_encoder.explaining.words import Stretch, joined, removable, without, words_of
+from onebert_encoder.explaining.words import (
+    Explanation,
+    Stretch,
+    explain_by_occlusion,
+    joined,
+    removable,
+    without,
+    words_of,
+)
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_encoder.text.tokens import Pieces, Text
 from onebert_server import limits
-from onebert_server.answering.reading import Question, Reading
-from onebert_server.answering.tokenizing import characters_of
+from onebert_server.access.context import Context
+from onebert_server.answering.gateway import Wanted
+from onebert_server.answering.reading import Reading
+from onebert_server.answering.tokenizing import Tokenizing, characters_of
+from onebert_server.observed import Observed
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput, TooLarge
+
+Ask = Callable[[Context, Wanted, Sequence[Text], Callable[[int, Any], float]], Awaitable[list[float]]]
+"""See `Answerer.answer`."""
+Beside = Callable[[str, Sequence[int], Callable[[slice], list["LeftOut"]]], Awaitable[list["LeftOut"]]]
+"""See `Answerer.here_or_beside`."""
+
+# The cost of a piece of a text with words left out, in logits; see `Answerer.here_or_beside`.
+_PIECE_IN_NUMBERS = 8
 
 
 class LeftOut(NamedTuple):
@@ -24,10 +46,67 @@ class LeftOut(NamedTuple):
     texts: list[Text]
 
 
-def leave_out(questions: Sequence[Question], readings: Sequence[Reading], tokenizer: Tokenizer) -> list[LeftOut]:
+async def explain(
+    ask: Ask,
+    beside: Beside,
+    tokenizing: Tokenizing,
+    context: Context,
+    asked: Asked,
+    texts: Sequence[Text],
+    facts: Facts,
+    readings: Sequence[Reading],
+) -> list[Callable[[], Explanation]]:
+    """Has the version that answered compute each text again, each time without one of its words; see `Answerer`."""
+    predictions = [prediction_of(reading, facts) for reading in readings]
+    principal, tokenizer = context.principal.name, tokenizing.splitters[facts.base].tokenizer
+    windows = any(reading.windows is not None for reading in readings)
+    inputs = await tokenizing.split(principal, facts.base, texts, whole=windows)
+    # One piece of work: the number of words that each text leaves out depends on all texts.
+    cost = _PIECE_IN_NUMBERS * sum(sum(pieces.lengths) for pieces in inputs)
+    shortened = partial(leave_out, facts, asked, texts, inputs, readings, tokenizer)
+    questions = await beside(principal, [cost], lambda _: shortened())
+    left = iter(await _without(ask, context, facts, asked, predictions, questions))
+    scores = [[next(left) for _ in question.texts] for question in questions]
+    columns = zip(predictions, [question.stretches for question in questions], scores, strict=True)
+    return [partial(explain_by_occlusion, *explained) for explained in columns]
+
+
+async def _without(
+    ask: Ask,
+    context: Context,
+    facts: Facts,
+    asked: Asked,
+    predictions: Sequence[Prediction],
+    questions: Sequence[LeftOut],
+) -> list[float]:
+    """Returns the score of an answer's label without each word, of all questions in their order."""
+    texts = [text for question in questions for text in question.texts]
+    pairs = zip(predictions, questions, strict=True)
+    best = [answer.best for answer, question in pairs for _ in question.texts]
+    if not texts:
+        return []
+    # Quotas count these tokens but no request, and task metrics see nothing: no client asked these questions.
+    observed = Observed(span=context.observed.span)
+    wanted = Wanted([facts.ref] * len(texts), asked=replace(asked, top_k=1, only_scores=True))
+
+    def read(index: int, answered: Any) -> float:
+        return float(prediction_of(answered.read(), facts).scores[best[index]])
+
+    scores = await ask(replace(context, counted=True, observed=observed), wanted, texts, read)
+    context.observed.add(observed.seconds)
+    return scores
+
+
+def leave_out(
+    facts: Facts,
+    asked: Asked,
+    texts: Sequence[Text],
+    inputs: Sequence[Pieces],
+    readings: Sequence[Reading],
+    tokenizer: Tokenizer,
+) -> list[LeftOut]:
     """Shortens each input by single words that the version has read; raises TooLarge if that is too much text."""
-    texts, facts, asked = [one.text for one in questions], questions[0].facts, questions[0].asked
-    words = [_words(one.pieces, reading, facts, tokenizer) for one, reading in zip(questions, readings, strict=True)]
+    words = [_words(pieces, reading, facts, tokenizer) for pieces, reading in zip(inputs, readings, strict=True)]
     window = (window_of(facts, facts.max_length, asked) or whole_window(facts, facts.max_length)).tokens
     tokens = [one.tokens if one.windows is None else one.windows * window for one in readings]
     times = _times(texts, tokens, [len(one) for one in words])
@@ -35,9 +114,7 @@ def leave_out(questions: Sequence[Question], readings: Sequence[Reading], tokeni
     return [LeftOut(own, [without(text, one) for one in own]) for text, own in zip(texts, stretches, strict=True)]
 
 
-def _words(pieces: Pieces | None, reading: Reading, facts: Facts, tokenizer: Tokenizer) -> list[Stretch]:
-    if pieces is None:
-        raise ValueError("an answer is explained with the pieces of its input")
+def _words(pieces: Pieces, reading: Reading, facts: Facts, tokenizer: Tokenizer) -> list[Stretch]:
     whole, tokenizer = tuple((0, length) for length in pieces.lengths), tokenizer.reading(facts.pooling)
     kept = tokenizer.fit(pieces, facts.max_length) if reading.windows is None else whole
     alignment = tokenizer.cut(pieces, kept, align=True).alignment

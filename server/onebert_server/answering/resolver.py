@@ -2,7 +2,7 @@
 
 import random
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import count
 
 from onebert_server.access.context import Context
@@ -14,7 +14,7 @@ from onebert_server.versions.choice import KeyOf
 from onebert_server.versions.directory import Meaning
 from onebert_server.versions.facts import Facts
 from onebert_server.versions.residency.residents import Residents
-from onebert_server.versions.version import Held
+from onebert_server.versions.version import Held, Version
 from onebert_store.errors import HeaderNeeded
 
 # Seconds for which a row that was loaded for a request stays until the request is there.
@@ -26,10 +26,10 @@ MAX_SHADOWED = 2**16
 class Resolver:
     """Resolves by the directory; for one event loop.
 
-    `keeps`: whether answers may be kept. `shadowed`: whether anybody has shadows compute.
+    `keeps`: if there are any, answers may be kept. `shadowed`: if there are any, shadows compute.
     """
 
-    def __init__(self, residents: Residents, keeps: bool = False, shadowed: bool = False) -> None:
+    def __init__(self, residents: Residents, keeps: Collection[object] = (), shadowed: Collection[object] = ()) -> None:
         self._residents = residents
         self._directory = residents.directory
         self._hosts = {host: index for index, host in enumerate(self._directory.hosts)}
@@ -59,22 +59,23 @@ class Resolver:
         return self._shadows.pop(number, Held(()))
 
     async def _in_memory(self, context: Context, wanted: Wanted, refs: Sequence[str] | None) -> list[Meaning]:
-        pinned: list[Held] = []
-        key_of = _one_choice(context)
+        pinned: list[Version] = []
+        key_of, stay = _one_choice(context), 0.0
         try:
             while True:
                 meanings = self._meanings(context, wanted, refs, key_of)
                 waits = any(meaning.row is None for meaning in meanings)
-                answering = [Held(meaning.versions[:1]) for meaning in meanings] if waits else []
+                answering = [meaning.versions[0] for meaning in meanings] if waits else []
                 pinned += answering
                 if context.lacking:
                     raise HeaderNeeded(" ".join(dict.fromkeys(context.lacking)))
                 if not waits:
+                    stay = ABOUT_TO_USE
                     return meanings
                 await self._residents.ready(answering, context)
         finally:
             if pinned:
-                self._directory.unpin(pinned, ABOUT_TO_USE)
+                self._directory.unpin(pinned, stay)
 
     def _meanings(self, context: Context, wanted: Wanted, refs: Sequence[str] | None, key_of: KeyOf) -> list[Meaning]:
         if refs is not None:

@@ -23,12 +23,12 @@ class AnswerSize:
         self._sequences = self._numbers = self._bytes = 0
         self._labels_of: set[str] = set()
 
-    def add(self, facts: Facts, lengths: Sequence[int]) -> None:
-        """Counts one answer from sequences of these token lengths; raises TooLarge if it exceeds a bound."""
+    def add(self, facts: Facts, lengths: Sequence[int], answers: int = 1) -> None:
+        """Counts answers of a version from sequences of these token lengths; raises TooLarge if they exceed a bound."""
         tokens = sum(lengths) if facts.per_token else len(lengths)
         sequences = self._sequences + len(lengths)
         numbers = self._numbers + len(facts.labels) * tokens
-        size = self._bytes + _answer_bytes(facts, tokens, self._asked)
+        size = self._bytes + _answer_bytes(facts, tokens, self._asked, answers)
         # A front end that does not know the version gets all of its labels, even if the answer shows few.
         if facts.ref not in self._labels_of:
             size += facts.label_bytes
@@ -68,16 +68,18 @@ class AnswerBytes:
             raise AnswerTooLarge(_TOO_MANY_BYTES.format(MAX_ANSWER_BYTES))
 
 
-def _answer_bytes(facts: Facts, tokens: int, asked: Asked) -> int:
+def _answer_bytes(facts: Facts, tokens: int, asked: Asked, answers: int) -> int:
+    """Returns the bytes of some answers, from so many tokens together."""
     top_k, wording = asked.top_k, asked.wording
     if facts.task_type == "token":
         # A token may appear twice in the answer: among the words, and among the entities.
-        return _RESULT + 2 * tokens * (_STRETCH + facts.longest_label_bytes)
+        return answers * _RESULT + 2 * tokens * (_STRETCH + facts.longest_label_bytes)
     if facts.task_type == "span":
-        return _RESULT + min(top_k or 1, MAX_ANSWERS) * (_STRETCH + _SPAN_TEXT)
+        return answers * (_RESULT + min(top_k or 1, MAX_ANSWERS) * (_STRETCH + _SPAN_TEXT))
     shown = len(facts.labels) if top_k is None else min(top_k, len(facts.labels))
     scores = shown * wording.beside + wording.names * min(facts.label_bytes, shown * facts.longest_label_bytes)
     # Labels over their threshold are listed, too, for any `top_k`.
     selects = facts.task_type == "multi_label" or asked.threshold is not None
     selects = selects or (facts.decision is not None and facts.decision.thresholds is not None)
-    return _RESULT + scores + (facts.label_bytes if selects and wording.names and not asked.only_scores else 0)
+    listed = facts.label_bytes if selects and wording.names and not asked.only_scores else 0
+    return answers * (_RESULT + scores + listed)

@@ -20,10 +20,6 @@ MAX_PIECES = 4 * MAX_TEXT
 AT_ONCE = 3
 
 
-Split = Mapping[str, Sequence[Pieces]]
-"""The pieces of all texts of a request, by the digest of the base whose tokenizer made them."""
-
-
 class Splitter(NamedTuple):
     """The tokenizer of a base, and the base's longest sequence in tokens: no task takes more."""
 
@@ -35,34 +31,31 @@ class Tokenizing:
     """Splits texts into pieces; the splitters are keyed by the digest of their base."""
 
     def __init__(self, splitters: Mapping[str, Splitter], workers: Executor) -> None:
-        self._splitters = splitters
+        self.splitters = splitters
         self._parts = PartByPart(workers, AT_ONCE, PART_CHARACTERS)
         self._permits = Permits(
             MAX_CHARACTERS, "as many texts wait to be tokenized as the server holds; try again soon"
         )
 
-    async def split(self, principal: str, texts: Sequence[Text], whole: bool = False) -> dict[str, list[Pieces]]:
-        """Returns the pieces of each text for each base, since no reference is resolved yet.
-
-        Equal texts share one object, by which the engine finds shared work. With `whole` it keeps the pieces beyond the
-        longest sequence, for windows. Raises QueueFull if too many characters wait.
-        """
-        return {base: await self._split(principal, texts, *one, whole) for base, one in self._splitters.items()}
-
-    async def _split(
-        self, principal: str, texts: Sequence[Text], tokenizer: Tokenizer, max_length: int, whole: bool
+    async def split(
+        self, principal: str, base: str, texts: Sequence[Text], whole: bool = False, placed: bool = True
     ) -> list[Pieces]:
+        """Returns the pieces of each text for a base; equal texts share one object.
+
+        With `whole` it keeps the pieces beyond the longest sequence, for windows, and unless they are `placed` no
+        places in the text. Raises QueueFull if too many characters wait.
+        """
+        tokenizer, max_length = self.splitters[base]
         most = MAX_PIECES if whole else max_length
-        if len(texts) == 1 and characters_of(texts[0]) <= TINY_CHARACTERS:
-            return tokenizer.split(texts, most)
         distinct = list(dict.fromkeys(texts))
-        characters = sum(map(characters_of, distinct))
-        if characters <= TINY_CHARACTERS:
-            made = tokenizer.split(distinct, most)
+        costs = [characters_of(text) for text in distinct]
+        if sum(costs) <= TINY_CHARACTERS:
+            made = tokenizer.split(distinct, most, placed)
         else:
-            with self._permits.held(principal, characters):
-                costs = [characters_of(text) for text in distinct]
-                made = await self._parts.run(principal, costs, lambda part: tokenizer.split(distinct[part], most))
+            with self._permits.held(principal, sum(costs)):
+                made = await self._parts.run(
+                    principal, costs, lambda part: tokenizer.split(distinct[part], most, placed)
+                )
         by_text = dict(zip(distinct, made, strict=True))
         return [by_text[text] for text in texts]
 

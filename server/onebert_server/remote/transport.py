@@ -1,9 +1,10 @@
 """The interface between a front end and the process with the engine; `unix/` and the plug-in for Ray implement it."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Protocol
 
 from onebert_server.access.keys import KeyRing
+from onebert_server.answering.gateway import Computed
 from onebert_server.http.body import Body
 from onebert_server.remote import wire
 
@@ -15,9 +16,14 @@ NO_WORD = "the process with the engine does not answer"
 class Transport(Protocol):
     """Carries messages to the process with the engine and back.
 
-    `questions.answered` answers `ask` there, `Relayed` answers `relay`, `wire.keys` has what `listen` waits for, and
-    `Hooks.sample` takes what `keep` sends.
+    There a `RemoteEdge` answers `resolve`, and takes what `submit`, `withdraw` and `computed` send; `Relayed` answers
+    `relay`, `wire.keys` has what `listen` waits for, and `Hooks.sample` takes what `keep` sends.
+
+    Attributes:
+        ended: gets the requests that have ended, on the event loop; its gateway sets it.
     """
+
+    ended: Callable[[wire.Ended], None]
 
     @property
     def full(self) -> bool:
@@ -29,8 +35,17 @@ class Transport(Protocol):
     def keep(self, samples: wire.Samples) -> None:
         """Sends kept answers without waiting; they may be lost."""
 
-    async def ask(self, question: wire.Compute) -> wire.Logits | wire.Refused:
-        """Has a question answered; a cancellation ends it there, too. Raises ShuttingDown or EngineFailed."""
+    async def resolve(self, question: wire.Resolve) -> wire.Versions | wire.Refused:
+        """Has references resolved; a cancellation ends it there, too. Raises ShuttingDown or EngineFailed."""
+
+    def submit(self, block: wire.Block) -> None:
+        """Sends the requests of one turn without waiting; `ended` gets each of them."""
+
+    def withdraw(self, numbers: Sequence[int]) -> None:
+        """Tells that nobody waits for requests any more, without waiting."""
+
+    def computed(self, questions: Computed) -> None:
+        """Sends the questions of shadows without waiting; see `Gateway.computed`."""
 
     def relay(self, request: wire.Request, body: Body) -> AsyncGenerator[wire.Relayed]:
         """Has the control plane answer a request: yields the route, the response's head and its parts.

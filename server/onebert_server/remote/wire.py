@@ -9,19 +9,14 @@ from pydantic import BaseModel
 from onebert_encoder.answering.asked import Asked
 from onebert_server.access.keys import Holder, KeyRing
 from onebert_server.access.principal import Principal
-from onebert_server.observed import Kept
+from onebert_server.answering.gateway import Computed
+from onebert_server.observed import Carried, Kept
 from onebert_server.versions.facts import Facts
+from onebert_store.errors import OneBertError
 from onebert_store.registry.keeping import Keeping
 
 Setup = dict[str, tuple[str, int]]
 """The bases of the process with the engine, by digest, for a front end: `Tokenizer.dumps`, and the most tokens."""
-
-
-class SplitInput(msgspec.Struct, frozen=True, array_like=True):
-    """One input: the token ids of its halves, without special tokens, and the untruncated length of each half."""
-
-    ids: list[list[int]]
-    lengths: list[int]
 
 
 class Keys(msgspec.Struct, tag=True, frozen=True, array_like=True):
@@ -31,47 +26,28 @@ class Keys(msgspec.Struct, tag=True, frozen=True, array_like=True):
     is_open: bool
 
 
-class Compute(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """From a front end: resolve, truncate, compute, and reply with `Logits` or `Refused`.
+class Resolve(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """From a front end: reply with `Versions`, once all are in memory, or with `Refused`.
 
     Attributes:
-        remaining, waited: seconds until the deadline and since arrival; the processes' clocks may differ.
-        refs: one reference per input; None means the live version of every task that accepts such an input.
-        inputs: distinct inputs, as the tokenizer of each base has split them, by its digest.
-        pair: whether the input is a pair; read only if `refs` is None.
-        order: the input index for each reference; empty if all references share the only input.
+        remaining: seconds until the deadline; the processes' clocks may differ.
+        refs, pair, asked: see `Wanted`.
         min_seq: the reply must reflect the registry up to this change.
-        each: an error concerns its own reference only instead of the whole reply.
-        counted: quotas have already counted the request.
         headers: the request's headers, or null, of those names that the front end knows aliases to choose by.
     """
 
     principal: Principal
     request_id: str
     remaining: float
-    waited: float
     refs: list[str] | None
     pair: bool
     asked: Asked
-    inputs: dict[str, list[SplitInput]]
-    order: list[int]
     min_seq: int = 0
-    span: tuple[str, str] | None = None
-    each: bool = False
-    counted: bool = False
     headers: dict[str, bytes | None] = {}
 
 
-class SequenceLogits(msgspec.Struct, frozen=True, array_like=True):
-    """One computed sequence: the kept pieces of each half, its role, and its float32 logits."""
-
-    kept: tuple[tuple[int, int], ...]
-    role: str
-    logits: bytes
-
-
 class Why(msgspec.Struct, frozen=True, array_like=True):
-    """A typed error of a whole question or of one reference."""
+    """A typed error."""
 
     status: int
     code: str
@@ -80,32 +56,69 @@ class Why(msgspec.Struct, frozen=True, array_like=True):
     retry_after: int | None
 
 
-class Answer(msgspec.Struct, frozen=True, array_like=True):
-    """One version's (`task@number`) result for the input at this index; with `missed`, `version` is the reference.
-
-    `keeping` is how much the front end keeps of such answers.
-    """
+class Found(msgspec.Struct, frozen=True, array_like=True):
+    """A `Resolved`, with its version as `task@number`."""
 
     version: str
-    input: int
-    computed: list[SequenceLogits]
-    missed: Why | None = None
-    keeping: Keeping | None = None
+    host: int
+    slot: int
+    generation: int
+    keeping: Keeping | None
+    lasting: bool
+    shadows: int
 
 
-class Logits(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """To a front end: one answer per reference, in order, and the facts of every version that answered."""
+class Versions(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """To a front end: the version of each reference, in order, and the facts of all of them."""
 
-    answers: list[Answer]
+    found: list[Found]
     facts: list[Facts]
-    seconds: dict[str, float] = {}
 
 
 class Refused(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """To a front end: a typed error; `whatever`: any question of this principal would be refused at this moment."""
+    """To a front end: the typed error of a `Resolve`."""
 
     why: Why
-    whatever: bool = False
+
+
+class Block(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """From a front end: a `Block` of `engine/block.py` with its arrays as bytes; no spans mean that none is sampled."""
+
+    principals: list[Principal]
+    requests: memoryview
+    sequences: memoryview
+    ids: memoryview
+    spans: list[Carried | None]
+
+
+class Ended(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """To a front end: an `Ended` of `engine/block.py` with its arrays as bytes.
+
+    `full` has principals whose every request would be refused at this moment, each with its error.
+    """
+
+    requests: memoryview
+    outputs: memoryview
+    logits: memoryview
+    errors: list[Why]
+    batches: dict[int, list[Carried]]
+    full: list[tuple[Principal, Why]] = []
+
+
+class Withdraw(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """From a front end: nobody waits for the requests with these numbers."""
+
+    numbers: list[int]
+
+
+class Shadowed(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """From a front end: have shadows compute these questions."""
+
+    questions: Computed
+
+
+ToGateway = Block | Withdraw | Shadowed
+"""What a front end sends to its gateway in the other process."""
 
 
 class Samples(msgspec.Struct, tag=True, frozen=True, array_like=True):
@@ -188,3 +201,15 @@ def keys(ring: KeyRing) -> Keys:
 def exchange(ring: KeyRing, frame: Keys) -> None:
     """Replaces a ring's registry keys with the keys of a frame."""
     ring.replace(frame.holders, frame.is_open)
+
+
+def why_of(error: OneBertError) -> Why:
+    """Describes an error for another process."""
+    return Why(error.status, error.code, error.title, error.detail, error.retry_after)
+
+
+def error_of(why: Why) -> OneBertError:
+    """Rebuilds an error; it has the code of its kind, and no kind."""
+    error = OneBertError(why.detail)
+    error.status, error.code, error.title, error.retry_after = why.status, why.code, why.title, why.retry_after
+    return error

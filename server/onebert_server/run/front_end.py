@@ -15,10 +15,11 @@ from onebert_server.answering.edge import Edge
 from onebert_server.facades.routes import answering, form_of
 from onebert_server.garbage import collect_seldom
 from onebert_server.http.web import oidc_tokens, uvicorn_config, web_app
-from onebert_server.remote import questions, wire
-from onebert_server.remote.backend import RemoteBackend
+from onebert_server.remote import wire
+from onebert_server.remote.gateway import RemoteGateway
 from onebert_server.remote.relay import Relay
 from onebert_server.remote.samples import RemoteSamples
+from onebert_server.remote.setup import splitters_of
 from onebert_server.remote.transport import Transport
 from onebert_server.settings import Settings
 from onebert_server.telemetry.telemetry import RequestCounts, Telemetry
@@ -44,7 +45,7 @@ class FrontEnd(uvicorn.Server):
         telemetry.samples = self._samples.take
         self._keys = KeyRing(settings.api_keys, closed=settings.oidc is not None)
         workers = ThreadPoolExecutor(WORKERS, "onebert-worker")
-        answerer = Answerer(questions.splitters(setup), RemoteBackend(transport), workers)
+        answerer = Answerer(splitters_of(setup), RemoteGateway(transport, telemetry.tracing), workers)
         self.edge = Edge(answerer, counts, telemetry=telemetry)
         super().__init__(config_of(self.edge, transport, self._keys, settings, routers))
 

@@ -119,6 +119,10 @@ class Tracing:
         fields = dict(zip((_PARENT, _STATE), carried, strict=True))
         return RequestSpan(self._tracer, trace.get_current_span(_w3c.extract(fields)))
 
+    def carried(self, batch: trace.SpanContext) -> Carried:
+        """A batch's span, serialized for another process; see `taken_up`."""
+        return RequestSpan(self._tracer, trace.NonRecordingSpan(batch)).carried
+
     def batch(self, requests: Iterable[Computed], started: float) -> trace.Span | None:
         """Starts a computed batch's span, links it with its requests, and adds it to their `batches`.
 

@@ -1,5 +1,6 @@
 """Resolves references in memory: tasks, aliases and versions, up to one change of the registry."""
 
+import time
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -61,7 +62,7 @@ class Directory(States):
         aliases: Mapping[str, Alias] | None,
         numbers: Collection[int] | None = None,
     ) -> dict[Version, bool]:
-        """Makes a task equal to its registered state at one moment; requests that pinned a version before keep it.
+        """Makes a task equal to its registered state at one moment; what waits at the engine by then is still answered.
 
         Returns the versions of aliases that are new or have moved, each with whether it answers or is only a shadow.
 
@@ -93,10 +94,13 @@ class Directory(States):
             self._list(task)
             moved = [alias for alias, at in aliases.items() if alias not in before or before[alias].target != at.target]
             aliased = _versions_of((task, alias) for alias in moved)
-            unused = [self._retire(version) for version in retired]
+            slots = [self._retire(version) for version in retired]
             left = [at for alias, at in before.items() if alias in moved or alias not in aliases]
             self._renew(shown[number] for at in left for number, _ in at.target.shares if number in shown)
-        self._give_back(unused)
+        # Not under the lock, because memory is freed.
+        for slot in slots:
+            if slot is not None:
+                slot.release()
         return aliased
 
     def rename(self, name: str, new: str) -> None:
@@ -124,9 +128,10 @@ class Directory(States):
                     self._renew(self._tasks[name].versions.values())
 
     def resolve(self, refs: Sequence[str], principal: Principal, key_of: KeyOf = at_random) -> list[Meaning]:
-        """Resolves all references at one moment; pins them only if not all of them have a row.
+        """Resolves all references at one moment. Pins the versions that answer only if not all of them have a row.
 
-        The rows stay right as long as the engine holds them; see `Uses`. For errors and pins see `pin`.
+        A task that the principal does not see is not found. Versions that are not resident are loaded from now on, in
+        turns of the principal; `Version.loading` ends when one is there. `key_of` chooses the versions of splits.
         """
         parsed = {ref: parse_ref(ref) for ref in refs}
         with self._lock:
@@ -144,26 +149,14 @@ class Directory(States):
         with self._lock:
             return self._meanings(self._live(wanted, limit, principal, key_of), principal.name)
 
-    def pin(self, refs: Sequence[str], principal: Principal, key_of: KeyOf = at_random) -> list[Held]:
-        """Resolves all references at one moment, or pins nothing; the caller gives every pin back with `unpin`.
+    def pin(self, refs: Iterable[str], principal: Principal) -> list[Version]:
+        """Pins the versions that references mean at one moment; raises the errors of `resolve`, and pins nothing then.
 
-        A task that the principal does not see is not found. Versions that are not resident are loaded from now on, in
-        turns of the principal; `Version.loading` ends when one is there. `key_of` chooses the versions of splits.
+        The caller gives every pin back with `unpin`.
         """
-        parsed = {ref: parse_ref(ref) for ref in refs}
+        parsed = [parse_ref(ref) for ref in refs]
         with self._lock:
-            resolved = {ref: self._resolve(target, principal, key_of) for ref, target in parsed.items()}
-            in_memory = {ref: self._in_memory(versions) for ref, versions in resolved.items()}
-            pinned = [in_memory[ref] for ref in refs]
-            self._pin(pinned, principal.name)
-        return pinned
-
-    def pin_live(
-        self, wanted: Callable[[Facts], bool], limit: int, principal: Principal, key_of: KeyOf = at_random
-    ) -> list[Held]:
-        """Pins what `resolve_live` means."""
-        with self._lock:
-            pinned = [self._in_memory(versions) for versions in self._live(wanted, limit, principal, key_of)]
+            pinned = [self._resolve(target, principal, at_random)[0] for target in parsed]
             self._pin(pinned, principal.name)
         return pinned
 
@@ -250,8 +243,9 @@ class Directory(States):
     def _meanings(self, versions: Sequence[Held], principal: str) -> list[Meaning]:
         rows = [self._row_of(answering) for answering, *_ in versions]
         if any(row is None for row in rows):
-            self._pin([Held(each[:1]) for each in versions], principal)
+            self._pin([answering for answering, *_ in versions], principal)
         else:
+            self._use((answering for answering, *_ in versions), time.monotonic())
             versions = [self._in_memory(each) for each in versions]
         keepings = (self.keepings.get(answering.entry.task) for answering, *_ in versions)
         return [Meaning(*meaning) for meaning in zip(versions, rows, keepings, strict=True)]

@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from itertools import chain
 from math import ceil
 
 from onebert_server.access.principal import RESERVED
@@ -24,8 +23,7 @@ class States:
     """The state machine of versions; thread-safe and quick. `Directory` adds their names, under the same lock.
 
     A request whose versions are not all in memory pins them until they are; pinning a version that is not resident
-    loads it. A pinned version is neither evicted nor, when it is retired, freed. Neither is one whose row the engine
-    uses; see `Uses`.
+    loads it. A pinned version is not evicted, and neither is one whose row the engine uses; see `Uses`.
 
     Args:
         hosts: in their order at the engine.
@@ -47,20 +45,24 @@ class States:
         self._unavailable: set[Version] = set()
         self._damaged: set[Version] = set()
 
-    def unpin(self, pinned: Sequence[Sequence[Version]], stay: float = 0.0) -> None:
+    def unpin(self, pinned: Iterable[Version], stay: float = 0.0) -> None:
         """Gives pins back; any thread may call it. The versions stay for some more seconds, or until they are used."""
-        with self._lock:
-            for versions in pinned:
-                for version in versions:
-                    self._unpin(version, stay)
-            unused = [self._unused(version) for versions in pinned for version in versions if version.retired]
-        self._give_back(unused)
+        until = time.monotonic() + stay
+        with self._lock, self._using:
+            for version in pinned:
+                version.pins -= 1
+                if version.held_slot is not None:
+                    version.slot.host.bank.evictable[version.slot.number] = not version.pins
+                    self._use([version], until)
+            self._unused_now.notify_all()
 
-    def awaited(self, pinned: Sequence[Held], principal: str) -> list[Future[None]]:
-        """Returns the futures of pinned versions that still load; raises VersionUnavailable if one has failed."""
-        # A pinned version in memory stays there, so this needs no lock. Nobody waits for a retired one.
-        every = dict.fromkeys(chain.from_iterable(pinned))
-        versions = [v for v in every if v.state is not State.RESIDENT and not v.retired]
+    def awaited(self, pinned: Iterable[Version], principal: str) -> list[Future[None]]:
+        """Returns the futures of pinned versions that still load; raises VersionUnavailable if one has failed.
+
+        Nobody waits for a retired version: what means it must be resolved once more.
+        """
+        # A pinned version in memory stays there, so this needs no lock.
+        versions = [v for v in dict.fromkeys(pinned) if v.state is not State.RESIDENT and not v.retired]
         if not versions:
             return []
         with self._lock:
@@ -116,16 +118,18 @@ class States:
         """Records a checked row in a slot of a bank; the record may come from the file itself."""
         with self._lock:
             version.learn(record)
-            version.held_slot = slot
             version.proved, version.failures, version.damaged = True, 0, False
             version.reason = version.next_try = None
-            # Last: requests read the state without the lock, and after it all else.
-            version.state = State.RESIDENT
-            if not version.retired:
+            if retired := version.retired:
+                version.state = State.EVICTED
+            else:
+                version.held_slot = slot
+                # Last: requests read the state without the lock, and after it all else.
+                version.state = State.RESIDENT
                 self._add_resident(version)
-            unused = self._unused(version)
             self._end_loading(version)
-        self._give_back([unused])
+        if retired:
+            slot.release()
 
     def failed(self, version: Version, reason: str, next_try: float | None, damaged: bool = False) -> None:
         """Records a failed load: requests are refused with the reason until the next try."""
@@ -182,32 +186,21 @@ class States:
         why = f"version {entry.version} of {entry.task} cannot be loaded: {version.reason}"
         return VersionUnavailable(why, None if again is None else max(1, ceil(again - self._clock())))
 
-    def _pin(self, pinned: Sequence[Held], principal: str) -> None:
-        for answering, *shadows in pinned:
-            answering.pins += 1
-            if answering.state is State.RESIDENT:
-                self._keep(answering)
-                answering.slot.host.bank.used[answering.slot.number] = time.monotonic()
+    def _pin(self, versions: Iterable[Version], principal: str) -> None:
+        for version in versions:
+            version.pins += 1
+            if version.state is State.RESIDENT:
+                with self._using:
+                    version.slot.host.bank.evictable[version.slot.number] = False
             else:
-                self._want(answering, principal)
-            # Shadows are in memory, and do not count as used: they are the first that make room for others.
-            for shadow in shadows:
-                shadow.pins += 1
-                self._keep(shadow)
+                self._want(version, principal)
 
-    def _keep(self, version: Version) -> None:
+    def _use(self, versions: Iterable[Version], now: float) -> None:
+        """Notes that the rows of versions are used at a time."""
         with self._using:
-            version.slot.host.bank.evictable[version.slot.number] = False
-
-    def _unpin(self, version: Version, stay: float) -> None:
-        version.pins -= 1
-        if version.held_slot is not None and not version.retired and not version.pins:
-            bank, number = version.slot.host.bank, version.slot.number
-            with self._using:
-                bank.evictable[number] = True
-                if stay:
-                    bank.used[number] = time.monotonic() + stay
-                self._unused_now.notify_all()
+            for version in versions:
+                used, number = version.slot.host.bank.used, version.slot.number
+                used[number] = max(used[number], now)
 
     def _want(self, version: Version, principal: str) -> None:
         """Loads a version, fair-queued under this principal too if it is loading already."""
@@ -279,23 +272,16 @@ class States:
             self._unused_now.notify_all()
 
     def _retire(self, version: Version) -> Slot | None:
+        """Ends a version's loading, or withdraws its row; returns its slot, which the caller releases.
+
+        Nothing that comes from now on is answered by it.
+        """
         version.retired = True
-        if version.held_slot is not None:
-            self._residents.pop(version.held_slot, None)
-            # At once, whoever has pinned it: no request is answered by it that comes from now on.
-            version.held_slot.host.bank.withdraw(version.held_slot.number)
-        self._note(version)
-        return self._unused(version)
-
-    def _unused(self, version: Version) -> Slot | None:
-        """Returns, once, the slot of a retired version that no request uses any more."""
-        if not version.retired or version.pins or version.held_slot is None:
-            return None
         slot, version.held_slot = version.held_slot, None
+        if slot is not None:
+            del self._residents[slot]
+            slot.host.bank.withdraw(slot.number)
+        if version.state in (State.LOADING, State.RESIDENT):
+            self._unload(version)
+        self._note(version)
         return slot
-
-    def _give_back(self, slots: Iterable[Slot | None]) -> None:
-        """Releases slots; not under the lock, because memory is freed."""
-        for slot in slots:
-            if slot is not None:
-                slot.release()

@@ -62,7 +62,7 @@ async def first_part(runtime, moving, before):
 
 def hold(runtime, released):
     """Holds the engine's thread."""
-    [[version]] = runtime.directory.pin(["tone"], root("test"))
+    [version] = runtime.directory.pin(["tone"], root("test"))
     host, number = version.slot
     held = runtime.engine.compute(host, [Tokens([5], [0])], number, "test")
     held.add_done_callback(lambda _: released.wait())

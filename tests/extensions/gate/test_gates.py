@@ -140,7 +140,7 @@ def test_a_gate_goes_on_when_a_full_queue_has_room_again(tmp_path):
 
     async def moved(runtime):
         loop = asyncio.get_running_loop()
-        [[version]] = runtime.directory.pin(["tone"], root("test"))
+        [version] = runtime.directory.pin(["tone"], root("test"))
         host, number = version.slot
         runtime.engine.compute(host, [Tokens([5], [0])], number, "test").add_done_callback(held)
         await asyncio.to_thread(entered.wait)

@@ -11,7 +11,20 @@ from onebert_server.access.keys import Holder
 from onebert_server.access.principal import EVERY_SCOPE, Principal, root
 from onebert_server.versions.version import State
 from onebert_store.registry.grants import Quotas
-from runtimes import LIVE, TASKS, TEXTS, ask, classify, client, get, move, opened, opened_with_tasks, upload
+from runtimes import (
+    LIVE,
+    TASKS,
+    TEXTS,
+    ask,
+    classify,
+    client,
+    get,
+    move,
+    opened,
+    opened_with_tasks,
+    shadows_ended,
+    upload,
+)
 from servers import Task, wait_until
 
 
@@ -54,7 +67,9 @@ def test_many_requests_at_once_are_all_compared_and_no_pin_is_left(runtime):
         async with client(runtime) as web:
             body = {"items": [{"task": "tone", "text": text} for text in TEXTS]}
             done = [web.post("/v1/classify", json=body | {"partial": n % 2 == 0}) for n in range(20)]
-            return await asyncio.gather(*done)
+            answers = await asyncio.gather(*done)
+            await shadows_ended(runtime)
+            return answers
 
     assert {one.status_code for one in asyncio.run(flood())} == {200}
 

@@ -191,8 +191,8 @@ async def test_a_front_end_holds_tenants_apart_alike(runtime, asker, tmp_path, m
     monkeypatch.setattr(vllm, "time", lambda: 1.0)
     path = str(tmp_path / "engine")
 
-    async with remote_engine(runtime.admission, runtime.keys, path) as (backend, counts, *_):
-        answerer = Answerer(runtime.admission.splitters, backend, runtime.workers)
+    async with remote_engine(runtime.admission, runtime.keys, path) as (gateway, counts, *_):
+        answerer = Answerer(runtime.admission.splitters, gateway, runtime.workers)
         app = web.web_app(
             Edge(answerer, counts),
             [answering()],

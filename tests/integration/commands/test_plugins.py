@@ -18,7 +18,7 @@ from servers import ONEBERT, Server, Task, clean_env, wait_until
 from stores import feedback_of
 
 FACADE = '''
-from onebert_server.answering.backend import Wanted
+from onebert_server.answering.gateway import Wanted
 from onebert_server.facades.facade import Facade, Listing, Question, json_reply
 from onebert_server.facades.facade import predicted
 from onebert_server.http.schemas.common import RequestBody
@@ -115,7 +115,7 @@ def open_boxes(address, may_make):
 '''
 
 TRANSPORT = '''
-"""Over TCP, a connection for each message; bodies and answers pass whole."""
+"""Over TCP: a connection for all blocks, and one for each other message; bodies and answers pass whole."""
 
 import asyncio
 import multiprocessing
@@ -124,8 +124,10 @@ from functools import partial
 
 import msgspec
 
-from onebert_server.remote import questions, wire
+from onebert_server.remote import wire
+from onebert_server.remote.edge import RemoteEdge
 from onebert_server.remote.relayed import Relayed
+from onebert_server.remote.setup import setup_of
 from onebert_server.remote.unix.channel import framed, read_frame
 from onebert_server.run.front_end import FrontEnd
 from onebert_server.run.serve import bind
@@ -136,8 +138,11 @@ from onebert_store.errors import OneBertError, ShuttingDown
 class KeysWanted(msgspec.Struct, tag=True, array_like=True):
     """From a front end: send the keys."""
 
-from_front_end = wire.decoder(wire.Compute | wire.Request | wire.Part | KeysWanted)
-from_engine = wire.decoder(wire.Logits | wire.Refused | wire.Keys | wire.Relayed)
+class Blocks(msgspec.Struct, tag=True, array_like=True):
+    """From a front end: this connection is for its blocks."""
+
+from_front_end = wire.decoder(wire.Resolve | wire.ToGateway | wire.Request | wire.Part | Blocks | KeysWanted)
+from_engine = wire.decoder(wire.Versions | wire.Refused | wire.Ended | wire.Keys | wire.Relayed)
 
 class Tcp:
     full = False
@@ -160,13 +165,32 @@ class Tcp:
 
         await look()
         self._looking = asyncio.create_task(keep_looking())
+        reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
+        self._send(Blocks())
+        self._receiving = asyncio.create_task(self._receive(reader))
+
+    async def _receive(self, reader):
+        while (ended := await read_frame(reader, from_engine)) is not None:
+            self.ended(ended)
+
+    def _send(self, message):
+        self._writer.write(framed(message))
 
     def keep(self, samples):
         pass
 
-    async def ask(self, question):
+    async def resolve(self, question):
         [reply] = await self._call(question)
         return reply
+
+    def submit(self, block):
+        self._send(block)
+
+    def withdraw(self, numbers):
+        self._send(wire.Withdraw([*numbers]))
+
+    def computed(self, questions):
+        self._send(wire.Shadowed(questions))
 
     async def relay(self, request, body):
         part = wire.Part(await body.read(), more=False)
@@ -195,20 +219,29 @@ def run_front_end(settings, setup, port, listeners):
     with open_telemetry(settings) as telemetry:
         FrontEnd(setup, Tcp(port), settings, Metrics(), telemetry).run(sockets=listeners)
 
-async def answered(runtime, relayed, asked, part):
+async def answered(runtime, relayed, edge, asked, part):
     match asked:
-        case wire.Compute():
-            return [await questions.answered(runtime.admission, asked)]
+        case wire.Resolve():
+            return [await edge.resolve(asked)]
         case wire.Request():
             *head, answer = await relayed.whole(asked, part.body)
             return [*head, wire.Part(answer, more=False)]
         case KeysWanted():
             return [wire.keys(runtime.keys)]
 
-async def serve_one(runtime, relayed, reader, writer):
+def edge_of(admission, connected):
+    """The edge of the only front end, whose connection for blocks is the future `connected`."""
+    return RemoteEdge(admission, lambda ended: connected.result().write(framed(ended)))
+
+async def serve_one(runtime, relayed, edge, connected, reader, writer):
     asked = await read_frame(reader, from_front_end)
+    if isinstance(asked, Blocks):
+        connected.set_result(writer)
+        while (message := await read_frame(reader, from_front_end)) is not None:
+            edge.take(message)
+        return
     part = await read_frame(reader, from_front_end) if isinstance(asked, wire.Request) else None
-    answering = asyncio.create_task(answered(runtime, relayed, asked, part))
+    answering = asyncio.create_task(answered(runtime, relayed, edge, asked, part))
     # A front end that hangs up has cancelled its message.
     asyncio.create_task(reader.read()).add_done_callback(lambda _: answering.cancel())
     try:
@@ -226,8 +259,10 @@ async def serve_until_stopped(settings, port):
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     [listener] = listeners = bind(settings.host, settings.port)
     with open_runtime(settings, Progress()) as runtime:
-        setup, app = questions.setup(runtime.admission.splitters), create_app(runtime)
-        serving = partial(serve_one, runtime, Relayed(app.control, app.form_of, settings))
+        setup, app = setup_of(runtime.admission.splitters), create_app(runtime)
+        connected = asyncio.get_running_loop().create_future()
+        edge = edge_of(runtime.admission, connected)
+        serving = partial(serve_one, runtime, Relayed(app.control, app.form_of, settings), edge, connected)
         async with await asyncio.start_server(serving, "127.0.0.1", port) as engine:
             port = engine.sockets[0].getsockname()[1]
             arguments = settings, setup, port, listeners

@@ -37,7 +37,7 @@ class Held:
             if end is not None:
                 raise end
 
-        [[resident]] = self.runtime.directory.pin(["task"], root("test"))
+        [resident] = self.runtime.directory.pin(["task"], root("test"))
         host, number = resident.slot
         future = self.runtime.engine.compute(host, [Tokens([5], [0])], number, "test")
         future.add_done_callback(answered)

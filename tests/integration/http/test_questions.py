@@ -386,8 +386,8 @@ async def test_a_front_end_answers_and_counts_alike(runtime, tmp_path, monkeypat
     path, here, ended = str(tmp_path / "engine"), create_app(runtime), []
     monkeypatch.setattr(runtime.metrics, "requests_ended", ended.extend)
 
-    async with remote_engine(runtime.admission, runtime.keys, path, here) as (backend, counts, transport, _):
-        answerer = Answerer(runtime.admission.splitters, backend, runtime.workers)
+    async with remote_engine(runtime.admission, runtime.keys, path, here) as (gateway, counts, transport, _):
+        answerer = Answerer(runtime.admission.splitters, gateway, runtime.workers)
         monkeypatch.setattr(counts, "requests_ended", ended.extend)
         front = config_of(Edge(answerer, counts), transport, KeyRing({}), runtime.settings).app
         asked = [Request(*one[:2]) for one in (*PLAIN.values(), *REFUSED.values())]

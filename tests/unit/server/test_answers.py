@@ -11,10 +11,11 @@ import pytest
 from bases import loaded
 from directories import retire
 from onebert_encoder.answering.asked import Asked
-from onebert_server.answering import answers, sizes
-from onebert_server.answering.answers import PART_NUMBERS, WORKERS, BlankText, Unanswered
-from onebert_server.answering.backend import Wanted
+from onebert_server.answering import answers, sizes, turn
+from onebert_server.answering.answers import PART_NUMBERS, WORKERS, Unanswered
+from onebert_server.answering.gateway import Wanted
 from onebert_server.answering.many import GO_ON, ask_many
+from onebert_server.answering.plan import BlankText
 from onebert_server.answering.reading import read_together
 from onebert_server.observed import Observed
 from onebert_server.remote import wire
@@ -77,7 +78,7 @@ def test_what_a_task_does_not_take_is_refused_and_pins_nothing(parts):
 
 
 def test_more_tasks_than_a_fan_out_may_have_are_refused(parts, monkeypatch):
-    monkeypatch.setattr("onebert_server.answering.admission.MAX_FANOUT", 3)
+    monkeypatch.setattr("onebert_server.answering.resolver.MAX_FANOUT", 3)
     with pytest.raises(OneBertError, match="more than 3 tasks"):
         parts.answer(None, ["it is late"])
     assert parts.unpinned()
@@ -115,7 +116,8 @@ def test_many_numbers_are_read_and_written_beside_the_event_loop(parts, task, be
     def show(*_):
         written.append(current_thread())
 
-    monkeypatch.setattr(answers, "read_together", reading)
+    for reader in (answers, turn):
+        monkeypatch.setattr(reader, "read_together", reading)
     parts.run(lambda answerer: answerer.answer(context(), Wanted([task]), ["it is late"], show))
     assert set(written) == read
     assert (main_thread() not in read) == beside
@@ -234,6 +236,25 @@ def test_samples_that_nobody_can_keep_fail_no_question_of_their_front_end(parts)
 
     for answered in parts.run(ask):
         assert_like(answered, parts.alone("good", "it is late"))
+
+
+@pytest.mark.promise("moves-reach-front-ends")
+def test_what_a_version_refuses_is_no_answer_of_the_one_that_follows_it(parts):
+    """A version of spans takes pairs alone; an edge remembers the one before."""
+    of_spans = {"task_type": "span", "pooling": "none", "labels": ["start", "end"]}
+    pair, text = ("what is late", "it is late"), "it is late"
+
+    async def ask(answerer):
+        for version in range(1, 6):
+            parts.add("turns", version, seed=version, **(of_spans if version % 2 else {}))
+            if version % 2:
+                with pytest.raises(InvalidInput, match=f"turns@{version} is a span task"):
+                    await answerer.answer(context(), Wanted(["turns"]), [text], same)
+            asked = pair if version % 2 else text
+            [answered] = await answerer.answer(context(), Wanted(["turns"]), [asked], same)
+            assert_like(answered, parts.alone(f"turns@{version}", asked))
+
+    parts.run(ask)
 
 
 def test_a_version_that_goes_before_its_answer_is_explained_is_not_found(parts):

@@ -9,8 +9,9 @@ from dataclasses import replace
 
 import pytest
 
+from onebert_encoder.answering.asked import Asked
 from onebert_server.access.context import own_work
-from onebert_server.answering.backend import Wanted
+from onebert_server.answering.gateway import Wanted
 from onebert_store.errors import DeadlineExceeded, StorageFull, StorageUnavailable, TaskNotFound, VersionNotFound
 from onebert_store.file.format import loads
 from onebert_store.registry.feed import Feed
@@ -31,10 +32,9 @@ def runtime(tmp_path):
 
 def scores(runtime, *refs):
     """The logits that the first reference gives for the text; those of all others are the same."""
-    [host] = runtime.hosts
-    pieces = {host.digest: host.base.tokenizer.split([TEXT], host.base.spec.max_length)}
-    results = asyncio.run(runtime.admission.compute(own_work("test"), Wanted(refs), pieces))
-    first, *others = (result.computed[0].logits.ravel() for result in results)
+    wanted = Wanted(refs, asked=Asked(activation="none"))
+    asking = runtime.answerer.answer(own_work("test"), wanted, [TEXT], lambda _, one: one.read().answer.scores)
+    first, *others = asyncio.run(asking)
     for one in others:
         assert one == pytest.approx(first, abs=1e-4)
     return first

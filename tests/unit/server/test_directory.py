@@ -1,4 +1,4 @@
-"""The directory: pins hold slots, slots go exactly once, cold versions are loaded once, names resolve at one moment."""
+"""The directory: pinned versions stay, slots go once, cold versions are loaded once, names resolve at one moment."""
 
 import re
 from collections import Counter
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 
-from directories import SlotHost, pin, publish, retire, unpin
+from directories import SlotHost, publish, retire
 from lengths import examples
 from onebert_server.access.principal import Principal, Scope, root
 from onebert_server.versions.directory import Directory
@@ -48,7 +48,7 @@ class Tried(Directory):
         return version
 
     def ask(self, *refs):
-        return pin(self, refs, ASKS)
+        return self.pin(refs, ASKS)
 
     def evicted(self):
         """The number of the slot that is evicted."""
@@ -224,20 +224,23 @@ def test_a_task_goes_with_its_last_version_and_what_nobody_knows_is_retired_in_s
     assert filled.counts()["tasks"] == 1
 
 
-def test_a_request_pins_the_shadows_that_are_in_memory_and_these_go_first(filled):
+def test_a_request_means_the_shadows_that_are_in_memory_and_these_go_first(filled):
     filled.show("a", (), {"live": Alias(Target(((1, 100),), None, (Shadow(2, 100),)))}, ())
-    held = filled.pin(["a"], ASKS)
-    assert [[version.slot.number for version in versions] for versions in held] == [[1, 2]]
-    assert [filled.evicted(), filled.evicted()] == [3, None]
-    filled.unpin(held)
-    assert [filled.evicted(), filled.evicted()] == [2, 1], "a shadow was not used"
-    held = filled.pin(["a"], ASKS)
-    assert [[version.entry.version for version in versions] for versions in held] == [[1]], "nobody waits for it"
+
+    def numbers():
+        [meaning] = filled.resolve(["a"], ASKS)
+        return [version.entry.version for version in meaning.versions]
+
+    assert numbers() == [1, 2]
+    filled.unpin(filled.ask("broken@2", "a"))
+    assert filled.evicted() == 2, "a shadow was not used"
+    assert numbers() == [1], "nobody waits for it"
     shadow = filled.version("a", 2)
     assert (shadow.state, shadow.spare, shadow.pins, shadow.missed) == (State.LOADING, True, 0, {1: 1})
     assert filled.give_up_unwanted(shadow), "it is loaded only for room that nobody else needs"
-    filled.pin(["a"], ASKS)
+    assert numbers() == [1]
     assert (shadow.state, shadow.missed) == (State.EVICTED, {1: 2}), "and not with each request"
+    assert filled.version("a", 1).pins == 0
 
 
 def test_nobody_waits_for_the_lock_where_all_is_in_memory(filled):
@@ -271,7 +274,7 @@ def test_only_what_nobody_wants_any_more_is_given_up(directory):
     version = directory.add("task")
     pinned = directory.ask("task")
     assert not directory.give_up_unwanted(version)
-    unpin(directory, pinned)
+    directory.unpin(pinned)
     assert directory.give_up_unwanted(version)
     assert version.state is State.REGISTERED
     directory.ask("task")
@@ -296,7 +299,7 @@ def test_what_was_tried_again_and_not_loaded_is_as_if_it_had_never_failed(direct
     directory.try_again()
     directory.unloaded(version, VersionUnavailable("no room"))
     assert (version.state, version.reason, version.next_try) == (State.REGISTERED, None, None)
-    unpin(directory, directory.ask("task"))
+    directory.unpin(directory.ask("task"))
     assert directory.give_up_unwanted(version)
 
 
@@ -327,23 +330,24 @@ def test_a_version_that_fails_while_requests_wait_refuses_them(directory):
 def test_the_least_recently_used_goes_first_and_comes_back_when_it_is_asked_for(directory):
     for number in (1, 2, 3):
         directory.add("task", number, slot=number)
-    unpin(directory, directory.ask("task@1"))
+    directory.unpin(directory.ask("task@1"))
     assert [directory.evicted(), directory.evicted()] == [2, 3]
     [back] = directory.ask("task@3")
     assert directory.asked == [back]
     assert back.state is State.LOADING
 
 
-@pytest.mark.promise("pinned-stays")
-def test_a_version_that_is_deleted_while_it_is_loaded_gives_its_slot_back(directory):
+def test_a_version_that_is_deleted_while_it_is_loaded_keeps_nobody_waiting_and_gives_its_slot_back(directory):
     version = directory.add("task")
     pinned = directory.ask("task")
+    [loading] = directory.awaited(pinned, ASKS.name)
     retire(directory, "task", 1)
+    assert loading.done()
+    assert directory.awaited(pinned, ASKS.name) == []
     directory.loaded(version, directory.host.slot(4), record_of("task", 1))
-    assert version.slot.number == 4
-    assert directory.freed == []
-    unpin(directory, pinned)
     assert directory.freed == [4]
+    directory.unpin(pinned)
+    assert (directory.freed, directory.evict()) == ([4], None)
 
 
 def test_what_is_counted_is_counted_without_a_look_at_each_version(directory):
@@ -372,6 +376,7 @@ class Residency(RuleBasedStateMachine):
         self.directory = Tried()
         self.directory._load = self.ask
         self.asked, self.held, self.present = [], Counter(), {}
+        self.late = []  # retired while they were loaded
         self.published = self.slots = 0
         self.owned = {}  # slot -> version, as long as the directory has it
 
@@ -407,13 +412,13 @@ class Residency(RuleBasedStateMachine):
 
     @rule(versions=consumes(pins))
     def unpin(self, versions):
-        unpin(self.directory, versions)
+        self.directory.unpin(versions)
         self.held.subtract(versions)
 
-    @precondition(lambda self: self.asked)
+    @precondition(lambda self: self.asked or self.late)
     @rule(outcome=st.sampled_from(["loaded", "failed", "unloaded"]))
     def load(self, outcome):
-        version = self.asked.pop(0)
+        version = (self.late or self.asked).pop(0)
         if outcome == "loaded":
             self.slots += 1
             self.owned[self.slots] = version
@@ -442,9 +447,14 @@ class Residency(RuleBasedStateMachine):
     @precondition(lambda self: self.present)
     @rule(data=st.data())
     def retire(self, data):
-        number = self.any_version(data).entry.version
-        retire(self.directory, "task", number)
-        del self.present[number]
+        version = self.any_version(data)
+        loading = version.loading
+        retire(self.directory, "task", version.entry.version)
+        del self.present[version.entry.version]
+        if version in self.asked:
+            self.asked.remove(version)
+            self.late.append(version)
+            assert loading.done()
 
     @precondition(lambda self: self.present)
     @rule(data=st.data(), reason=st.sampled_from([None, "for a test"]))
@@ -466,7 +476,7 @@ class Residency(RuleBasedStateMachine):
 
     @invariant()
     def slots_go_once_when_nobody_can_use_them(self):
-        gone = {slot for slot, version in self.owned.items() if version.retired and not self.held[version]}
+        gone = {slot for slot, version in self.owned.items() if version.retired}
         assert Counter(self.directory.freed) == Counter(gone)
 
     @invariant()

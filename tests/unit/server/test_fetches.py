@@ -8,7 +8,6 @@ from contextlib import contextmanager
 import pytest
 
 from bases import tiny_base
-from directories import pin, unpin
 from onebert_server.access.context import own_work
 from onebert_server.access.principal import root
 from onebert_server.run.opening import REGISTRARS, open_runtime
@@ -101,7 +100,7 @@ def state(runtime, number):
 
 def ask(runtime, *numbers, principal="one"):
     """Pins versions as a request does, and gives what says when they are loaded."""
-    pinned = pin(runtime.directory, [f"task{number}@1" for number in numbers], root(principal))
+    pinned = runtime.directory.pin([f"task{number}@1" for number in numbers], root(principal))
     return pinned, [version.loading for version in pinned]
 
 
@@ -151,7 +150,7 @@ def test_what_nobody_wants_any_more_is_not_fetched_and_what_is_deleted_not_loade
         late, _ = ask(runtime, AT_ONCE)
         wait_until(lambda: not runtime.residents.queue)
         deleted = first.pop()
-        unpin(runtime.directory, [*late, deleted])
+        runtime.directory.unpin([*late, deleted])
         runtime.catalog.delete_task(deleted.entry.task, own_work("test"))
         bucket.gate.set()
         for one in loading[:-1]:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from directories import SlotHost, pin
+from directories import SlotHost
 from lengths import examples
 from onebert_server.access.principal import root
 from onebert_server.versions import follower
@@ -239,12 +239,12 @@ def test_a_replica_that_looked_last_at_any_point_shows_the_end(registry, history
 
 def test_a_renamed_task_answers_whoever_holds_it_under_its_new_name(registry, replica):
     replica.change("add", "tone", 1)
-    [[held]] = replica.directory.pin(["tone"], ASKS)
+    [held] = replica.directory.pin(["tone"], ASKS)
     before = registry.version("tone", 1)
     registry.rename_task("tone", "mood")
     replica.poll()
     assert replica.renamed == [("tone", "mood")]
-    assert (pin(replica.directory, ["mood"], ASKS), held.entry.task, held.facts.task) == ([held], "mood", "mood")
+    assert (replica.directory.pin(["mood"], ASKS), held.entry.task, held.facts.task) == ([held], "mood", "mood")
     with pytest.raises(TaskNotFound):
         replica.directory.pin(["tone"], ASKS)
     # What the loader read of it before it was renamed does not bring the old name back.
@@ -265,7 +265,7 @@ def test_changes_are_read_again_where_the_registry_fails_between_them_and_its_ta
         disk.setattr(Feed, "task", failing)
         with pytest.raises(StorageUnavailable):
             replica.follower.catch_up()
-    assert pin(replica.directory, ["tone"], ASKS)[0].entry.digest == make_delta(1).digest
+    assert replica.directory.pin(["tone"], ASKS)[0].entry.digest == make_delta(1).digest
     replica.poll()
 
 

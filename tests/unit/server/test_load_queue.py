@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from directories import SlotHost, pin, publish
+from directories import SlotHost, publish
 from onebert_server.access.principal import root
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.residency.load_queue import LoadQueue
@@ -33,22 +33,22 @@ def names(versions):
 @pytest.mark.promise("fair-loading")
 def test_a_principal_with_a_thousand_cold_tasks_does_not_delay_anothers_one():
     directory, queue = filled(1001)
-    pin(directory, refs(0, 1000), root("greedy"))
-    pin(directory, refs(1000, 1001), root("modest"))
+    directory.pin(refs(0, 1000), root("greedy"))
+    directory.pin(refs(1000, 1001), root("modest"))
     assert names(queue.take(3)) == ["task0", "task1000", "task1"]
 
 
 def test_a_task_that_waits_for_one_principal_is_taken_in_the_turn_of_another_who_needs_it():
     directory, queue = filled(1000)
-    pin(directory, refs(0, 1000), root("greedy"))
-    pin(directory, refs(999, 1000), root("modest"))
+    directory.pin(refs(0, 1000), root("greedy"))
+    directory.pin(refs(999, 1000), root("modest"))
     assert names(queue.take(2)) == ["task0", "task999"]
 
 
 def test_what_was_loaded_in_anothers_turn_costs_nobody_a_turn():
     directory, queue = filled(3)
-    pin(directory, refs(0, 3), root("one"))
-    pin(directory, refs(0, 2), root("two"))
+    directory.pin(refs(0, 3), root("one"))
+    directory.pin(refs(0, 2), root("two"))
     for version in queue.take(2):
         directory.failed(version, "for a test", None)
     assert [names(queue.take(9)) for _ in range(2)] == [["task2"], []]
@@ -56,8 +56,8 @@ def test_what_was_loaded_in_anothers_turn_costs_nobody_a_turn():
 
 def test_what_still_waits_when_all_ends_is_given_back_once():
     directory, queue = filled(3)
-    pin(directory, refs(0, 2), root("one"))
-    pin(directory, refs(1, 3), root("two"))
+    directory.pin(refs(0, 2), root("one"))
+    directory.pin(refs(1, 3), root("two"))
     queue.close()
     assert not queue.take(9)
     assert sorted(names(queue.clear())) == refs(0, 3)

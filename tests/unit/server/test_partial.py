@@ -7,9 +7,8 @@ import pytest
 
 from loops import Clock
 from onebert_encoder.answering.asked import PLAIN
-from onebert_server.answering.admission import Admission
 from onebert_server.answering.answers import Unanswered
-from onebert_server.answering.backend import Wanted
+from onebert_server.answering.gateway import Wanted
 from onebert_server.answering.sizes import AnswerSize
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import OneBertError, TooLarge
@@ -84,15 +83,21 @@ def test_what_is_late_is_said_to_be_late(parts):
     assert parts.unpinned()
 
 
-async def test_a_request_that_ends_before_its_questions_begin_holds_no_version(parts):
-    admission = Admission(parts.engine, parts.residents)
-    pieces = {parts.host.digest: parts.base.tokenizer.split(["it is late"], 64) * 2}
+@pytest.mark.parametrize("turns", range(5))
+def test_a_request_that_ends_at_any_time_holds_no_version(parts, turns):
+    """It ends after so many turns of the event loop: before its questions were resolved, or submitted, or later."""
 
-    asking = asyncio.ensure_future(admission.compute_each(context(), Wanted(["good", "short"]), pieces))
-    await asyncio.sleep(0)  # it has resolved its references, and none of its questions had a turn yet
-    asking.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await asking
+    async def ask(answerer):
+        asking = asyncio.create_task(each(answerer, ["good", "short"], ["late"] * 2))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        # Another one, of all that was asked, ends behind what is left of it.
+        return await each(answerer, ["good", "short"], ["late"] * 2)
+
+    assert [one.facts.task for one in parts.run(ask)] == ["good", "short"]
     assert parts.unpinned()
 
 

@@ -7,16 +7,16 @@ import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from onebert_encoder.text.tokens import Pieces
 from onebert_server.access.keys import KeyRing
 from onebert_server.access.principal import root
-from onebert_server.answering.backend import Wanted
-from onebert_server.remote import backend as backend_module
+from onebert_server.engine.block import ENDED, REQUEST, SEQUENCE, Block, Ended
+from onebert_server.remote import gateway as gateway_module
 from onebert_server.remote import wire
-from onebert_server.remote.backend import RemoteBackend
-from onebert_server.remote.unix import frames
+from onebert_server.remote.blocks import ended_message
+from onebert_server.remote.gateway import RemoteGateway
 from onebert_server.remote.unix.channel import MAX_UNREAD_BYTES, framed
 from onebert_server.remote.unix.transport import UnixTransport
 from onebert_store.errors import OneBertError, QueueFull
@@ -24,19 +24,29 @@ from onebert_store.registry.grants import Quotas
 from parts import context
 
 
-async def refuse(backend, engine, principal, whatever):
-    """One question that the other side of the channel refuses."""
-    asking = asyncio.create_task(backend.compute(context(principal), Wanted(["task"]), {"base": []}))
-    why = wire.Why(503, "queue-full", "Full", "try again soon", 7)
-    engine.sendall(framed(frames.Reply(0, wire.Refused(why, whatever))))
-    with pytest.raises(OneBertError) as caught:
-        await asking
-    return caught.value
+def block(principal, tokens=3, sequences=1):
+    """One request with sequences of so many tokens."""
+    requests, rows = np.zeros(1, REQUEST), np.zeros(sequences, SEQUENCE)
+    requests["sequences"], rows["tokens"] = sequences, tokens
+    return Block([context(principal).principal], requests, rows, np.zeros(sequences * tokens, np.int32))
+
+
+async def refuse(gateway, engine, principal, whatever):
+    """One request that the other side of the channel refuses; returns the error that the edge gets."""
+    ended = asyncio.get_running_loop().create_future()
+    gateway.answered = ended.set_result
+    sent = block(principal)
+    gateway.submit(sent)
+    refused, error = np.zeros(1, ENDED), QueueFull("try again soon", 7)
+    full = [(sent.principals[0], error)] if whatever else []
+    engine.sendall(framed(ended_message(Ended(refused, sent.ids[:0], np.empty(0, np.float32), [error]), None, full)))
+    [error] = (await ended).errors
+    return error
 
 
 @asynccontextmanager
 async def connected():
-    """A backend with its transport, and the other end of its channel, which nobody reads unless the test does."""
+    """A gateway with its transport, and the other end of its channel, which nobody reads unless the test does."""
     with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
         transport = UnixTransport(f"{folder}/engine", f"{folder}/relay")
         transport.lost = lambda: None
@@ -48,19 +58,19 @@ async def connected():
         with engine:
             engine.sendall(framed(wire.Keys({}, is_open=True)))
             await listening
-            yield RemoteBackend(transport), engine, transport._channel
+            yield RemoteGateway(transport), engine, transport._channel
             transport.close()
 
 
 @pytest.fixture
 def refused(monkeypatch):
-    """Makes a backend whose first question, of `flood`, was refused."""
-    monkeypatch.setattr(backend_module, "FULL_SECONDS", 60.0)
+    """Makes a gateway whose first request, of `flood`, was refused."""
+    monkeypatch.setattr(gateway_module, "FULL_SECONDS", 60.0)
 
     def make(whatever):
         async def run():
-            async with connected() as (backend, engine, _):
-                return backend, await refuse(backend, engine, "flood", whatever)
+            async with connected() as (gateway, engine, _):
+                return gateway, await refuse(gateway, engine, "flood", whatever)
 
         return asyncio.run(run())
 
@@ -68,53 +78,49 @@ def refused(monkeypatch):
 
 
 def test_the_engines_word_counts_for_a_moment_and_for_its_principal(refused, monkeypatch):
-    backend, error = refused(whatever=True)
+    gateway, error = refused(whatever=True)
     with pytest.raises(OneBertError) as again:
-        backend.check(context("flood"))
+        gateway.check(context("flood"))
     assert vars(again.value) == vars(error)
     assert (error.status, error.code, error.retry_after) == (503, "queue-full", 7)
-    backend.check(context("other"))
+    gateway.check(context("other"))
     now = time.monotonic()
-    monkeypatch.setattr(backend_module.time, "monotonic", lambda: now + 61)
-    backend.check(context("flood"))
+    monkeypatch.setattr(gateway_module.time, "monotonic", lambda: now + 61)
+    gateway.check(context("flood"))
 
 
 def test_a_key_that_is_over_its_quota_says_nothing_of_another_of_the_same_name(refused):
     """As where a key is changed for one with a larger quota."""
-    backend, _ = refused(whatever=True)
+    gateway, _ = refused(whatever=True)
     limited = replace(root("flood"), quotas=Quotas(requests=7.0))
-    backend.check(replace(context("flood"), principal=limited))
+    gateway.check(replace(context("flood"), principal=limited))
     with pytest.raises(OneBertError):
-        backend.check(context("flood"))
+        gateway.check(context("flood"))
 
 
 def test_what_was_refused_for_its_own_size_says_nothing_of_others(refused):
-    backend, _ = refused(whatever=False)
-    backend.check(context("flood"))
+    gateway, _ = refused(whatever=False)
+    gateway.check(context("flood"))
 
 
 @pytest.mark.promise("front-end-queue")
 async def test_questions_that_an_engine_which_hangs_does_not_read_are_bounded():
-    wanted = Wanted(["task"] * 64)
-    inputs = {"base": [Pieces((tuple(range(1000, 1512)),), (512,)) for _ in range(64)]}
-
-    async def ask_and_leave(backend):
-        backend.check(context("someone"))
-        asking = asyncio.create_task(backend.compute(context("someone"), wanted, inputs))
+    async def ask_and_leave(gateway):
+        gateway.check(context("someone"))
+        gateway.submit(block("someone", tokens=512, sequences=64))
         await asyncio.sleep(0)
-        asking.cancel()
-        await asyncio.wait([asking])
+        gateway.withdraw([0])
 
-    async def flood(backend):
+    async def flood(gateway):
         for _ in range(1000):
-            await ask_and_leave(backend)
+            await ask_and_leave(gateway)
 
-    async with connected() as (backend, engine, channel):
+    async with connected() as (gateway, engine, channel):
         with pytest.raises(QueueFull) as refused:
-            await flood(backend)
+            await flood(gateway)
         assert refused.value.retry_after
         assert channel._transport.get_write_buffer_size() < 1.1 * MAX_UNREAD_BYTES
         async with asyncio.timeout(60):
             while channel.full:
                 await asyncio.get_running_loop().sock_recv(engine, 2**20)
-        await ask_and_leave(backend)
+        await ask_and_leave(gateway)

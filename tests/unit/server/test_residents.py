@@ -7,14 +7,16 @@ import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from threading import Thread
 
 import numpy as np
 import pytest
 import torch
 
+from onebert_encoder.answering.asked import Asked
 from onebert_server.access.context import own_work
 from onebert_server.access.principal import root
-from onebert_server.answering.backend import Wanted
+from onebert_server.answering.gateway import Wanted
 from onebert_server.engine import bank
 from onebert_server.engine.passes import Passes
 from onebert_server.engine.speed import Speed
@@ -41,6 +43,9 @@ from runtimes import WORK, get, opened, upload
 from servers import Task, store, wait_until
 
 TEXT = "the screen was broken"
+# All clients of a replica are answered on one event loop.
+LOOP = asyncio.new_event_loop()
+Thread(target=LOOP.run_forever, daemon=True).start()
 
 
 def crowd(count):
@@ -72,11 +77,10 @@ def blob(folder, record):
 
 
 def ask(runtime, *refs, principal="test"):
-    """The logits of each version for the text."""
-    [host] = runtime.hosts
-    pieces = {host.digest: host.base.tokenizer.split([TEXT], host.base.spec.max_length)}
-    results = asyncio.run(runtime.admission.compute(context(principal), Wanted(refs), pieces))
-    return [result.computed[0].logits for result in results]
+    """The logits of each version for the text; any thread may ask, as clients do, whom one loop answers."""
+    wanted = Wanted(refs, asked=Asked(activation="none"))
+    asking = runtime.answerer.answer(context(principal), wanted, [TEXT], lambda _, one: one.read().answer.scores)
+    return asyncio.run_coroutine_threadsafe(asking, LOOP).result(60)
 
 
 def move(runtime, name, alias, version, expected):
@@ -95,7 +99,7 @@ def state(runtime, name):
 
 def assert_same(answers, tasks):
     for logits, task in zip(answers, tasks, strict=True):
-        np.testing.assert_allclose(logits.ravel(), task.logits(TEXT).ravel(), atol=1e-4)
+        np.testing.assert_allclose(logits, task.logits(TEXT).ravel(), atol=1e-4)
 
 
 def assert_answers(runtime, **tasks):
@@ -280,7 +284,7 @@ def test_a_principal_that_waits_for_many_versions_leaves_room_for_others(tmp_pat
             with pytest.raises(OverShare):
                 await wait(pinned[:1], context("greedy"))
             assert not any(one.done() for one in waiting)
-            runtime.directory.unloaded(pinned[0][0], VersionUnavailable("for a test"))
+            runtime.directory.unloaded(pinned[0], VersionUnavailable("for a test"))
             for one in waiting:
                 with pytest.raises(VersionUnavailable, match="for a test"):
                     await one

@@ -253,6 +253,64 @@ def test_no_thread_is_answered_by_the_version_before_once_a_move_is_acknowledged
     assert registered.host.uses.sum() == 0
 
 
+@pytest.mark.promise("pinned-stays")
+def test_no_slot_is_evicted_or_given_to_another_version_while_threads_use_it():
+    """Six versions in turns evicted and loaded into slots that were freed, while three edges ask them all."""
+    one, ended = Registered(), Event()
+    versions = [one.add("tone", number) for number in range(1, 7)]
+    owners = {version.slot.number: version for version in versions}
+
+    def ask():
+        edge, asked = Registered.__new__(Registered), 0
+        edge.host, edge.directory, edge.edge = one.host, one.directory, Resolutions()
+        while not ended.is_set():
+            version = versions[asked % len(versions)]
+            ref = f"tone@{version.entry.version}"
+            found = edge.edge.find([ref], context())
+            if found is None:
+                [meaning] = edge.directory.resolve([ref], ASKS)
+                if meaning.row is None:
+                    edge.directory.unpin(meaning.versions)
+                    continue
+                slot, generation, facts = meaning.row
+                edge.edge.remember({ref: Resolved(facts, 0, slot.number, generation)})
+                continue
+            if not edge.held(found[0]):
+                edge.edge.forget([ref])
+                continue
+            for _ in range(5):
+                assert owners[found[0].slot] is version
+            edge.let_go(found[0])
+            asked += 1
+        return asked
+
+    def evict():
+        slot = one.directory.evict()
+        if slot is None:
+            return
+        assert one.host.uses[slot.number] == 0
+        version = owners.pop(slot.number)
+        slot.release()
+        one.directory.begin_loading(version)
+        number = one.host.freed.pop()
+        owners[number] = version
+        one.directory.loaded(version, one.host.slot(number), record_of("tone", version.entry.version))
+
+    interval = sys.getswitchinterval()
+    with ThreadPoolExecutor(3) as threads:
+        sys.setswitchinterval(1e-5)
+        asking = [threads.submit(ask) for _ in range(3)]
+        try:
+            for _ in range(500):
+                evict()
+        finally:
+            ended.set()
+            sys.setswitchinterval(interval)
+        assert all(each.result() for each in asking)
+    assert one.host.uses.sum() == 0
+    assert sorted(owners) == sorted(slot.number for slot in one.directory._residents)
+
+
 class Remembering(RuleBasedStateMachine):
     """Tasks that change in every way while an edge asks: whatever is taken is what the reference means then."""
 

@@ -6,15 +6,15 @@ from dataclasses import replace
 import pytest
 
 from onebert_server.access.keys import KeyRing
-from onebert_server.answering.backend import Wanted
-from onebert_server.remote.backend import MAX_HEADERS
+from onebert_server.answering.gateway import Wanted
+from onebert_server.remote.gateway import MAX_HEADERS
 from onebert_server.versions.choice import place_of
 from onebert_server.versions.version import State
 from onebert_store.errors import VersionInUse
 from onebert_store.registry.target import Target
 from parts import context
 from remote_engine import remote_engine
-from runtimes import LIVE, TASKS, TEXTS, WORK, ask, get, move, opened, opened_with_tasks, upload
+from runtimes import LIVE, TASKS, WORK, ask, get, move, opened, opened_with_tasks, upload
 from servers import Task, store, wait_until
 
 ALL = Wanted(None)
@@ -96,14 +96,13 @@ def test_a_question_may_choose_by_more_headers_than_a_front_end_keeps(tmp_path):
         for number, name in enumerate(names):
             to = Target(((1, 50), (2, 50)), f"header:X-{number}")
             runtime.catalog.move_alias(name, "live", to, "1", WORK)
-        pieces = {host.digest: host.base.tokenizer.split([TEXTS[0]], 64) for host in runtime.hosts}
         users = {f"x-{number}": f"user{number}".encode() for number in range(len(names))}
         asks = replace(context(), header=users.get)
 
         async def asked():
             async with remote_engine(runtime.admission, KeyRing({}), str(tmp_path / "engine")) as remote:
                 for _ in range(2):
-                    yield {one.facts.task: one.facts.version for one in await remote.backend.compute(asks, ALL, pieces)}
+                    yield {one.facts.task: one.facts.version for one in await remote.gateway.resolve(asks, ALL)}
 
         async def both():
             return [found async for found in asked()]

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from bases import tiny_base, wide_base
-from onebert_server.answering.backend import Wanted
+from onebert_encoder.answering.asked import Asked
+from onebert_server.answering.gateway import Wanted
 from onebert_server.engine.bank import Bank
 from onebert_server.hosts import load_hosts, load_only_host
 from onebert_server.settings import load_settings
@@ -60,10 +61,10 @@ def test_versions_of_every_base_share_the_memory_and_the_least_recently_used_goe
     store(tmp_path, **tasks)
     with opened(tmp_path, base=BOTH, bank_bytes=2**20) as runtime:
         bound = runtime.hosts[0].bank.bound
-        pieces = {host.digest: host.base.tokenizer.split([TEXT], 64) for host in runtime.hosts}
         for name in names:
-            [result] = asyncio.run(runtime.admission.compute(WORK, Wanted([f"{name}@1"]), pieces))
-            np.testing.assert_allclose(result.computed[0].logits, tasks[name].logits(TEXT), atol=1e-4)
+            wanted = Wanted([f"{name}@1"], asked=Asked(activation="none"))
+            [found] = asyncio.run(runtime.answerer.answer(WORK, wanted, [TEXT], lambda _, answered: answered.read()))
+            np.testing.assert_allclose(found.answer.scores, tasks[name].logits(TEXT), atol=1e-4)
             assert bound.total <= bound.most == 2**20
         resident = [name for name in names if runtime.directory.version(name, 1).state is State.RESIDENT]
         assert resident == names[-len(resident) :]

@@ -33,7 +33,7 @@ def small(workers, monkeypatch):
 
 async def split(tokenizing, principal, texts, **options):
     """The pieces of each text, by the only base."""
-    return (await tokenizing.split(principal, texts, **options))["base"]
+    return await tokenizing.split(principal, "base", texts, **options)
 
 
 @pytest.mark.parametrize("count", [1, 200], ids=["on the loop", "in a worker"])

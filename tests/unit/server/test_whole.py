@@ -69,8 +69,9 @@ def test_texts_are_read_to_their_end_and_computed_once(parts, max_length):
 
 
 def test_what_is_made_of_many_answers_is_made_beside_the_event_loop(parts):
-    few = read(parts, ["whole"], [SHORT], lambda *_: current_thread())
-    many = read(parts, ["whole"] * MAX_ITEMS, [SHORT] * MAX_ITEMS, lambda *_: current_thread())
+    parts.add("wide", labels=[f"label {n}" for n in range(64)])
+    few = read(parts, ["wide"], [SHORT], lambda *_: current_thread())
+    many = read(parts, ["wide"] * MAX_ITEMS, [SHORT] * MAX_ITEMS, lambda *_: current_thread())
     assert few == [main_thread()]
     assert main_thread() not in many
 

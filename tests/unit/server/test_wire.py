@@ -2,23 +2,29 @@
 
 import asyncio
 
+import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays as arrays_of
 
 from bases import loaded
 from onebert_encoder.answering.asked import Asked
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_server.access.principal import Principal, Scope
+from onebert_server.answering.gateway import Computed
+from onebert_server.engine.block import ENDED, REQUEST, SEQUENCE, Block
+from onebert_server.engine.block import Ended as EndedRequests
 from onebert_server.observed import Ended, Seen
 from onebert_server.remote import wire
+from onebert_server.remote.blocks import block_message, block_of, ended_message, ended_of
 from onebert_server.remote.unix import frames
 from onebert_server.remote.unix.channel import Channel, framed
+from onebert_store.errors import OneBertError, OverQuota, QueueFull
 from onebert_store.registry.grants import Quotas
 
 numbers = st.integers(0, 2**40)
-ids = st.lists(st.integers(0, 2**31 - 1))
-pieces = st.builds(wire.SplitInput, st.lists(ids), st.lists(numbers))
 seconds = st.floats(allow_nan=False)
 rates = st.none() | seconds
 texts = st.none() | st.text()
@@ -27,24 +33,34 @@ callers = st.builds(
     Principal, st.text(), st.frozensets(st.sampled_from(Scope)), st.lists(st.text()).map(tuple), texts, quotas
 )
 questions = st.builds(
-    wire.Compute,
+    wire.Resolve,
     callers,
     st.text(),
-    seconds,
     seconds,
     st.none() | st.lists(st.text()),
     st.booleans(),
     st.builds(Asked, st.none() | numbers),
-    st.dictionaries(st.text(), st.lists(pieces)),
-    st.lists(numbers),
     numbers,
-    st.none() | st.tuples(st.text(), st.text()),
+    st.dictionaries(st.text(), st.none() | st.binary()),
+)
+carried = st.none() | st.tuples(st.text(), st.text())
+arrays = st.binary().map(memoryview)
+blocks = st.builds(wire.Block, st.lists(callers), arrays, arrays, arrays, st.lists(carried))
+shadowed = st.builds(
+    Computed,
+    numbers,
+    st.lists(st.text() | st.tuples(st.text(), st.text())),
+    st.lists(st.none() | st.lists(st.text()).map(tuple)),
+    st.builds(Asked),
 )
 seen = st.builds(Seen, st.text(), st.lists(st.text()).map(tuple), rates, numbers, st.none() | numbers)
 endings = st.builds(Ended, st.text(), st.text(), numbers, seconds, texts, st.lists(seen), texts)
 messages = (
     st.builds(frames.Ask, numbers, questions)
     | st.builds(frames.Cancel, numbers)
+    | blocks
+    | st.builds(wire.Withdraw, st.lists(numbers))
+    | st.builds(wire.Shadowed, shadowed)
     | st.just(frames.Accepting())
     | st.builds(frames.InProgress, numbers)
     | st.builds(frames.Counted, st.lists(endings), st.lists(st.binary()))
@@ -83,3 +99,45 @@ def test_a_tokenizer_stays_the_same(family):
 def test_a_caller_stays_the_same(caller):
     """What a principal may do, its quotas of storage among it, is what the engine's process goes by."""
     assert wire.decoder(Principal)(wire.encode(caller)) == caller
+
+
+def flat(dtype):
+    """Arrays of a dtype, with none, some or many elements."""
+    return arrays_of(dtype, st.integers(0, 40))
+
+
+def crossed(message):
+    """A message as the other process decodes it."""
+    return wire.decoder(type(message))(bytearray(wire.encode(message)))
+
+
+@given(st.lists(callers), flat(REQUEST), flat(SEQUENCE), flat(np.int32))
+def test_a_block_stays_the_same(principals, requests, sequences, ids):
+    found = block_of(crossed(block_message(Block(principals, requests, sequences, ids))), None)
+    assert found.principals == principals
+    for array, expected in zip(found[1:4], (requests, sequences, ids), strict=True):
+        assert (array.dtype, array.tobytes()) == (expected.dtype, expected.tobytes())
+
+
+@pytest.mark.parametrize("damage", ["requests", "sequences", "ids"])
+def test_a_block_that_ends_within_an_element_is_refused(damage):
+    whole = Block([], np.zeros(2, REQUEST), np.zeros(2, SEQUENCE), np.zeros(2, np.int32))
+    message = block_message(whole)
+    cut = msgspec.structs.replace(message, **{damage: getattr(message, damage)[:-1]})
+    with pytest.raises(ValueError, match="buffer size"):
+        block_of(crossed(cut), None)
+
+
+@given(flat(ENDED), flat(np.int32), flat(np.float32), callers)
+def test_what_has_ended_stays_the_same_with_its_errors(requests, outputs, logits, caller):
+    errors = [QueueFull("try again soon", 7), OverQuota("less", 2)]
+    message = crossed(ended_message(EndedRequests(requests, outputs, logits, errors), None, [(caller, errors[1])]))
+    found = ended_of(message, None)
+    for array, expected in zip(found[:3], (requests, outputs, logits), strict=True):
+        assert (array.dtype, array.tobytes()) == (expected.dtype, expected.tobytes())
+    assert [shown(error) for error in found.errors] == [shown(error) for error in errors]
+    assert [(who, shown(wire.error_of(why))) for who, why in message.full] == [(caller, shown(errors[1]))]
+
+
+def shown(error: OneBertError):
+    return error.status, error.code, error.title, error.detail, error.retry_after

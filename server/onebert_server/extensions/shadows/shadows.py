@@ -5,35 +5,37 @@ request against the quotas of whoever set the shadow. Questions without room, or
 counted.
 """
 
+import asyncio
 import logging
 from collections import Counter
-from collections.abc import Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
-from functools import partial
 
-import numpy as np
-
-from onebert_encoder.answering.scores import Logits
-from onebert_server.access.context import own_work
-from onebert_server.answering.plan import WINDOW, ComputedQuestion, expand
-from onebert_server.answering.rates import Rates
-from onebert_server.answering.reading import Question, Reading, read_together
+from onebert_encoder.answering.asked import Asked
+from onebert_encoder.text.tokens import Text
+from onebert_server.access.context import Context, own_work
+from onebert_server.access.principal import EVERY_TASK, OWN_WORK, Principal
+from onebert_server.answering.admission import Admission
+from onebert_server.answering.answers import Answered, Answerer
+from onebert_server.answering.gateway import Computed, Wanted
+from onebert_server.answering.resolution import Resolved
 from onebert_server.answering.seen import seen
-from onebert_server.answering.tokenizing import Splitter
-from onebert_server.engine.engine import Engine
-from onebert_server.engine.request import Item
+from onebert_server.engine.block import Block, Ended
 from onebert_server.observed import OTHER
 from onebert_server.telemetry.answer_counts import AnswerCounts, Key, Slot
 from onebert_server.versions.directory import Directory
-from onebert_server.versions.version import Version
-from onebert_store.errors import OneBertError
+from onebert_server.versions.version import Held, Version
+from onebert_store.errors import OneBertError, VersionUnavailable
+from onebert_store.registry.grants import Scope
+from onebert_store.registry.records import Payer
 
 logger = logging.getLogger("onebert.shadows")
 
 # Pairs of labels that are counted one by one for two versions, and pairs of versions whose counts are kept: 25 MB.
 MAX_LABELS, MAX_PAIRS = 256, 1024
 NO_LABEL = "(none)"
+_CLASSIFIES = frozenset({Scope.CLASSIFY})
 
 Pair = tuple[Version, Version]
 """A version that answers, and its shadow."""
@@ -68,23 +70,22 @@ class Agreement:
 class Shadows:
     """Has shadows compute, and counts; any thread may read the counts."""
 
-    def __init__(self, engine: Engine, rates: Rates, directory: Directory, counts: AnswerCounts) -> None:
-        self._engine = engine
-        self._rates = rates
-        self._directory = directory
+    def __init__(self, admission: Admission, workers: Executor, directory: Directory, counts: AnswerCounts) -> None:
+        self._answerer = Answerer(admission.splitters, _InIdleTime(admission, directory), workers)
         # With each version that answers, its counts with each shadow.
         self._agreements: Slot[dict[Pair, Agreement]] = Slot(counts, MAX_PAIRS)
         self._lock = counts.lock
+        self._comparing: set[asyncio.Task[None]] = set()
 
-    def compare(self, question: ComputedQuestion) -> None:
-        """Has the shadows of an answered question compute it as well; gives back their pins."""
-        live = question._replace(asked=question.asked.of_shadows)
-        for version in question.shadows:
-            shadow = self._submitted(live, version) if live.request.done() else None
-            if shadow is None:
-                self._ended(live.version, version, None)
-            else:
-                shadow.request.add_done_callback(partial(self._computed, live, shadow))
+    def compare(self, held: Held, questions: Computed) -> None:
+        """Has the shadows of a version that has answered questions compute them as well."""
+        version, *shadows = held
+        for shadow in shadows:
+            for text, labels in zip(questions.texts, questions.labels, strict=True):
+                comparing = self._compare((version, shadow), held.payer, text, labels, questions.asked)
+                task = asyncio.ensure_future(comparing)
+                self._comparing.add(task)
+                task.add_done_callback(self._comparing.discard)
 
     def agreement(self, version: Version, shadow: Version) -> Agreement:
         """Returns a copy of the counts of two versions."""
@@ -98,65 +99,35 @@ class Shadows:
         with self._lock:
             return [pair for _, pairs in self._agreements.items() for pair in pairs if not _retired(pair)]
 
-    def _submitted(self, live: ComputedQuestion, version: Version) -> ComputedQuestion | None:
-        """Submits a shadow's work; nothing that goes wrong with it may reach the request that it follows."""
+    async def _compare(
+        self, pair: Pair, payer: Payer | None, text: Text, labels: Sequence[str] | None, asked: Asked
+    ) -> None:
+        """Compares a shadow's labels; nothing that goes wrong may reach the request that it follows."""
+        found: Sequence[str] | None = None
         try:
-            return self._submit(live, version)
+            if labels is not None:
+                found = await self._labels(pair[1], payer, text, asked)
         except OneBertError:
-            return None
-        # Catch everything: the request that it follows is answered already.
+            pass
+        # Catch everything: the question is counted, whatever becomes of it.
         except Exception:
             logger.exception("a question of a shadow is skipped")
-            return None
-
-    def _submit(self, live: ComputedQuestion, version: Version) -> ComputedQuestion | None:
-        facts = version.facts
-        host, pieces = self._engine.hosts[facts.base], live.inputs[facts.base][live.input]
-        planned = expand(pieces, version, host.base.tokenizer, live.asked)
-        if not planned:
-            return None
-        tokenizer = host.base.tokenizer.reading(facts.pooling)
-        items = [Item(tokenizer.cut(pieces, each.kept), each.slot.number) for each in planned]
-        self._rates.check(live.payer)
-        request = self._engine.submit_shadow(host, items, own_work("shadow"))
-        if request is None:
-            return None
-        self._rates.count(live.payer, 1, sum(request.lengths))
-        return live._replace(version=version, planned=planned, request=request, part=slice(0, None))
-
-    def _computed(self, live: ComputedQuestion, shadow: ComputedQuestion, _: Future[list[Logits]]) -> None:
-        """Runs on the thread that ends the shadow's request, and compares both."""
-        labels: list[Sequence[str] | None] = [None]
-        try:
-            labels = [self._labels(live), self._labels(shadow)]
-        # Catch everything: the pin must be given back.
-        except Exception:
-            logger.exception("the answer of a shadow cannot be compared")
-        finally:
-            self._ended(live.version, shadow.version, None if None in labels else labels)
-
-    def _labels(self, question: ComputedQuestion) -> Sequence[str] | None:
-        """Returns the answered labels; None without an answer."""
-        request = question.request
-        if request.cancelled() or request.exception() is not None:
-            return None
-        logits, facts, planned = request.result()[question.part], question.version.facts, question.planned
-        read = Question("", facts, question.asked, 0, False, [one.kept for one in planned], planned[0].role == WINDOW)
-        read = read._replace(pieces=question.inputs[facts.base][question.input])
-        base = self._engine.hosts[facts.base].base
-        splitters = {facts.base: Splitter(base.tokenizer, base.spec.max_length)}
-        flat, sizes = np.concatenate([one.ravel() for one in logits]), np.array([one.size for one in logits], np.int32)
-        [reading] = read_together([read], flat, sizes, splitters)
-        return seen(facts, reading.answer).labels if isinstance(reading, Reading) else None
-
-    def _ended(self, version: Version, shadow: Version, labels: Sequence[Sequence[str] | None] | None) -> None:
         with self._lock:
-            counts = self._agreement(version, shadow)
-            if labels is None:
+            counts = self._agreement(*pair)
+            if labels is None or found is None:
                 counts.left_out += 1
             else:
-                counts.count(*(of_version or () for of_version in labels))
-        self._directory.unpin([(shadow,)])
+                counts.count(labels, found)
+
+    async def _labels(self, shadow: Version, payer: Payer | None, text: Text, asked: Asked) -> Sequence[str]:
+        who = OWN_WORK if payer is None else Principal(payer.name, _CLASSIFIES, (EVERY_TASK,), quotas=payer.quotas)
+
+        def labels(_: int, answered: Answered) -> Sequence[str]:
+            return seen(answered.facts, answered.read().answer).labels
+
+        context, wanted = replace(own_work("shadow"), principal=who), Wanted([shadow.facts.ref], asked=asked)
+        [found] = await self._answerer.answer(context, wanted, [text], labels)
+        return found
 
     def _agreement(self, version: Version, shadow: Version) -> Agreement:
         key, pair = _key(version), (version, shadow)
@@ -165,6 +136,41 @@ class Shadows:
             pairs = {known: counts for known, counts in pairs.items() if not _retired(known)} | {pair: Agreement()}
             self._agreements.put(key, pairs, len(pairs))
         return pairs[pair]
+
+
+class _InIdleTime:
+    """The Gateway of shadows: to versions that are in memory, while nothing else waits."""
+
+    answered: Callable[[Ended], None]
+
+    def __init__(self, admission: Admission, directory: Directory) -> None:
+        self._directory = directory
+        self._entry = admission.entry(self._ended)
+        self.withdraw = self._entry.withdraw
+
+    def check(self, context: Context) -> None:
+        """A shadow refuses no request."""
+
+    async def resolve(self, _: Context, wanted: Wanted) -> list[Resolved]:
+        return [self._row(ref) for ref in wanted.refs or ()]
+
+    def submit(self, block: Block) -> None:
+        block.requests["waits"] = True
+        self._entry.submit(block)
+
+    def computed(self, questions: Computed) -> None:
+        """Shadows have no shadows."""
+
+    def _ended(self, ended: Ended) -> None:
+        self.answered(ended)
+
+    def _row(self, ref: str) -> Resolved:
+        task, _, number = ref.rpartition("@")
+        row = self._directory.row_of(self._directory.version(task, int(number)))
+        if row is None:
+            raise VersionUnavailable("the shadow is not in memory")
+        host = self._directory.hosts.index(row.slot.host)
+        return Resolved(row.facts, host, row.slot.number, row.generation, lasting=False)
 
 
 def _key(version: Version) -> Key:

@@ -168,8 +168,9 @@ class Trainer:
         texts = [
             (row["text"], row["text_pair"]) if "text_pair" in row else row.get("text", row["label"]) for row in rows
         ]
-        pieces = await self._runtime.answerer.split(context, texts, whole=False)
-        return sum(len(half) for text in pieces[self._runtime.hosts[0].digest] for half in text.ids)
+        tokenizing, base = self._runtime.answerer.tokenizing, self._runtime.hosts[0].digest
+        pieces = await tokenizing.split(context.principal.name, base, texts, placed=False)
+        return sum(len(half) for text in pieces for half in text.ids)
 
     async def _improve(
         self, improvement: Improvement, request: Mapping[str, Any], tokens: int, context: Context

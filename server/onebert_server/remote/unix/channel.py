@@ -11,7 +11,7 @@ import msgspec
 from onebert_server.remote.wire import decoder, encode
 
 _LENGTH_BYTES = 4
-# A write buffer above this holds about forty of the largest questions, which only happens when the peer hangs.
+# A write buffer above this holds dozens of the largest requests, which only happens when the peer hangs.
 MAX_UNREAD_BYTES = 2**23
 
 

@@ -1,23 +1,27 @@
-"""The engine process's end of one front end's connection: answers what it asks and counts its requests."""
+"""The engine process's end of one front end's connection: takes its blocks, answers them, and counts its requests."""
 
 import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from onebert_server.access.keys import KeyRing
-from onebert_server.answering.backend import Backend
+from onebert_server.answering.admission import Admission
 from onebert_server.logs import log_failure
 from onebert_server.observed import Ended, Kept
-from onebert_server.remote import questions, wire
+from onebert_server.remote import wire
+from onebert_server.remote.edge import RemoteEdge
 from onebert_server.remote.unix import frames
 from onebert_server.remote.unix.channel import Channel
 from onebert_server.telemetry.access_log import Lines
 from onebert_server.telemetry.metrics import Metrics
 from onebert_server.versions.facts import Facts
+
+if TYPE_CHECKING:
+    from onebert_server.telemetry.tracing import Tracing
 
 logger = logging.getLogger("onebert.front_desk")
 
@@ -30,11 +34,12 @@ _LABEL_BYTES, _FACTS_BYTES = 64, 512
 class Served(NamedTuple):
     """The parts of the engine process that a front end asks and reports to."""
 
-    backend: Backend
+    admission: Admission
     metrics: Metrics
     keys: KeyRing
     keep: Callable[[Sequence[Kept], int], None]
     access_log: Lines | None = None
+    tracing: "Tracing | None" = None
 
 
 class FrontDesk:
@@ -55,9 +60,10 @@ class FrontDesk:
         self._accepting, self._lost = accepting, lost
         self.process: int | None = None
         self.unanswered = 0
+        self._edge = RemoteEdge(served.admission, self.channel.send, served.tracing)
         self._in_progress = 0
         self._known = _Known()
-        self._computing: dict[int, asyncio.Task[None]] = {}
+        self._resolving: dict[int, asyncio.Task[None]] = {}
 
     def beat(self) -> None:
         """Asks a connected front end for a word."""
@@ -75,14 +81,16 @@ class FrontDesk:
 
     def _take(self, frame: Any) -> None:
         match frame:
+            case wire.Block() | wire.Withdraw() | wire.Shadowed():
+                self._edge.take(frame)
             case frames.Ask(number, question):
-                task = asyncio.get_running_loop().create_task(self._compute(number, question))
-                self._computing[number] = task
-                task.add_done_callback(lambda _: self._computing.pop(number))
+                task = asyncio.get_running_loop().create_task(self._resolve(number, question))
+                self._resolving[number] = task
+                task.add_done_callback(lambda _: self._resolving.pop(number))
             case frames.Cancel(number):
                 # Unknown number: the reply and this message have crossed.
-                if computing := self._computing.get(number):
-                    computing.cancel()
+                if resolving := self._resolving.get(number):
+                    resolving.cancel()
             case frames.Counted(requests, lines):
                 self._count(requests, lines)
             case wire.Samples(kept, dropped):
@@ -96,8 +104,9 @@ class FrontDesk:
                 self._accepting(self)
 
     def _gone(self) -> None:
-        for computing in self._computing.values():
-            computing.cancel()
+        for resolving in self._resolving.values():
+            resolving.cancel()
+        self._edge.close()
         self._set_in_progress(0)
         self._lost(self)
 
@@ -110,9 +119,9 @@ class FrontDesk:
         self._served.metrics.add_in_progress(count - self._in_progress)
         self._in_progress = count
 
-    async def _compute(self, number: int, question: wire.Compute) -> None:
-        reply, forgotten = await questions.answered(self._served.backend, question), list[str]()
-        if isinstance(reply, wire.Logits):
+    async def _resolve(self, number: int, question: wire.Resolve) -> None:
+        reply, forgotten = await self._edge.resolve(question), list[str]()
+        if isinstance(reply, wire.Versions):
             learned, forgotten = self._known.tell({facts.ref: facts for facts in reply.facts})
             reply = msgspec.structs.replace(reply, facts=learned)
         self.channel.send(frames.Reply(number, reply, forgotten))

@@ -11,8 +11,8 @@ from onebert_server.remote import wire
 class Start(msgspec.Struct, frozen=True):
     """The configuration that a front end reads from standard input.
 
-    `listeners` are descriptors of bound sockets. `engine_path` and `relay_path` are Unix sockets for questions and for
-    relayed requests.
+    `listeners` are descriptors of bound sockets. `engine_path` and `relay_path` are Unix sockets for blocks and
+    for relayed requests.
     """
 
     listeners: list[int]
@@ -41,10 +41,10 @@ class Stop(msgspec.Struct, tag=True, frozen=True, array_like=True):
 
 
 class Ask(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """From a front end: a question; its `Reply` repeats the number."""
+    """From a front end: references to resolve; the `Reply` repeats the number."""
 
     number: int
-    question: wire.Compute
+    question: wire.Resolve
 
 
 class Cancel(msgspec.Struct, tag=True, frozen=True, array_like=True):
@@ -56,11 +56,11 @@ class Cancel(msgspec.Struct, tag=True, frozen=True, array_like=True):
 class Reply(msgspec.Struct, tag=True, frozen=True, array_like=True):
     """To a front end: the reply to a question, without facts that the front end has cached.
 
-    `forgotten` has versions to evict, never one that answered.
+    `forgotten` has versions to evict, never one of the reply.
     """
 
     number: int
-    reply: wire.Logits | wire.Refused
+    reply: wire.Versions | wire.Refused
     forgotten: list[str] = []
 
 
@@ -85,5 +85,5 @@ class Counted(msgspec.Struct, tag=True, frozen=True, array_like=True):
     lines: list[bytes]
 
 
-FromEngine = Drain | Stop | wire.Keys | Reply | Alive
-FromFrontEnd = Connected | Accepting | Alive | Ask | Cancel | InProgress | Counted | wire.Samples
+FromEngine = Drain | Stop | wire.Keys | Reply | wire.Ended | Alive
+FromFrontEnd = Connected | Accepting | Alive | Ask | Cancel | wire.ToGateway | InProgress | Counted | wire.Samples

@@ -18,8 +18,9 @@ from typing import IO, TYPE_CHECKING
 
 import msgspec
 
-from onebert_server.remote import questions, wire
+from onebert_server.remote import wire
 from onebert_server.remote.relayed import Relayed
+from onebert_server.remote.setup import setup_of
 from onebert_server.remote.unix import frames
 from onebert_server.remote.unix.desk import FrontDesk, Served
 from onebert_server.remote.unix.relaying import relayed_to
@@ -64,7 +65,7 @@ class FrontEnds:
         self._runtime = runtime
         self._settings = runtime.settings
         self._relayed = relayed
-        told = runtime.hooks.sample, runtime.telemetry.access_log
+        told = runtime.hooks.sample, runtime.telemetry.access_log, runtime.telemetry.tracing
         self._served = Served(runtime.admission, runtime.metrics, runtime.keys, *told)
         self._opened = ExitStack()
         self._servers: list[asyncio.AbstractServer] = []
@@ -129,7 +130,7 @@ class FrontEnds:
             remove_left_over(Path(tempfile.gettempdir()))
             folder = self._opened.enter_context(tempfile.TemporaryDirectory(prefix=PREFIX))
             engine_path, relay_path = (str(Path(folder, name)) for name in (SOCKET, "relay"))
-            setup = questions.setup(self._runtime.admission.splitters)
+            setup = setup_of(self._runtime.admission.splitters)
             settings = self._settings.model_dump(include=OF_FRONT_ENDS)
             # A file without a name: uvloop fails to write to the pipe of a process that exits at once.
             start = self._opened.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - `close` closes it

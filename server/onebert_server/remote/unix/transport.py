@@ -1,15 +1,16 @@
-"""The transport of a front end on the engine's machine: one connection for all questions, one for each request."""
+"""The transport of a front end on the engine's machine: one connection for all blocks, one for each relayed request."""
 
 import asyncio
 import itertools
 import os
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from onebert_server.access.keys import KeyRing
+from onebert_server.answering.gateway import Computed
 from onebert_server.http.body import Body
 from onebert_server.remote import wire
 from onebert_server.remote.unix import frames
@@ -24,10 +25,12 @@ class UnixTransport:
     It caches the immutable facts of versions (labels and task type) until the engine process evicts them.
 
     Attributes:
+        ended: see Transport.
         told: gets the messages about the front end itself; set before `listen`.
         lost: runs when the engine process is gone; set before `listen`.
     """
 
+    ended: Callable[[wire.Ended], None]
     told: Callable[[frames.Drain | frames.Stop], None]
     lost: Callable[[], None]
     _channel: Channel
@@ -36,7 +39,7 @@ class UnixTransport:
         self._engine_path = engine_path
         self._relay_path = relay_path
         self._numbers = itertools.count()
-        self._waiting: dict[int, asyncio.Future[wire.Logits | wire.Refused]] = {}
+        self._waiting: dict[int, asyncio.Future[wire.Versions | wire.Refused]] = {}
         self._known: dict[str, Facts] = {}
         self._heard = time.monotonic()
 
@@ -56,13 +59,15 @@ class UnixTransport:
         def received(frame: Any) -> None:
             self._heard = time.monotonic()
             match frame:
+                case wire.Ended():
+                    self.ended(frame)
                 case frames.Alive():
                     self.send(frame)
                 case wire.Keys():
                     wire.exchange(keys, frame)
                     came.set()
                 case frames.Reply():
-                    self._answered(frame)
+                    self._resolved(frame)
                 case _:
                     self.told(frame)
 
@@ -75,9 +80,9 @@ class UnixTransport:
     def keep(self, samples: wire.Samples) -> None:
         self.send(samples)
 
-    async def ask(self, question: wire.Compute) -> wire.Logits | wire.Refused:
+    async def resolve(self, question: wire.Resolve) -> wire.Versions | wire.Refused:
         number = next(self._numbers)
-        future: asyncio.Future[wire.Logits | wire.Refused] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[wire.Versions | wire.Refused] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
         self.send(frames.Ask(number, question))
         try:
@@ -88,16 +93,25 @@ class UnixTransport:
         finally:
             del self._waiting[number]
 
+    def submit(self, block: wire.Block) -> None:
+        self.send(block)
+
+    def withdraw(self, numbers: Sequence[int]) -> None:
+        self.send(wire.Withdraw([*numbers]))
+
+    def computed(self, questions: Computed) -> None:
+        self.send(wire.Shadowed(questions))
+
     def relay(self, request: wire.Request, body: Body) -> AsyncGenerator[wire.Relayed]:
         return relay(self._relay_path, request, body, lambda: self._heard)
 
-    def _answered(self, frame: frames.Reply) -> None:
+    def _resolved(self, frame: frames.Reply) -> None:
         """Delivers a reply, with all its facts, to its waiting question, if that has not been cancelled."""
         reply = frame.reply
-        if isinstance(reply, wire.Logits):
+        if isinstance(reply, wire.Versions):
             # Also for a cancelled question: the engine process now counts these versions as known here.
             self._known |= {facts.ref: facts for facts in reply.facts}
-            versions = {one.version for one in reply.answers if one.missed is None}
+            versions = dict.fromkeys(found.version for found in reply.found)
             reply = msgspec.structs.replace(reply, facts=[self._known[ref] for ref in versions])
             for ref in frame.forgotten:
                 del self._known[ref]

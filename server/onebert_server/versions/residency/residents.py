@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
-from itertools import chain
 from typing import NamedTuple
 
 import torch
@@ -24,7 +23,7 @@ from onebert_server.versions.residency.fetches import Fetches
 from onebert_server.versions.residency.golden_check import GoldenCheck
 from onebert_server.versions.residency.load_queue import LoadQueue
 from onebert_server.versions.residency.room import ROOM_TIMEOUT, SHORT_ROOM_TIMEOUT, LargerThanBank, Room
-from onebert_server.versions.version import Held, State, Version
+from onebert_server.versions.version import State, Version
 from onebert_store import errors
 from onebert_store.file.delta import Delta, base_of, check
 from onebert_store.file.format import loads
@@ -85,7 +84,7 @@ class Residents:
                 make_room = partial(self._make_room, version, installed, timeout)
                 try:
                     data = self.fetches.take(version, principal)
-                    gone = (not room or version.retired) and self.directory.give_up_unwanted(version)
+                    gone = not room and self.directory.give_up_unwanted(version)
                     if data is None or gone or version.state is not State.LOADING:
                         continue
                     installed.append(self._install_stored(version, data, make_room))
@@ -108,7 +107,7 @@ class Residents:
         finally:
             # Empty unless an unexpected error came.
             for entry in installed:
-                self._abandon(entry)
+                entry.slot.release()
         return room
 
     def install(self, delta: Delta) -> Slot:
@@ -130,7 +129,7 @@ class Residents:
             raise
         return slot
 
-    async def ready(self, pinned: Sequence[Held], context: Context) -> None:
+    async def ready(self, pinned: Sequence[Version], context: Context) -> None:
         """Waits until pinned versions are resident; most requests find them so.
 
         Raises:
@@ -157,9 +156,9 @@ class Residents:
             logger.error("the stored file with %s is damaged: %s", version.entry.digest, error.code)
         self.directory.mark_damaged(version, error.detail)
 
-    def _check_sum(self, pinned: Sequence[Held]) -> None:
+    def _check_sum(self, pinned: Sequence[Version]) -> None:
         """Refuses versions that exceed the bank together; one that was never in memory counts its least size."""
-        total = sum(version.row_bytes or self._least_bytes(version) for version in set(chain.from_iterable(pinned)))
+        total = sum(version.row_bytes or self._least_bytes(version) for version in set(pinned))
         limit = self._any_host.bank.bound.most_of_row
         if total > limit:
             raise errors.VersionUnavailable(
@@ -193,7 +192,7 @@ class Residents:
         Before it waits, it publishes the installed versions: otherwise their requests would wait for one another.
         Raises _Unwanted if nobody waits for this version.
         """
-        if self.directory.give_up_unwanted(version):
+        if version.retired or self.directory.give_up_unwanted(version):
             raise _Unwanted("there is no room left, and nobody waits for this version")
         if self._room.evict(size, host):
             return True
@@ -236,15 +235,10 @@ class Residents:
         else:
             self.directory.loaded(entry.version, entry.slot, entry.record)
 
-    def _abandon(self, entry: Installed) -> None:
-        """Frees the slot of a version that will not be checked, once the engine does not read it any more."""
-        entry.answers.add_done_callback(lambda _: entry.slot.release())
-
     def failed(self, version: Version, error: Exception) -> None:
         """Marks a version that could not be loaded, logs the reason, and schedules its next try."""
         entry = version.entry
-        deleted = version.retired and not version.pins
-        if deleted or isinstance(error, errors.QueueFull | errors.ShuttingDown):
+        if version.retired or isinstance(error, errors.QueueFull | errors.ShuttingDown):
             self.directory.unloaded(version, error)
             return
         if isinstance(error, errors.OneBertError):

@@ -1,0 +1,109 @@
+"""A front end as the process with the engine sees it: takes its messages, and sends it what has ended."""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onebert_server.access.context import Context
+from onebert_server.access.principal import Principal
+from onebert_server.answering.gateway import Wanted
+from onebert_server.answering.resolution import Resolved
+from onebert_server.engine.block import Ended
+from onebert_server.logs import log_failure
+from onebert_server.remote import wire
+from onebert_server.remote.blocks import block_of, ended_message
+from onebert_store.errors import OneBertError
+
+if TYPE_CHECKING:
+    # Needs torch, which a front end that imports a transport's module does without.
+    from onebert_server.answering.admission import Admission
+    from onebert_server.telemetry.tracing import Tracing
+
+logger = logging.getLogger("onebert.remote_edge")
+
+# Blocks whose requests may be refused yet: those of one turn of the event loop, or some more.
+LATEST = 16
+
+
+class RemoteEdge:
+    """An edge in another process; `send` takes each message to it, from the event loop."""
+
+    def __init__(
+        self, admission: "Admission", send: Callable[[wire.Ended], None], tracing: "Tracing | None" = None
+    ) -> None:
+        self._admission = admission
+        self._entry = admission.entry(self._answered)
+        self._send = send
+        self._tracing = tracing
+        # Whose the latest requests were: one that is refused has come with them.
+        self._latest: deque[tuple[NDArray[Any], Sequence[Principal]]] = deque(maxlen=LATEST)
+
+    async def resolve(self, question: wire.Resolve) -> wire.Versions | wire.Refused:
+        """Answers a question of the front end, and turns any exception into a `Refused`."""
+        wanted = Wanted(question.refs, question.pair, question.asked)
+        try:
+            resolved = await self._admission.resolve(_context(question), wanted)
+        except OneBertError as error:
+            return wire.Refused(wire.why_of(error))
+        except Exception as error:
+            log_failure(logger, "a question of a front end", error)
+            return wire.Refused(wire.why_of(OneBertError("the server failed to answer; its log says where")))
+        facts = {one.facts.ref: one.facts for one in resolved}
+        return wire.Versions([_found(one) for one in resolved], [*facts.values()])
+
+    def take(self, message: wire.ToGateway) -> None:
+        """Does what a message tells; raises ValueError for a damaged block."""
+        match message:
+            case wire.Block():
+                block = block_of(message, self._tracing)
+                self._latest.append((block.requests.copy(), block.principals))
+                self._entry.submit(block)
+            case wire.Withdraw(numbers):
+                self._entry.withdraw(numbers)
+            case wire.Shadowed(questions):
+                self._admission.computed(questions)
+
+    def close(self) -> None:
+        """Withdraws everything: the front end is gone."""
+        self._entry.close()
+
+    def _answered(self, ended: Ended) -> None:
+        full = self._full(ended.requests["number"][ended.requests["error"] >= 0]) if ended.errors else []
+        self._send(ended_message(ended, self._tracing, full))
+
+    def _full(self, refused: NDArray[Any]) -> list[tuple[Principal, OneBertError]]:
+        """Returns those principals of refused requests whose every request would be refused now."""
+        callers = dict[int, Principal]()
+        for requests, principals in self._latest:
+            indexes = requests["principal"][np.isin(requests["number"], refused)]
+            callers |= {id(principals[index]): principals[index] for index in np.unique(indexes).tolist()}
+        full, now = [], time.monotonic()
+        for principal in callers.values():
+            try:
+                self._admission.check(Context(principal, now, now, "a refused request"))
+            except OneBertError as error:
+                full.append((principal, error))
+        return full
+
+
+def _context(question: wire.Resolve) -> Context:
+    now = time.monotonic()
+    lacking: list[str] = []
+
+    def header(name: str) -> bytes | None:
+        if name not in question.headers:
+            lacking.append(name)
+        return question.headers.get(name)
+
+    deadline = now + question.remaining
+    what = question.request_id, question.min_seq
+    return Context(question.principal, deadline, now, *what, header=header, lacking=lacking)
+
+
+def _found(one: Resolved) -> wire.Found:
+    return wire.Found(one.facts.ref, *one[1:])

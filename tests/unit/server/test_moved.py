@@ -1,0 +1,190 @@
+"""Versions that move, go and come back while they are asked, in one process and from a front end's side of the wire."""
+
+import asyncio
+import sys
+from threading import Event, Thread
+
+import numpy as np
+import pytest
+
+from bases import far_row
+from directories import retire
+from onebert_encoder.answering.asked import Asked
+from onebert_server.answering.gateway import Wanted
+from onebert_store.errors import OneBertError, TaskNotFound, VersionNotFound
+from onebert_store.registry.records import Alias
+from onebert_store.registry.target import alone
+from parts import assert_like, context, same
+
+TEXT = "it is late"
+NUMBERS = Asked(activation="none")
+
+
+def move(parts, version, task="moving"):
+    """Returns once the move is in effect, as a move's answer does."""
+    parts.directory.show(task, (), {"live": Alias(alone(version))}, ())
+
+
+def scores(answered):
+    return answered.facts.version, answered.read().answer.scores
+
+
+async def ask(answerer, ref="moving", text=TEXT):
+    [answered] = await answerer.answer(context(), Wanted([ref], asked=NUMBERS), [text], same)
+    return scores(answered)
+
+
+async def refusal(asking):
+    with pytest.raises(OneBertError) as refused:
+        await asking
+    return refused.value.code
+
+
+def assert_of(parts, version, found, task="moving"):
+    """Whether an answer is what this version says alone."""
+    expected, _, _ = parts.alone(f"{task}@{version}", TEXT, NUMBERS)
+    np.testing.assert_allclose(found, expected.scores, atol=1e-5)
+
+
+@pytest.fixture
+def moving(parts):
+    """Parts with a task of two versions, which tell each other apart; the second one is live."""
+    for version in (1, 2):
+        parts.add("moving", version, seed=version, bias=float(version))
+    return parts
+
+
+@pytest.mark.promise("moved-is-moved")
+def test_what_is_on_its_way_when_an_alias_moves_is_answered_by_the_new_version(moving):
+    """The move comes after an edge has resolved the alias, and before the engine gets the text."""
+
+    async def asked(answerer):
+        await ask(answerer)  # it remembers what the alias means
+        gateway, moved = answerer._gateway, []
+        submit = gateway.submit
+
+        def late(block):
+            if not moved:
+                moved.append(True)
+                move(moving, 1)
+            submit(block)
+
+        gateway.submit = late
+        version, found = await ask(answerer)
+        assert (version, moved) == (1, [True])
+        assert_of(moving, 1, found)
+
+    moving.run(asked)
+    assert moving.unpinned()
+
+
+@pytest.mark.promise("moved-is-moved")
+def test_no_question_is_answered_by_the_version_before_once_a_move_is_acknowledged(moving):
+    """The follower's thread moves an alias from version to version, while several clients ask without a pause."""
+    last = 40
+    for version in range(3, last + 1):
+        moving.add("moving", version, seed=version, bias=float(version))
+    acknowledged, answered, ended = [1], Event(), Event()
+
+    def follow():
+        for version in range(2, last + 1):
+            move(moving, version)
+            acknowledged[0] = version
+            if version % 3 == 0:
+                answered.clear()
+                answered.wait(60)
+        ended.set()
+
+    async def client(answerer):
+        count = 0
+        while not ended.is_set():
+            before = acknowledged[0]
+            version, found = await ask(answerer)
+            assert before <= version <= acknowledged[0] + 1
+            assert_of(moving, version, found)
+            count += 1
+            answered.set()
+        return count
+
+    async def asked(answerer):
+        following = Thread(target=follow)
+        following.start()
+        counts = await asyncio.gather(*(client(answerer) for _ in range(3)))
+        following.join()
+        assert all(counts)
+        assert (await ask(answerer))[0] == last
+
+    move(moving, 1)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)
+    try:
+        moving.run(asked)
+    finally:
+        sys.setswitchinterval(interval)
+    assert moving.unpinned()
+
+
+@pytest.mark.promise("pinned-stays")
+def test_a_version_that_is_deleted_while_its_text_waits_answers_it_by_its_own_row(moving):
+    """While a batch holds the engine the version is deleted, and others are installed: none in its place."""
+
+    async def asked(answerer):
+        moving.batches.opened.clear()
+        holding = asyncio.create_task(ask(answerer, "good"))
+        await asyncio.to_thread(moving.batches.entered.wait, 60)
+        waiting = asyncio.create_task(ask(answerer, "moving@1"))
+        while moving.engine.queue.sequences < 1:
+            await asyncio.sleep(0)
+        retire(moving.directory, "moving", 1)
+        for seed in range(3):
+            moving.host.install(far_row(moving.base, "bitfit", labels=2, seed=seed)).release()
+        assert await refusal(ask(answerer, "moving@1")) == VersionNotFound.code
+        moving.batches.opened.set()
+        await holding
+        version, found = await waiting
+        assert version == 1
+        assert_of(moving, 1, found)
+
+    moving.run(asked)
+    del moving.rows["moving", 1]
+    assert moving.unpinned()
+
+
+@pytest.mark.promise("moved-is-moved")
+def test_a_task_that_is_renamed_is_not_there_under_its_old_name_and_answers_under_its_new_one(moving):
+    async def asked(answerer):
+        await ask(answerer)
+        moving.directory.rename("moving", "moved")
+        assert await refusal(ask(answerer)) == TaskNotFound.code
+        assert (await ask(answerer, "moved"))[0] == 2
+        moving.directory.rename("moved", "moving")
+        [answered] = await answerer.answer(context(), Wanted(["moving"]), [TEXT], same)
+        assert answered.facts.ref == "moving@2"
+        assert_like(answered, moving.alone("moving@2", TEXT))
+
+    moving.run(asked)
+    assert moving.unpinned()
+
+
+def test_a_row_that_was_evicted_and_came_back_is_found_again_by_who_remembers_it(moving):
+    """As if it had been loaded meanwhile, into another slot: another version is where it was."""
+
+    async def asked(answerer):
+        before = moving.directory.version("moving", 2)
+        await ask(answerer)
+        slots = []
+        while before.held_slot is not None:
+            slots.append(moving.directory.evict())
+            slots[-1].release()
+        for (name, number), (manifest, row) in moving.rows.items():
+            version = moving.directory.version(name, number)
+            if version.held_slot is None:
+                moving.directory.begin_loading(version)
+                record = version.entry.with_manifest(manifest)
+                moving.directory.loaded(version, moving.host.install(row), record)
+        version, found = await ask(answerer)
+        assert version == 2
+        assert_of(moving, 2, found)
+
+    moving.run(asked)
+    assert moving.unpinned()

@@ -1,0 +1,299 @@
+"""References are resolved once their versions are in memory: to what they mean then, and without a pin that is left."""
+
+import asyncio
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from bases import far_row, loaded
+from directories import publish, retire
+from onebert_encoder.answering.asked import Asked, AskedWindow
+from onebert_server.access.principal import Principal, Scope
+from onebert_server.answering import resolver
+from onebert_server.answering.gateway import Wanted
+from onebert_server.answering.resolver import Resolver
+from onebert_server.engine.bank import Bank
+from onebert_server.engine.engine import Engine, EngineLimits
+from onebert_server.engine.host import Host
+from onebert_server.fairness.backlog import QueueLimits
+from onebert_server.versions.residency.residents import Residents
+from onebert_server.versions.version import State, Version
+from onebert_store.errors import (
+    ChangeUnknown,
+    DeadlineExceeded,
+    Forbidden,
+    HeaderNeeded,
+    InvalidInput,
+    TaskNotFound,
+    VersionNotFound,
+    VersionUnavailable,
+)
+from onebert_store.file.manifest import parse_manifest
+from onebert_store.registry.keeping import Keeping
+from onebert_store.registry.records import Alias, Payer, VersionRecord
+from onebert_store.registry.target import Shadow, Target, alone
+from parts import context
+from tiny_delta import manifest_dict
+
+
+class Loading:
+    """Versions of a bank whose loader is the test."""
+
+    def __init__(self, **hooks):
+        self.host = Host(loaded(), Bank(loaded()))
+        self.residents = Residents(Engine([self.host], EngineLimits(512, QueueLimits(4096, 2**19))), registry=None)
+        self.directory = self.residents.directory
+        self.resolver = Resolver(self.residents, **hooks)
+        self.versions = {}
+
+    def add(self, task, number=1, resident=True, manifest=None, **aliases):
+        record = record_of(task, number, manifest or {})
+        version = Version(record, self.row() if resident else None)
+        self.versions[task, number] = version
+        publish(self.directory, version, **aliases)
+        return version
+
+    def row(self):
+        return self.host.install(far_row(loaded(), "frozen", labels=2, seed=1))
+
+    def load(self, version):
+        """Ends the loading of a version, as the loader does."""
+        assert version.state is State.LOADING
+        self.directory.loaded(version, self.row(), record_of(version.entry.task, version.entry.version))
+
+    def move(self, task, **aliases):
+        at = {
+            alias: Alias(target if isinstance(target, Target) else alone(target)) for alias, target in aliases.items()
+        }
+        self.directory.show(task, (), at, ())
+
+    def resolve(self, *refs, meanwhile=lambda: None, asks=None, wanted=None):
+        """Resolves, and does something in the meantime, once the versions are waited for."""
+
+        async def resolved():
+            wants = wanted or Wanted(refs)
+            resolving = asyncio.ensure_future(self.resolver.resolve(asks or context(), wants))
+            for _ in range(5):
+                await asyncio.sleep(0)
+            if not resolving.done():
+                meanwhile()
+            return await resolving
+
+        try:
+            return asyncio.run(resolved())
+        finally:
+            assert not any(version.pins for version in self.versions.values())
+
+
+def record_of(task, number, manifest=None):
+    named = {"name": "tiny", "model_type": "bert", "digest": loaded().spec.digest}
+    parsed = parse_manifest(manifest_dict(base=named, **manifest or {}))
+    return VersionRecord(task, number, f"sha256:{number:064x}", 1, datetime(2026, 1, 1, tzinfo=UTC), parsed)
+
+
+@pytest.fixture
+def loading():
+    return Loading()
+
+
+def test_versions_in_memory_are_resolved_at_once_each_with_its_row(loading):
+    one, two = loading.add("tone", live=1), loading.add("mood", live=1)
+    found = loading.resolve("tone", "mood@1", "tone", meanwhile=lambda: pytest.fail("it waits"))
+    assert [(each.facts.task, each.slot) for each in found] == [
+        ("tone", one.slot.number),
+        ("mood", two.slot.number),
+        ("tone", one.slot.number),
+    ]
+    assert [each.generation for each in found] == [version.slot.generation for version in (one, two, one)]
+    assert {(each.host, each.lasting, each.shadows, each.keeping) for each in found} == {(0, True, 0, None)}
+
+
+def test_a_version_that_was_loaded_for_a_request_stays_until_the_request_is_there(loading):
+    cold, warm = loading.add("tone", resident=False, live=1), loading.add("mood", live=1)
+    loading.resolve("tone", "mood", meanwhile=lambda: loading.load(cold))
+    other = loading.add("other", live=1)
+    assert loading.directory.evict() == other.held_slot or other.state is State.EVICTED
+    assert loading.directory.evict() is None
+    assert {cold.state, warm.state} == {State.RESIDENT}
+
+
+@pytest.mark.promise("moved-is-moved")
+def test_an_alias_that_moves_while_its_version_is_loaded_means_the_new_one(loading):
+    before, after = loading.add("tone", 1, resident=False, live=1), loading.add("tone", 2)
+
+    def meanwhile():
+        loading.move("tone", live=2)
+        loading.load(before)
+
+    [found] = loading.resolve("tone", meanwhile=meanwhile)
+    assert (found.facts.version, found.slot) == (2, after.slot.number)
+
+
+@pytest.mark.parametrize(("ref", "error"), [("tone@1", VersionNotFound), ("mood", TaskNotFound)])
+def test_what_is_deleted_while_it_is_loaded_is_not_there(loading, ref, error):
+    version = loading.add("tone", 1, resident=False)
+    loading.add("tone", 2, live=2)
+    task = loading.add("mood", resident=False, live=1)
+
+    def meanwhile():
+        for gone in (version, task):
+            retire(loading.directory, gone.entry.task, 1)
+
+    with pytest.raises(error):
+        loading.resolve(ref, meanwhile=meanwhile)
+
+
+def test_what_is_renamed_while_it_is_loaded_is_found_by_its_new_name_alone(loading):
+    version = loading.add("tone", resident=False, live=1)
+    loading.add("other", live=1)
+
+    def meanwhile():
+        loading.directory.rename("tone", "mood")
+        loading.load(version)
+
+    with pytest.raises(TaskNotFound):
+        loading.resolve("tone", meanwhile=meanwhile)
+    [found] = loading.resolve("mood")
+    assert found.facts.task == "mood"
+
+
+def test_one_reference_that_fails_is_the_error_of_all_and_leaves_no_pin(loading):
+    cold = loading.add("tone", resident=False, live=1)
+
+    def meanwhile():
+        loading.directory.failed(cold, "for a test", None)
+
+    loading.add("mood", live=1)
+    with pytest.raises(VersionUnavailable, match="for a test"):
+        loading.resolve("mood", "tone", meanwhile=meanwhile)
+    loading.directory.begin_loading(cold)
+    with pytest.raises(DeadlineExceeded):
+        loading.resolve("mood", "tone", asks=context(seconds=0.01))
+
+
+def test_a_choice_at_random_stays_while_its_version_is_loaded(loading):
+    """Otherwise versions in memory would have more than their share while others are loaded."""
+    chosen = Counter()
+    for number in (1, 2):
+        loading.add("tone", number)
+    loading.move("tone", live=Target(((1, 50), (2, 50))))
+    for _ in range(60):
+        slot = loading.directory.evict()
+        slot.release()
+        cold = next(version for version in loading.versions.values() if version.state is State.EVICTED)
+        waited = []
+
+        def meanwhile(cold=cold, waited=waited):
+            waited.append(cold.entry.version)
+            loading.load(cold)
+
+        [found] = loading.resolve("tone", meanwhile=meanwhile)
+        assert waited in ([], [found.facts.version])
+        chosen[found.facts.version] += 1
+        if not waited:
+            loading.directory.begin_loading(cold)
+            loading.load(cold)
+        # As if they had been used since.
+        for slot in loading.directory._residents:
+            slot.host.bank.used[slot.number] = 0.0
+    assert len(chosen) == 2
+
+
+def test_headers_that_a_front_end_did_not_send_are_asked_for_and_no_version_stays_pinned(loading):
+    loading.add("tone", 1, resident=False)
+    loading.add("tone", 2)
+    loading.move("tone", live=Target(((1, 50), (2, 50)), "header:X-User"))
+    asks = context()
+
+    def header(name):
+        asks.lacking.append(name)
+
+    asks = replace(asks, header=header)
+    with pytest.raises(HeaderNeeded, match="x-user"):
+        loading.resolve("tone", asks=asks)
+
+
+def test_shadows_are_remembered_by_number_until_they_are_taken_and_only_so_many(monkeypatch):
+    monkeypatch.setattr(resolver, "MAX_SHADOWED", 2)
+    loading = Loading(shadowed=[lambda *_: None])
+    live, shadow = loading.add("tone", 1), loading.add("tone", 2)
+    loading.move("tone", live=Target(((1, 100),), None, (Shadow(2, 100),)))
+    numbers = [loading.resolve("tone", "tone")[0].shadows for _ in range(3)]
+    assert len(set(numbers)) == 3
+    assert loading.resolver.take_shadows(numbers[0]) == ()
+    assert shadow.missed == {1: 1}, "what is not compared is counted"
+    assert loading.resolver.take_shadows(numbers[2]) == (live, shadow)
+    assert loading.resolver.take_shadows(numbers[2]) == ()
+    assert loading.resolver.take_shadows(0) == ()
+
+
+def test_shadows_that_nobody_follows_are_not_remembered(loading):
+    loading.add("tone", 1)
+    loading.add("tone", 2)
+    loading.move("tone", live=Target(((1, 100),), None, (Shadow(2, 100),)))
+    assert loading.resolve("tone")[0].shadows == 0
+
+
+def test_how_much_is_kept_is_said_where_anybody_keeps(loading):
+    keeping, keeps = Keeping(0.5, 7, 100), Loading(keeps=[lambda *_: None])
+    for one in (loading, keeps):
+        one.add("tone", live=1)
+        one.directory.keep({"tone": keeping})
+    assert loading.resolve("tone")[0].keeping is None
+    assert keeps.resolve("tone")[0].keeping == keeping
+
+
+def test_a_change_that_must_be_included_is_waited_for(loading):
+    before, after = loading.add("tone", 1, live=1), loading.add("tone", 2)
+    asks = context(min_seq=7)
+
+    def meanwhile():
+        loading.move("tone", live=2)
+        loading.directory.position.move(7)
+
+    [found] = loading.resolve("tone", meanwhile=meanwhile, asks=asks)
+    assert (found.facts.version, found.slot) == (2, after.slot.number)
+    assert before.state is State.RESIDENT
+
+    def polled():
+        loading.directory.position.begin_poll()
+        loading.directory.position.end_poll()
+
+    with pytest.raises(ChangeUnknown):
+        loading.resolve("tone", meanwhile=polled, asks=context(min_seq=8))
+
+
+def test_every_task_means_those_that_take_such_a_question_and_that_the_principal_sees(loading, monkeypatch):
+    loading.add("a", live=1)
+    cold = loading.add("b", resident=False, live=1)
+    loading.add("c", manifest={"max_length": 6}, live=1)
+    loading.add("tags", manifest={"task_type": "token", "pooling": "none"}, live=1)
+
+    def names(who=None, **asked):
+        asks = replace(context(), principal=who or context().principal)
+        found = loading.resolve(
+            asks=asks, wanted=Wanted(None, asked=Asked(**asked)), meanwhile=lambda: loading.load(cold)
+        )
+        return [each.facts.task for each in found]
+
+    assert names() == ["a", "b", "c", "tags"]
+    assert names(window=AskedWindow(tokens=8)) == ["a", "b", "tags"]
+    assert names(Principal("key:k", frozenset(Scope), ("b", "tags"))) == ["b", "tags"]
+    with pytest.raises(Forbidden):
+        names(Principal("key:k", frozenset({Scope.PROMOTE}), ("*",)))
+    monkeypatch.setattr(resolver, "MAX_FANOUT", 3)
+    with pytest.raises(InvalidInput, match="more than 3 tasks"):
+        names()
+
+
+def test_the_payer_of_shadows_is_remembered_with_them():
+    loading = Loading(shadowed=[lambda *_: None])
+    loading.add("tone", 1)
+    loading.add("tone", 2)
+    payer = Payer("key:k", None, None)
+    target = Target(((1, 100),), None, (Shadow(2, 100),))
+    loading.directory.show("tone", (), {"live": Alias(target, payer=payer)}, ())
+    [found] = loading.resolve("tone")
+    assert loading.resolver.take_shadows(found.shadows).payer == payer
