@@ -1,6 +1,6 @@
 """Blocks: the requests that an edge submits in one turn of its event loop, and the answers of one batch, as arrays."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -76,7 +76,7 @@ class Ended(NamedTuple):
 def check(block: Block, hosts: "Sequence[Host]") -> None:
     """Raises ValueError for a damaged block: every index in it must lie within what the block and the hosts hold."""
     requests, sequences = block.requests, block.sequences
-    counts, tokens, second = requests["sequences"], sequences["tokens"], sequences["second"]
+    counts, tokens = requests["sequences"], sequences["tokens"]
     whole = (
         _within(requests["host"], len(hosts))
         and _within(requests["principal"], len(block.principals))
@@ -84,33 +84,42 @@ def check(block: Block, hosts: "Sequence[Host]") -> None:
         and int(counts.sum()) == len(sequences)
         and _within(tokens - 1, len(block.ids))
         and int(tokens.sum()) == len(block.ids)
-        and bool((second >= 0).all() and (second < tokens).all())
-        and _within(sequences["text"], np.repeat(counts, counts))
         and len(block.spans) in (0, len(requests))
     )
-    if not (whole and _fits(block, hosts)):
+    if not (whole and all(_fits(block, hosts[host], *own) for host, *own in _by_host(block, len(hosts)))):
         raise ValueError("a damaged block of requests")
 
 
-def _fits(block: Block, hosts: "Sequence[Host]") -> bool:
-    """Whether slots, lengths and ids are those of the hosts."""
-    if not len(block.sequences):
-        return True
+def _by_host(block: Block, hosts: int) -> Iterator[tuple[int, NDArray[Any], NDArray[Any], NDArray[Any]]]:
+    """Yields each host with its sequences, the ids of these, and the number of sequences of the request of each."""
+    counts = np.repeat(block.requests["sequences"], block.requests["sequences"])
+    if hosts == 1:
+        yield 0, block.sequences, block.ids, counts
+        return
     of_sequence = np.repeat(block.requests["host"], block.requests["sequences"])
     of_token = np.repeat(of_sequence, block.sequences["tokens"])
-    longest = np.maximum(block.sequences["second"], block.sequences["tokens"] - block.sequences["second"])
-    for index in np.unique(of_sequence).tolist():
-        host, own, ids = hosts[index], of_sequence == index, block.ids[of_token == index]
-        config = host.base.config
-        if not (
-            _within(block.sequences["slot"][own], len(host.bank.diverges_at))
-            and longest[own].max() <= config.max_length
-            and _within(ids & (1 << SEGMENT_BITS) - 1, config.vocab_size)
-            and _within(ids >> SEGMENT_BITS, max(config.type_vocab_size, 1))
-        ):
-            return False
-    return True
+    for host in np.unique(of_sequence).tolist():
+        own = of_sequence == host
+        yield host, block.sequences[own], block.ids[of_token == host], counts[own]
 
 
-def _within(indices: NDArray[Any], stop: int | NDArray[Any]) -> bool:
-    return bool((indices >= 0).all() and (indices < stop).all())
+def _fits(block: Block, host: "Host", sequences: NDArray[Any], ids: NDArray[Any], counts: NDArray[Any]) -> bool:
+    """Whether slots, texts, lengths and ids are those of a host."""
+    if not len(sequences):
+        return True
+    config, second = host.base.config, sequences["second"]
+    apart = sequences["tokens"] - second
+    return (
+        _within(sequences["slot"], len(host.bank.diverges_at))
+        and _within(sequences["text"], counts)
+        and _within(second, config.max_length + 1)
+        and _within(apart - 1, config.max_length)
+        and _within(ids, max(config.type_vocab_size, 1) << SEGMENT_BITS)
+        and _within(ids & (1 << SEGMENT_BITS) - 1, config.vocab_size)
+    )
+
+
+def _within(indices: NDArray[np.int32], stop: int | NDArray[np.int32]) -> bool:
+    """Whether no index is negative, or as large as `stop`."""
+    # As unsigned numbers the negative ones are the largest.
+    return bool((indices.view(np.uint32) < stop).all())

@@ -80,7 +80,8 @@ class Requests:
         self._make_room(len(sequences), len(block.ids), 0)
         rows, added = np.zeros(len(requests), _REQUEST), np.zeros(len(sequences), _SEQUENCE)
         added["slot"] = np.where(held, sequences["slot"], -1)
-        ends, tokens = np.cumsum(requests["sequences"]), np.append(0, np.cumsum(sequences["tokens"]))
+        ends, tokens = np.cumsum(requests["sequences"]), np.zeros(len(sequences) + 1, np.int64)
+        np.cumsum(sequences["tokens"], out=tokens[1:])
         starts = ends - requests["sequences"]
         for name in ("number", "host", "deadline", "submitted", "sequences", "waits"):
             rows[name] = requests[name]
@@ -119,8 +120,8 @@ class Requests:
         self._sequences.array["size"][at] = sizes
         self._sequences.array["logits"][at] = self._logits.append(logits) + np.cumsum(sizes) - sizes
         np.subtract.at(self.table["left"], places, 1)
-        places = np.unique(places)
-        answered = places[self.table["left"][places] == 0]
+        places = places[self.table["left"][places] == 0]
+        answered = np.unique(places) if len(places) > 1 else places
         self.table["ended"][answered] = now
         return np.asarray(answered)
 
@@ -151,7 +152,7 @@ class Requests:
     def ended(self, places: Array, errors: Sequence[OneBertError] = ()) -> Endings:
         """Returns what edges get of requests: their logits, or if there are `errors` one for each."""
         lanes, endings = self.table["lane"][places], list[tuple[Answered, Ended]]()
-        for lane in np.unique(lanes).tolist():
+        for lane in set(lanes.tolist()):
             own = np.flatnonzero(lanes == lane)
             own_errors = [errors[index] for index in own.tolist()] if errors else []
             endings.append((self._lanes[lane], self._ended(places[own], own_errors)))

@@ -285,14 +285,14 @@ class Scheduler:
     def _stop(self, taken: Taken) -> Endings:
         """Notes that a batch reads its rows no longer, and ends the requests that only waited for this."""
         self._requests.run(taken.rows, -1)
-        return self._ended(np.unique(taken.rows["request"]))
+        places = taken.rows["request"]
+        gone = places[self._requests.table["gone"][places]]
+        return self._ended(np.unique(gone)) if len(gone) else []
 
     def _ended(self, places: Array) -> Endings:
-        """Ends those of the requests that are gone and that no batch reads."""
-        table, errors = self._requests.table, self._requests.errors
-        places = places[table["gone"][places] & (table["running"][places] == 0)]
-        if not len(places):
-            return []
+        """Ends those of some requests that are gone which no batch reads."""
+        errors = self._requests.errors
+        places = places[self._requests.table["running"][places] == 0]
         failed = [place for place in places.tolist() if place in errors]
         endings = self._end(np.array(failed, np.int64), [errors.pop(place) for place in failed])
         self._forget(np.setdiff1d(places, failed))
@@ -300,6 +300,8 @@ class Scheduler:
 
     def _end(self, places: Array, errors: Sequence[OneBertError] = ()) -> Endings:
         """Ends requests with their logits, or each with its error."""
+        if not len(places):
+            return []
         endings = self._requests.ended(places, errors)
         self._forget(places)
         return endings
