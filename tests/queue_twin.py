@@ -48,9 +48,9 @@ class Agenda(Generic[T]):
         self._things: dict[int, T] = {}
         self._places = places or itertools.count()
 
-    def put(self, when: float, thing: T) -> int:
+    def put(self, when: float, thing: T, place: int | None = None) -> int:
         """Adds a thing; returns its place, for `drop`."""
-        place = next(self._places)
+        place = next(self._places) if place is None else place
         self._things[place] = thing
         heapq.heappush(self._heap, (when, place))
         return place
@@ -90,6 +90,8 @@ class _Flow(Generic[T]):
     def __init__(self, principal: str, turn: int, credit: int) -> None:
         self.principal, self.round, self.credit = principal, turn, credit
         self.held_back = False
+        # One for all kinds: when it came to its round.
+        self.place = 0
         self.places: dict[Hashable, int] = {}
         self.things: dict[Hashable, list[tuple[float, int, T]]] = {}
 
@@ -159,6 +161,7 @@ class Turns(Generic[T]):
             if not self._is_ahead(turn, credit):
                 turn, credit = self._round + 1, self._quantum
             flow = self._flows[principal] = _Flow(principal, turn, credit)
+            flow.place = next(self._places)
         self._put(thing, flow, kind, due)
         self._settle(flow)
 
@@ -245,6 +248,7 @@ class Turns(Generic[T]):
         finally:
             self._last = inf
             for flow in passed:
+                flow.place = next(self._places)
                 self._list(flow)
 
     def _least(self) -> int:
@@ -254,7 +258,7 @@ class Turns(Generic[T]):
 
     def _head(self) -> _Flow[T] | None:
         heads = [head for order in self._orders.values() if (head := order.head()) is not None]
-        return min(heads)[2] if heads else None
+        return min(heads, key=lambda head: head[:2])[2] if heads else None
 
     def _put(self, thing: T, flow: _Flow[T], kind: Hashable, due: float) -> None:
         number = next(self._numbers)
@@ -284,9 +288,10 @@ class Turns(Generic[T]):
         if rounds:
             flow.round -= rounds
             flow.credit -= rounds * self._quantum
+            flow.place = next(self._places)
             for kind, place in flow.places.items():
                 self._orders[kind].drop(place)
-                flow.places[kind] = self._orders[kind].put(flow.round, flow)
+                flow.places[kind] = self._orders[kind].put(flow.round, flow, flow.place)
         if flow.held_back or flow.places.keys() != flow.things.keys():
             self._list(flow)
 
@@ -309,7 +314,7 @@ class Turns(Generic[T]):
         for kind in kinds - flow.places.keys():
             if kind not in self._orders:
                 self._orders[kind] = Agenda(self._places)
-            flow.places[kind] = self._orders[kind].put(flow.round, flow)
+            flow.places[kind] = self._orders[kind].put(flow.round, flow, flow.place)
 
     def _unlist(self, flow: _Flow[T]) -> None:
         while flow.places:
@@ -357,12 +362,14 @@ class Progress:
         late: its place among the deadlines; None if it has no deadline.
         next: index of its next sequence.
         turn: tokens that are left of its turn.
+        anew: whether a turn begins.
     """
 
     slack: float
     late: int | None = None
     next: int = 0
     turn: int = REQUEST_TURN
+    anew: bool = False
 
 
 class FairQueueTwin:
@@ -535,15 +542,17 @@ class FairQueueTwin:
         return requests
 
     def _repeats(self, request: Request) -> bool:
-        """Whether the next sequence of a request has the text of an earlier one."""
+        """Whether the next sequence of a request has the text of an earlier one of its turn."""
         progress = self._progress.get(request)
-        return progress is not None and request.costs[progress.next] < request.lengths[progress.next]
+        shares = progress is not None and request.costs[progress.next] < request.lengths[progress.next]
+        return shares and not progress.anew
 
     def _advance(self, request: Request, progress: Progress, now: float) -> None:
         """Records that a request's next sequence was taken."""
         length, work = request.lengths[progress.next], request.work[progress.next]
         progress.next += 1
         progress.turn -= work
+        progress.anew = progress.turn <= 0
         if progress.next == len(request.lengths):
             self._turns.serve(request, work)
             self._forget(request)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from onebert_server.access.principal import RESERVED
 from onebert_server.engine.beside import Beside
 from onebert_server.fairness.backlog import INFINITY, Asked, Backlog, QueueLimits
-from onebert_server.fairness.candidates import Candidates, Room, candidates, in_order
+from onebert_server.fairness.candidates import Room, choose
 from onebert_server.fairness.flows import Flows, Numbers
 from onebert_server.fairness.order import Indices, first_of_each, picked
 from onebert_server.fairness.waiting import Waiting
@@ -38,7 +38,6 @@ QUANTUM = 32
 
 # Beside a batch at most so many principals with a text too long for it are passed over.
 MAX_PASSED_OVER = 16
-_NEVER = 2**62
 
 Bounds = Callable[[int], tuple[int, int]]
 """Returns the bounds on a batch of a host: on computed tokens, the sum of its sequences' costs, and on all tokens."""
@@ -53,7 +52,7 @@ class FairQueue:
     """
 
     def __init__(self, limits: QueueLimits, hosts: int = 1) -> None:
-        self._flows = Flows(QUANTUM, hosts, RESERVED)
+        self._flows = Flows(QUANTUM, RESERVED)
         self._waiting = Waiting()
         self._tokens_of = np.zeros(hosts, np.int64)
         # Turns before this one are known to `_flows`.
@@ -160,27 +159,23 @@ class FairQueue:
         if self.tokens <= most[1] and self.tokens == self._tokens_of[host] and self._waiting.cost <= most[0]:
             return self._take_all()
         self._list()
-        first = None if len(self._tokens_of) == 1 else self._head()
-        return self._take(first, self._flows.waiting(), Room(host, *most), now)
+        return self._take(self._flows.waiting(), Room(host, *most), now)
 
     def take_beside(self, batch: Beside, bounds: Bounds, now: float) -> NDArray[Any]:
         """Takes what runs between the layers of a batch: no sequence over its room."""
         self._list()
         last = self._flows.least() + _rounds(batch)
         served, flows, table = self._waiting_of(batch.served), self._flows.waiting(), self._flows.table
-        flows = flows[(table["round"][flows] <= last) & ~np.isin(flows, served)]
-        flows = self._flows.sorted(flows, self._present())
-        fits = np.flatnonzero(table["next"][flows[:MAX_PASSED_OVER]] <= batch.room)
+        flows = self._flows.sorted(flows[(table["round"][flows] <= last) & ~np.isin(flows, served)])
+        fits = (table["next"][flows[:MAX_PASSED_OVER]] <= batch.room).nonzero()[0]
         passed = flows[: fits[0] if len(fits) else MAX_PASSED_OVER]
         taken = self._waiting.rows[:0]
         if len(fits):
-            first = int(flows[fits[0]])
-            host = int(table["host"][first])
-            room = Room(host, *bounds(host), work=batch.room, rounds=last)
-            taken = self._take(first, flows[fits[0] :], room, now)
+            host = int(table["host"][flows[fits[0]]])
+            taken = self._take(flows[fits[0] :], Room(host, *bounds(host), work=batch.room, rounds=last), now)
         # They give way to others in their rounds.
         passed = np.concatenate([served, passed])
-        self._flows.listed[passed] = self._flows.events(len(passed))[:, None]
+        table["listed"][passed] = self._flows.events(len(passed))
         return taken
 
     def expire(self, now: float) -> NDArray[np.int32]:
@@ -247,20 +242,10 @@ class FairQueue:
         flows = np.array(numbers, np.intp)
         return flows[self._flows.table["sequences"][flows] > 0]
 
-    def _present(self) -> NDArray[np.bool_] | None:
-        """Returns of which hosts each principal has something waiting; None if there is only one host."""
-        if len(self._tokens_of) == 1:
-            return None
-        present = np.zeros(self._flows.listed.shape, np.bool_)
-        present[self._waiting.turns["principal"], self._waiting.turns["host"]] = True
-        return present
-
     def _head(self) -> int:
         """Returns the principal whose turn it is."""
         self._list()
-        flows, rounds = self._flows.waiting(), self._flows.table["round"]
-        flows = flows[rounds[flows] == rounds[flows].min()]
-        return int(self._flows.sorted(flows, self._present())[0])
+        return int(self._flows.sorted(self._flows.waiting())[0])
 
     def _next_host(self) -> int:
         hosts = self._tokens_of.nonzero()[0]
@@ -270,7 +255,7 @@ class FairQueue:
         """Returns the place of each principal's first turn of a request; -1 if nothing of it waits."""
         return self._waiting.firsts(np.arange(len(self._waiting.turns)), len(self._flows.table))
 
-    def _lead(self, flows: Numbers, firsts: Indices, events: NDArray[np.int64] | None) -> None:
+    def _lead(self, flows: Numbers, firsts: Indices, events: NDArray[np.int64]) -> None:
         """Notes the first turns of requests of principals in `_flows`."""
         turns = self._waiting.turns
         work = self._waiting.rows["work"][turns["start"][firsts]]
@@ -287,21 +272,11 @@ class FairQueue:
         flows, due, events = turns["principal"][new], turns["due"][new], self._flows.events(len(new))
         at = first_of_each(flows, len(self._flows.table))
         self._flows.come(flows[at], events[at])
-        if len(self._tokens_of) > 1:
-            self._list_hosts(new, events, listed)
         # As if they had come one after another: each that is due before all earlier ones leads for a while.
         while len(earlier := (due < self._flows.table["due"][flows]).nonzero()[0]):
             new, flows, due, events = new[earlier], flows[earlier], due[earlier], events[earlier]
             at = first_of_each(flows, len(self._flows.table))
             self._lead(flows[at], new[at], events[at])
-
-    def _list_hosts(self, new: Indices, events: NDArray[np.int64], listed: int) -> None:
-        """Lists principals for hosts of which they had nothing waiting."""
-        turns, hosts = self._waiting.turns, len(self._tokens_of)
-        keys = turns["principal"].astype(np.int64) * hosts + turns["host"]
-        fresh = ~np.isin(keys[new], keys[:listed])
-        pairs, at = np.unique(keys[new[fresh]], return_index=True)
-        self._flows.listed[pairs // hosts, pairs % hosts] = events[fresh][at]
 
     def _take_all(self) -> NDArray[Any]:
         """Takes all that waits, of one host: no order needs to be known."""
@@ -310,63 +285,37 @@ class FairQueue:
         self._tokens_of[:], self._listed = 0, 0
         return self._waiting.clear()
 
-    def _take(self, first: int | None, flows: Numbers, room: Room, now: float) -> NDArray[Any]:
-        """Takes a batch of what some principals have waiting; `first` is served first."""
-        present = self._present()
-        served = self._flows.of_host(flows, room.host, present)
-        found = candidates(self._waiting, self._flows, served, room, now)
-        out_of_turn = None if present is None else int((served == first).nonzero()[0][0])
-        order = in_order(found, self._waiting, room, out_of_turn)
-        flows, rounds, events = served[found.who[order]], found.rounds[order], self._flows.events(len(order))
-        others = None if present is None else np.setdiff1d(self._flows.waiting(), served)
-        before = None if others is None else self._flows.table["round"][others]
-        if present is not None:
-            self._flows.release(flows, room.host, events)
-        taken = self._waiting.serve(found.turns[order], found.rows[order], now)
+    def _take(self, allowed: Numbers, room: Room, now: float) -> NDArray[Any]:
+        """Takes a batch of what some principals have waiting."""
+        batch = choose(self._waiting, self._flows, allowed, room, now)
+        flows, rounds, table = batch.flows, batch.rounds, self._flows.table
+        taken = self._waiting.serve(batch.turns, batch.rows, now)
         self._listed = len(self._waiting.turns)
-        self._serve(found, order, taken, room)
-        moved = rounds != self._flows.table["round"][flows]
-        # A principal comes to its round by the last sequence that had another one.
-        self._flows.listed[flows[moved]] = events[moved, None]
-        if before is not None and room.rounds == INFINITY:
-            self._go_on(flows, rounds, room.host, before)
-        if found.overtakes is not None:
-            overtaken = flows[found.overtakes[order]]
-            self._flows.table["held_back"][overtaken[self._flows.table["due"][overtaken] < INFINITY]] = True
+        work, tokens = taken["work"].astype(np.int64), int(taken["tokens"].sum())
+        self.backlog.count(flows, np.full(len(flows), -1), -tokens, -work)
+        self._tokens_of[room.host] -= tokens
+        np.subtract.at(table["credit"], flows, work)
+        table["held_back"][flows] = False
+        table["held_back"][flows[batch.overtakes]] = True
+        self._settle(flows, rounds)
+        if room.rounds == INFINITY:
+            # The round of the last one who was served, or of who still waits for a batch of another host.
+            waiting = table["round"][self._flows.waiting()]
+            self._flows.round = max(self._flows.round, int(waiting.min(initial=rounds[-1])))
         return taken
 
-    def _serve(self, found: Candidates, order: Indices, taken: NDArray[Any], room: Room) -> None:
-        """Charges principals for what is taken, and moves their turns."""
-        who, flows, table = found.who[order], found.flows, self._flows.table
-        counts = np.bincount(who, minlength=len(flows))
-        work = np.bincount(who, taken["work"], len(flows)).astype(np.int64)
-        table["credit"][flows] -= work
-        self.backlog.count(flows, -counts, -int(taken["tokens"].sum()), -work)
-        self._tokens_of[room.host] -= int(taken["tokens"].sum())
-        if len(self._tokens_of) == 1 and room.rounds == INFINITY:
-            self._flows.round = max(self._flows.round, int(found.rounds[order[-1]]))
-        last = np.zeros(len(flows), np.int64)
-        last[who] = found.rounds[order]
-        firsts = self._firsts()[flows]
-        gone, left = (firsts < 0).nonzero()[0], ((firsts >= 0) & (counts > 0)).nonzero()[0]
-        if len(gone):
-            self._flows.leave(flows[gone], last[gone])
-        if len(left):
-            self._lead(flows[left], firsts[left], None)
-
-    def _go_on(self, flows: Numbers, rounds: NDArray[np.int64], host: int, others: NDArray[np.int64]) -> None:
-        """Moves the round on to the last one in which a principal was served while no other one had an earlier turn.
-
-        `others` are the rounds of those who were served nothing of this host.
-        """
-        least = np.full(len(rounds) + 1, int(others.min(initial=_NEVER)))
-        if (present := self._present()) is not None:
-            # Who has something of other hosts alone when the last of this one was served.
-            last = np.zeros(len(present), np.intp)
-            last[flows] = np.arange(len(flows))
-            ended = np.unique(flows[~present[flows, host] & present[flows].any(axis=1)])
-            np.minimum.at(least, last[ended] + 1, self._flows.table["round"][ended])
-        self._flows.round = max(self._flows.round, int(np.minimum(rounds, np.minimum.accumulate(least)[:-1]).max()))
+    def _settle(self, flows: Numbers, rounds: NDArray[np.int64]) -> None:
+        """Moves the turns of principals who were served a sequence each time, in these rounds."""
+        table, events = self._flows.table, self._flows.events(len(flows))
+        last = len(flows) - 1 - first_of_each(flows[::-1], len(table))
+        served = flows[last]
+        firsts = self._firsts()[served]
+        gone, left = (firsts < 0).nonzero()[0], (firsts >= 0).nonzero()[0]
+        self._flows.leave(served[gone], rounds[last[gone]])
+        self._lead(served[left], firsts[left], events[last[left]])
+        # A principal comes to its round by the last sequence that was served in another one.
+        moved = rounds != table["round"][flows]
+        table["listed"][flows[moved]] = events[moved]
 
     def _drop(self, gone: NDArray[np.bool_]) -> None:
         """Removes the turns of some requests; this costs their principals nothing."""

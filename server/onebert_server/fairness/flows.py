@@ -8,13 +8,15 @@ from numpy.typing import NDArray
 
 from onebert_server.fairness.order import records
 
-# round, credit: of the principal's turn. work, sequences: all that it has waiting. due, next, host: the due time of its
-# first waiting thing (infinite if none has had a turn), the work of that thing's next sequence, and its host.
-# held_back: whether it is served nothing of other hosts before that thing.
+# round, credit: of the principal's turn. listed: when it came to this round; later ones have larger numbers. work,
+# sequences: all that it has waiting. due, next, host: the due time of its first request (infinite if none has got a
+# turn), the work of that request's next sequence, and its host. held_back: whether it is served nothing of other hosts
+# before that sequence.
 FLOW = np.dtype(
     [
         ("round", "i8"),
         ("credit", "i8"),
+        ("listed", "i8"),
         ("work", "i8"),
         ("sequences", "i8"),
         ("due", "f8"),
@@ -23,9 +25,8 @@ FLOW = np.dtype(
         ("held_back", "?"),
     ]
 )
-_FREE = np.array((0, 0, 0, 0, np.inf, 0, 0, False), FLOW)
+_FREE = np.array((0, 0, 0, 0, 0, np.inf, 0, 0, False), FLOW)
 _CAPACITY = 64
-_NEVER = 2**62
 
 Numbers = NDArray[np.intp]
 """Principals by number."""
@@ -45,14 +46,12 @@ class Flows:
         names: of the principals by number; the reserved one has 0. A number is given to another principal only when
             nothing of the first one waits and it is not ahead.
         table: FLOW, by number.
-        listed: when a principal came to its round, by number and host; later ones have larger numbers.
     """
 
-    def __init__(self, quantum: int, hosts: int, reserved: str) -> None:
+    def __init__(self, quantum: int, reserved: str) -> None:
         self.round = 0
         self.names = [reserved]
         self.table = np.full(_CAPACITY, _FREE)
-        self.listed = np.zeros((_CAPACITY, hosts), np.int64)
         self._quantum = quantum
         self._numbers = {reserved: 0}
         self._free: list[int] = []
@@ -86,10 +85,10 @@ class Flows:
         flows = flows[new]
         self.table["round"][flows], self.table["credit"][flows] = self.turns(flows)
         self.table["held_back"][flows] = False
-        self.listed[flows] = events[new, None]
+        self.table["listed"][flows] = events[new]
 
-    def lead(self, flows: Numbers, firsts: tuple[Any, Any, Any], events: NDArray[np.int64] | None) -> None:
-        """Notes the due times, next sequences' work and hosts of the principals' first things, and settles their turns.
+    def lead(self, flows: Numbers, firsts: tuple[Any, Any, Any], events: NDArray[np.int64]) -> None:
+        """Notes the due times, next sequences' work and hosts of the principals' first requests, and settles turns.
 
         A turn is moved to the first round with credit for that work. It never moves back to a round that is over, nor
         out of a round that it still has credit for. Those that move come to their rounds at these events.
@@ -98,9 +97,7 @@ class Flows:
         rounds, credit = table["round"][flows], table["credit"][flows]
         moved = np.minimum(np.maximum(rounds - self.round - 1, 0), (credit - work) // self._quantum)
         table["round"][flows], table["credit"][flows] = rounds - moved, credit - moved * self._quantum
-        if events is not None:
-            places = (moved != 0) | (table["held_back"][flows] & (table["host"][flows] != hosts))
-            self.listed[flows[places]] = np.maximum(self.listed[flows[places]], events[places, None])
+        table["listed"][flows[moved != 0]] = events[moved != 0]
         table["due"][flows], table["next"][flows], table["host"][flows] = due, work, hosts
 
     def rounds_of(self, turns: Any, credit: Any, work: Any) -> Any:
@@ -117,50 +114,21 @@ class Flows:
         rounds = self.table["round"][self.waiting()]
         return min(self.round + 1, int(rounds.min())) if len(rounds) else self.round + 1
 
-    def sorted(self, flows: Numbers, present: NDArray[np.bool_] | None) -> Numbers:
-        """Returns principals in the order of their turns; `present`: the hosts of which each has something waiting."""
-        places = self.listed[flows]
-        if present is not None:
-            served = np.where(self.table["held_back"][flows, None], self._at_host(flows), present[flows])
-            places = np.where(served, places, _NEVER)
-        return flows[np.lexsort((places.min(axis=1), self.table["round"][flows]))]
-
-    def of_host(self, flows: Numbers, host: int, present: NDArray[np.bool_] | None) -> Numbers:
-        """Returns those of the principals that may be served something of a host, as they came to their rounds."""
-        if present is not None:
-            held_back = self.table["held_back"][flows] & (self.table["host"][flows] != host)
-            flows = flows[present[flows, host] & ~held_back]
-        ordered: Numbers = flows[self.listed[flows, host].argsort()]
-        return ordered
-
-    def _at_host(self, flows: Numbers) -> NDArray[np.bool_]:
-        """Whether the first thing of each principal is of each host."""
-        at: NDArray[np.bool_] = self.table["host"][flows, None] == np.arange(self.listed.shape[1])
-        return at
+    def sorted(self, flows: Numbers) -> Numbers:
+        """Returns principals in the order of their turns."""
+        return flows[np.lexsort((self.table["listed"][flows], self.table["round"][flows]))]
 
     def leave(self, flows: Numbers, rounds: NDArray[np.int64]) -> None:
         """Notes that nothing of these principals waits any more, since they were served something in these rounds."""
         table = self.table
         table["credit"][flows] += (rounds - table["round"][flows]) * self._quantum
-        table["round"][flows], table["due"][flows], table["held_back"][flows] = rounds, np.inf, False
-
-    def release(self, flows: Numbers, host: int, events: NDArray[np.int64]) -> None:
-        """Lists those who are held back for all hosts again: they are served what they were held back for."""
-        held = self.table["held_back"][flows]
-        released, at = np.unique(flows[held], return_index=True)
-        places = self.listed[released, host]
-        self.listed[released] = events[held][at, None]
-        self.listed[released, host] = places
-        self.table["held_back"][released] = False
+        table["round"][flows], table["due"][flows] = rounds, np.inf
 
     def serve_all(self) -> None:
         """Serves all that waits, of one host."""
         flows = self.table["sequences"].nonzero()[0]
         self.round = max(self.round, int(self.rounds_of(*self.turns(flows), self.table["work"][flows]).max()))
-        self.forget(flows)
-
-    def forget(self, flows: Numbers) -> None:
-        """Forgets principals of whom nothing waits, and who are not ahead."""
+        # Nobody is ahead: each turn was in a round that is over.
         records(self.table)[flows] = records(_FREE[None])
 
     def count(self, flows: Numbers, sequences: NDArray[Any], work: NDArray[Any]) -> None:
@@ -195,4 +163,3 @@ class Flows:
                 self._free.append(number)
         while len(self._free) + len(self.table) - len(self.names) < max(count, len(self.table) // 2):
             self.table = np.concatenate([self.table, np.full(len(self.table), _FREE)])
-            self.listed = np.concatenate([self.listed, np.zeros_like(self.listed)])

@@ -37,33 +37,23 @@ def first_of_each(values: NDArray[Any], count: int) -> Indices:
     return each
 
 
-def in_turn(who: Indices, rounds: NDArray[np.int64], first: slice | None = None) -> Indices:
+def in_turn(who: Indices, rounds: NDArray[np.int64]) -> Indices:
     """Returns the order by rounds, and within a round by the order in which principals came to it.
 
     Args:
-        who: whose each sequence is: the place of its principal among those that have come to their first rounds here,
-            by the order in which they came. Sorted; a principal's sequences are served one after another.
+        who: whose each sequence is: numbers from 0, in the order in which the principals came to their rounds. Sorted;
+            a principal's sequences are served one after another.
         rounds: of each, never decreasing for one principal.
-        first: sequences that are served before all others, out of turn; the first of their principal, in one round.
     """
-    if first is None and not ((who[1:] == who[:-1]) & (rounds[1:] != rounds[:-1])).any():
+    if not ((who[1:] == who[:-1]) & (rounds[1:] != rounds[:-1])).any():
         return rounds.argsort(kind="stable")
     # One entry for the sequences of a principal in one round. Its rank is compared first by its round, then by the rank
     # of the principal's entry before, which was served when it came to this round: prefix doubling, as for suffix
     # arrays. Before its first entry each principal has one whose rank is its place.
-    count, starts = int(who[-1]) + 1, begins(who) | begins(rounds)
-    if first is not None:
-        starts[first.stop : first.stop + 1] = True
-    entries = starts.nonzero()[0]
-    of, turns = who[entries], rounds[entries]
-    new, keys = begins(of), turns - turns.min() + count + 1
-    if first is not None:
-        keys[place := int(entries.searchsorted(first.start))] = count
-        # The principal's other sequences in the round come in its turn.
-        new[place + 1 : place + 2] |= turns[place + 1 : place + 2] == turns[place]
-    places = np.arange(count + len(entries))
-    before = np.concatenate([places[:count], np.where(new, of, places[count:] - 1)])
-    ranks = np.concatenate([places[:count], keys])
+    count, entries = int(who[-1]) + 1, (begins(who) | begins(rounds)).nonzero()[0]
+    of, turns, places = who[entries], rounds[entries], np.arange(count + len(entries))
+    before = np.concatenate([places[:count], np.where(begins(of), of, places[count:] - 1)])
+    ranks = np.concatenate([places[:count], turns - turns.min() + count])
     while True:
         both = ranks[count:] * (int(ranks.max()) + 1) + ranks[before[count:]]
         order = both.argsort()

@@ -136,8 +136,7 @@ def any_requests(draw, several=True):
     )
     costs, host = list(lengths), draw(st.sampled_from(HOSTS)) if several else "x"
     if draw(st.booleans()):
-        # Less than a turn of work: see `Queue.shared`.
-        lengths = [lengths[0]] * draw(st.integers(1, (REQUEST_TURN - 1) // lengths[0]))
+        lengths = [lengths[0]] * draw(st.integers(1, 40))
         costs = lengths[:1] + [max(lengths[0] // draw(st.sampled_from([1, 6])), 1) for _ in lengths[1:]]
     work = lengths if host == "x" else [ceil(length / 3) for length in lengths]
     patience = draw(st.sampled_from([INFINITY, INFINITY, 0.0, 0.05, 0.5, 3.0]))
