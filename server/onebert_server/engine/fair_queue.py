@@ -94,21 +94,15 @@ class FairQueue:
         self.backlog.check(principal)
 
     def put(
-        self,
-        requests: NDArray[Any],
-        rows: NDArray[Any],
-        principals: Sequence[str],
-        now: float,
-        joined: NDArray[np.bool_] | None = None,
+        self, requests: NDArray[Any], rows: NDArray[Any], principals: Sequence[str], now: float
     ) -> dict[int, OneBertError]:
-        """Queues requests that were never in the queue, each with all of its rows or none.
+        """Queues requests that were never in the queue, each with all of its rows or none; see `_questions`.
 
         A full queue never refuses the reserved principal.
 
         Args:
             requests: REQUEST, each with at least one row.
             rows: WAITING, in the order of the requests.
-            joined: whether a request is let in with the one before it or not at all, which is the same caller's.
 
         Returns:
             The errors of the refused requests by their place: TooLarge if one exceeds the whole queue; DeadlineExceeded
@@ -117,7 +111,7 @@ class FairQueue:
         """
         flows, counts = self._flows.numbers(principals)[requests["principal"]], requests["sequences"]
         rows["principal"] = flows if len(flows) == len(rows) else flows.repeat(counts)
-        slack, errors = self._admit(flows, counts, rows, requests["deadline"], now, joined)
+        slack, errors = self._admit(requests, flows, rows, now)
         if errors:
             admitted = np.ones(len(requests), np.bool_)
             admitted[list(errors)] = False
@@ -139,12 +133,11 @@ class FairQueue:
         """Whether anybody but these principals waits."""
         return int(np.count_nonzero(self._flows.table["sequences"])) > len(self._waiting_of(principals))
 
-    def may_run_beside(self, principal: str, batch: Beside) -> bool:
-        """Whether `take_beside` may take a waiting principal's work, unless its next text is too long."""
-        if principal in batch.served or not len(flow := self._waiting_of([principal])):
-            return False
+    def may_run_beside(self, principals: Collection[str], batch: Beside) -> bool:
+        """Whether `take_beside` may take work of some of these principals, unless their next texts are too long."""
         self._list()
-        return bool(self._flows.table["round"][flow[0]] <= self._flows.least() + _rounds(batch))
+        flows = self._waiting_of([principal for principal in principals if principal not in batch.served])
+        return bool((self._flows.table["round"][flows] <= self._flows.least() + _rounds(batch)).any())
 
     def take(self, bounds: Bounds, now: float) -> NDArray[Any]:
         """Takes the next batch: WAITING, of one host.
@@ -209,27 +202,20 @@ class FairQueue:
         return requests
 
     def _admit(
-        self,
-        flows: Numbers,
-        counts: NDArray[Any],
-        rows: NDArray[Any],
-        deadlines: NDArray[Any],
-        now: float,
-        joined: NDArray[np.bool_] | None,
+        self, requests: NDArray[Any], flows: Numbers, rows: NDArray[Any], now: float
     ) -> tuple[NDArray[np.float64], dict[int, OneBertError]]:
         """Returns the slack of each request, and the errors of the refused ones; see `put`."""
-        tokens, work = rows["tokens"], rows["work"]
-        if joined is None and len(flows) == len(rows):
+        tokens, work, counts, deadlines = rows["tokens"], rows["work"], requests["sequences"], requests["deadline"]
+        several = len(self._tokens_of) > 1
+        if len(flows) == len(rows) and not several:
             return self.backlog.admit(Asked(flows, counts, tokens, work, deadlines), now)
-        heads = np.arange(len(flows)) if joined is None else (~joined).nonzero()[0]
-        starts = (counts.cumsum() - counts)[heads]
+        begins = _questions(requests) if several else np.ones(len(requests), np.bool_)
+        starts = (counts.cumsum() - counts)[begins]
         tokens, work = (np.add.reduceat(amounts, starts, dtype=np.int64) for amounts in (tokens, work))
         sequences = np.append(starts[1:], len(rows)) - starts
-        slack, errors = self.backlog.admit(Asked(flows[heads], sequences, tokens, work, deadlines[heads]), now)
-        if joined is None:
-            return slack, errors
-        of = (~joined).cumsum() - 1
-        return slack[of], {place: errors[head] for place, head in enumerate(of.tolist()) if head in errors}
+        slack, errors = self.backlog.admit(Asked(flows[begins], sequences, tokens, work, deadlines[begins]), now)
+        of = begins.cumsum() - 1
+        return slack[of], errors and {place: errors[n] for place, n in enumerate(of.tolist()) if n in errors}
 
     def _by_host(self, hosts: NDArray[Any], tokens: NDArray[Any]) -> Any:
         """Returns the tokens of each host."""
@@ -333,6 +319,20 @@ class FairQueue:
         left = firsts >= 0
         self._flows.leave(flows[~left], self._flows.table["round"][flows[~left]])
         self._lead(flows[left], firsts[left], self._flows.events(int(left.sum())))
+
+
+def _questions(requests: NDArray[Any]) -> NDArray[np.bool_]:
+    """Whether a question begins with a request of a block.
+
+    What a question asks of several hosts are requests that follow one another: the first one's number counts for the
+    quota, if any does. All of them wait, or none; half of them would be no answer.
+    """
+    begins = np.ones(len(requests), np.bool_)
+    before, after = requests[:-1], requests[1:]
+    begins[1:] = (after["requests"] > 0) | (after["host"] == before["host"])
+    for name in ("principal", "deadline", "submitted"):
+        begins[1:] |= after[name] != before[name]
+    return begins
 
 
 def _rounds(batch: Beside) -> int:

@@ -244,9 +244,7 @@ class Scheduler:
             refused = self.queue.put(requests[wanted], rows[np.repeat(wanted, counts)], names, now)
             indices = np.flatnonzero(wanted).tolist()
             errors |= {indices[place]: error for place, error in refused.items()}
-        if not self.asked.value and (
-            self.beside.empty or any(self.queue.may_run_beside(name, self.beside) for name in names)
-        ):
+        if not self.asked.value and (self.beside.empty or self.queue.may_run_beside(names, self.beside)):
             self.asked.value = 1
         return errors
 

@@ -1,6 +1,5 @@
 """Amounts that principals hold of one bounded thing, in running sums: no question walks the principals."""
 
-from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -77,34 +76,3 @@ class Permits(Shares):
 
     def give_back(self, principal: str, amount: int) -> None:
         self.add(principal, -amount)
-
-
-class Backlog(Shares):
-    """Waiting work, which principals have served in equal parts."""
-
-    def __init__(self, most: int) -> None:
-        super().__init__(most)
-        # Bit length of a principal's amount -> [number of such principals, sum of their amounts].
-        self._levels: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0])
-
-    def add(self, principal: str, amount: int) -> int:
-        after = super().add(principal, amount)
-        for held, count in ((after - amount, -1), (after, 1)):
-            if held:
-                level = self._levels[held.bit_length()]
-                level[0] += count
-                level[1] += count * held
-        return after
-
-    def least(self) -> int:
-        """Returns the least amount that a principal holds, or as little as half of it; 0 if nobody holds any."""
-        return min((2 ** (level - 1) for level, (count, _) in self._levels.items() if count), default=0)
-
-    def served(self, amount: float) -> float:
-        """Estimates the work that is served until each principal has had this amount, or all of its own work.
-
-        The estimate is 1 to 1.21 times the true sum: it lumps together principals whose amounts have the same bit
-        length as `amount`.
-        """
-        # A copy, so that one thread may ask while another one counts.
-        return sum(min(held, count * amount) for count, held in [*self._levels.values()])

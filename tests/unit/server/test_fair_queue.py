@@ -49,20 +49,22 @@ class Queue(FairQueue):
         super().__init__(limits, len(hosts))
         self.hosts, self.known = hosts, {}
 
-    def put_all(self, given_requests, now, joined=None):
+    def put_all(self, given_requests, now, one_question=False):
         """The errors by request of all that a turn of an edge submits."""
         names = list(dict.fromkeys(request.principal for request in given_requests))
         requests = np.zeros(len(given_requests), REQUEST)
         requests["principal"] = [names.index(request.principal) for request in given_requests]
         requests["sequences"] = [len(request.lengths) for request in given_requests]
         requests["deadline"] = [request.deadline for request in given_requests]
+        requests["host"] = [self.hosts.index(request.host) for request in given_requests]
+        requests["requests"] = [place == 0 or not one_question for place in range(len(requests))]
         rows = np.concatenate([self.rows(request) for request in given_requests])
-        errors = super().put(requests, rows, names, now, joined)
+        errors = super().put(requests, rows, names, now)
         return {given_requests[place]: error for place, error in errors.items()}
 
     def put(self, given_requests, now):
-        joined = np.arange(len(given_requests)) > 0 if len(given_requests) > 1 else None
-        for error in self.put_all(given_requests, now, joined).values():
+        """Of one question."""
+        for error in self.put_all(given_requests, now, one_question=True).values():
             raise error
 
     def rows(self, request):
@@ -228,7 +230,7 @@ def compare(real, twin):
     assert real.others_wait("ab") == twin.others_wait("ab")
     for principal in "abcd":
         assert outcome(real.check, principal) == outcome(twin.check, principal)
-        assert real.may_run_beside(principal, Room(100, ["a"])) == twin.may_run_beside(principal, Room(100, ["a"]))
+        assert real.may_run_beside([principal], Room(100, ["a"])) == twin.may_run_beside(principal, Room(100, ["a"]))
 
 
 @pytest.mark.promise("fair-queue")
@@ -496,7 +498,7 @@ def test_large_requests_of_many_principals_leave_room_for_a_short_text(floods):
     for number in range(50):
         with suppress(QueueFull, OverShare):
             put(waiting, *(Request(f"large {number}", [500] * 64) for _ in range(floods)), seconds_per_token=0.001)
-        let_in += waiting.may_run_beside(f"large {number}", Room(10**9, []))
+        let_in += waiting.may_run_beside([f"large {number}"], Room(10**9, []))
     assert let_in == 1 / COUNTED
     put(waiting, Request("other"), seconds_per_token=0.001)
     with pytest.raises(QueueFull):
@@ -519,9 +521,9 @@ def test_beside_a_batch_only_short_ones_of_others_are_taken():
     assert (batch.room, batch.served) == (40, {"served"})
     put(waiting, Request("served", [5] * 3), Request("long", [300]), short := Request("short", [8] * 9))
     assert waiting.take_beside(batch, lambda _: (20, 40), 0.0) == [(short, 0), (short, 1)]
-    assert waiting.may_run_beside("short", batch)
+    assert waiting.may_run_beside(["short"], batch)
     assert waiting.take_beside(batch, lambda _: (200, 200), 0.0) == [(short, place) for place in range(2, 8)]
-    assert not waiting.may_run_beside("short", batch), "it is ahead by all of the room"
+    assert not waiting.may_run_beside(["short"], batch), "it is ahead by all of the room"
     assert waiting.take_beside(batch, lambda _: (200, 200), 0.0) == []
     waiting.remove(short)
     put(waiting, Request("short", [8]))

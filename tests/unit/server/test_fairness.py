@@ -84,7 +84,7 @@ def test_what_a_block_holds_is_given_back_whatever_ends_it():
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3000)), max_size=40), st.integers(0, 4000))
 def test_sums_over_principals_are_those_of_a_walk_through_all(changes, tokens):
     """Principals whose amounts are not told apart are counted for at most a fifth too much, and never for less."""
-    flows = Flows(32, 1, "reserved")
+    flows = Flows(32, "reserved")
     backlog, held = Backlog(flows, QueueLimits()), dict.fromkeys(map(str, range(10)), 0)
     for who, after in changes:
         amount = np.array([after - held[str(who)]])
