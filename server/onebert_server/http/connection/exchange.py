@@ -177,8 +177,17 @@ class Exchange:
         self._write(body or b"", message.get("more_body", False))
 
     def _write(self, body: bytes, more: bool) -> None:
-        data, self._head = self._head + self._framed(body, more), b""
-        self._connection.write(data)
+        if self.scope["method"] == "HEAD":
+            body = b""
+        elif self._chunked:
+            chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+            body = chunk if more else chunk + b"0\r\n\r\n"
+        else:
+            self._left_to_send -= len(body)
+            if self._left_to_send < 0 or (self._left_to_send and not more):
+                raise RuntimeError("the response is not as long as its Content-Length")
+        self._connection.write(self._head + body)
+        self._head = b""
         if not (more or self.left):
             self.complete = True
             self._parts, self.held = [], 0
@@ -212,17 +221,6 @@ class Exchange:
         self._head = b"".join([*lines, b"\r\n"])
         if self._head.count(b"\n") != len(lines) + 1 or b"\0" in self._head:
             raise RuntimeError("a field of the response has a line break in it")
-
-    def _framed(self, body: bytes, more: bool) -> bytes:
-        if self.scope["method"] == "HEAD":
-            return b""
-        if self._chunked:
-            chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
-            return chunk if more else chunk + b"0\r\n\r\n"
-        self._left_to_send -= len(body)
-        if self._left_to_send < 0 or (self._left_to_send and not more):
-            raise RuntimeError("the response is not as long as its Content-Length")
-        return body
 
 
 def addressed(info: Any) -> tuple[str, int] | None:

@@ -151,7 +151,12 @@ class Reader:
             self._stop_at(TOO_LARGE)
         if refusal := unclear(version, self._url, head):
             self._stop_at(refusal)
-        path, query = _split(self._url)
+        path, _, query = self._url.partition(b"?")
+        if not path.startswith(b"/"):
+            parsed = httptools.parse_url(self._url)
+            path, query = parsed.path, parsed.query or b""
+        if not self._url.isascii():
+            self._stop_at(MALFORMED)
         self.in_head = False
         self._body_left = int(head.fields.get(b"content-length", 0))
         keep_alive = version != "1.0" and self._parser.should_keep_alive()
@@ -171,14 +176,3 @@ class Reader:
     def on_message_complete(self) -> None:
         # After a request for an upgrade, `_ignore_upgrade` hands the framing to a new parser.
         self.ended = not self._parser.should_upgrade() or self._parser.get_method() == b"CONNECT"
-
-
-def _split(url: bytes) -> tuple[bytes, bytes]:
-    """Path and query of a target; raises an error if it is no clear target."""
-    if url.startswith(b"/") and url.isascii():
-        path, _, query = url.partition(b"?")
-        return path, query
-    parsed = httptools.parse_url(url)
-    if not parsed.path.isascii():
-        raise ValueError
-    return parsed.path, parsed.query or b""

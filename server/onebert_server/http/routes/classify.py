@@ -23,7 +23,6 @@ from onebert_server.http.schemas.questions import (
     FanoutRequest,
     Item,
     Options,
-    input_of,
 )
 from onebert_server.http.strict import PROBLEMS, ContextOf, EdgeOf
 from onebert_server.versions.facts import Facts
@@ -41,7 +40,8 @@ router = APIRouter(route_class=DataRoute, responses=PROBLEMS, tags=["classify"])
 async def classify(task: TaskRef, body: ClassifyRequest, context: ContextOf, edge: EdgeOf) -> Reply:
     """Classifies 1 to 64 inputs with one version: `name` (its live one), `name@3` or `name@alias`."""
     inputs = body.inputs if isinstance(body.inputs, list) else [body.inputs]
-    wanted, texts = Wanted([task] * len(inputs), asked=_options_of(body)), [input_of(item) for item in inputs]
+    texts = [item if isinstance(item, str) else item.input for item in inputs]
+    wanted = Wanted([task] * len(texts), asked=_options_of(body))
     answer = edge.answerer.answer_explained if body.explain else edge.answerer.answer
     shown = await answer(context, wanted, texts, partial(_result, wanted.asked, AnswerBytes()))
     # All answers are by one version.
