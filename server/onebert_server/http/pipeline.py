@@ -142,7 +142,8 @@ class Dispatch:
             # First, so that a refusal under overload is cheap.
             edge.answerer.check(context)
             decoded = await self._decoded(form, scope, receive)
-            context = context.within(getattr(decoded, "timeout_ms", None))
+            if (milliseconds := getattr(decoded, "timeout_ms", None)) is not None:
+                context = context.within(milliseconds)
             with CancelScope(context, receive):
                 content, extra, media_type = await form.reply(parameters, decoded, context, edge)
             fields: list[Field] = [(b"content-length", b"%d" % len(content)), (b"content-type", media_type.encode())]

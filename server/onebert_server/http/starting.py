@@ -1,5 +1,7 @@
 """The app that serves while a server starts: liveness, and 503 with the progress of the start."""
 
+from collections.abc import Awaitable
+
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -23,8 +25,8 @@ class StartingApp:
         self._progress = progress
         self._starting = Pipeline(self, self._answer)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await (self.ready or self._starting)(scope, receive, send)
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        return (self.ready or self._starting)(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer: Response

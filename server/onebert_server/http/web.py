@@ -36,6 +36,7 @@ def uvicorn_config(app: ASGIApp, shutdown_timeout: float) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=cast(type[asyncio.Protocol], partial(HttpProtocol, connections)),
+        interface="asgi3",
         access_log=False,
         log_config=None,
         server_header=False,
