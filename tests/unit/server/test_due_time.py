@@ -207,8 +207,8 @@ class Device(Engine):
         for number, error, *_ in ended.requests.tolist():
             one = self._asked[number]
             one.ended, one.error = Clock.now, None if error < 0 else ended.errors[error]
-            # A refused one ends while it is submitted.
-            if not one.refused and (following := self._again(one)):
+            # A refused one ends while it is submitted. The first of all is no client's.
+            if number and not one.refused and (following := self._again(one)):
                 self._coming.append(following)
 
 
