@@ -14,12 +14,12 @@ from onebert_server.fairness.waiting import WAITING
 
 def hold(hosts: Sequence[Host], block: Block) -> NDArray[np.bool_]:
     """Counts a use of the row of each sequence; returns which rows are still there. See `Bank.hold`."""
-    sequences = block.sequences
+    sequences, fresh = block.sequences, not block.requests["waits"].all()
     if len(hosts) == 1:
-        return hosts[0].bank.hold(sequences["slot"], sequences["generation"])
+        return hosts[0].bank.hold(sequences["slot"], sequences["generation"], fresh)
     held = np.zeros(len(sequences), np.bool_)
     for host, own in by_host(np.repeat(block.requests["host"], block.requests["sequences"])):
-        held[own] = hosts[host].bank.hold(sequences["slot"][own], sequences["generation"][own])
+        held[own] = hosts[host].bank.hold(sequences["slot"][own], sequences["generation"][own], fresh)
     return held
 
 

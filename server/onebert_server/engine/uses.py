@@ -40,16 +40,18 @@ class Uses:
         # Released slots that are in use.
         self._released: set[int] = set()
 
-    def hold(self, slots: NDArray[np.int32], generations: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def hold(self, slots: NDArray[np.int32], generations: NDArray[np.int64], fresh: bool = True) -> NDArray[np.bool_]:
         """Counts a use of each slot that still has its generation, and returns which; call it under `using`.
 
-        Slots that do not exist are refused like any other.
+        Slots that do not exist are refused like any other. Rows that are not `fresh` are evicted as if this use had not
+        been: shadows are the first that make room for others.
         """
         exists = (slots >= 0) & (slots < len(self.generation)) & (generations > 0)
         held: NDArray[np.bool_] = exists & (self.generation.take(slots, mode="clip") == generations)
         right = slots[held]
         np.add.at(self.uses, right, 1)
-        self.used[right] = time.monotonic()
+        if fresh:
+            self.used[right] = time.monotonic()
         return held
 
     def let_go(self, slots: NDArray[np.int32]) -> None:

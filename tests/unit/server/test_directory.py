@@ -337,6 +337,16 @@ def test_the_least_recently_used_goes_first_and_comes_back_when_it_is_asked_for(
     assert back.state is State.LOADING
 
 
+@pytest.mark.promise("pinned-stays")
+def test_a_version_stays_until_its_last_pin_is_given_back(directory):
+    directory.add("task", slot=1)
+    first, second = directory.ask("task"), directory.ask("task", "task@1")
+    directory.unpin(second)
+    assert directory.evict() is None
+    directory.unpin(first)
+    assert directory.evicted() == 1
+
+
 def test_a_version_that_is_deleted_while_it_is_loaded_keeps_nobody_waiting_and_gives_its_slot_back(directory):
     version = directory.add("task")
     pinned = directory.ask("task")

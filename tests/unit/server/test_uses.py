@@ -119,6 +119,16 @@ def test_a_row_that_is_released_while_another_one_is_installed_is_freed_after_bo
     assert bank.install(row(3)) == slot
 
 
+@pytest.mark.parametrize("fresh", [True, False], ids=["a request", "a shadow"])
+def test_the_row_that_was_used_last_goes_last_unless_a_shadow_has_used_it(bank, fresh):
+    first, second = bank.install(row(1)), bank.install(row(2))
+    bank.evictable[[first, second]] = True
+    with bank.using:
+        assert bank.hold(slots_of(first), bank.generation[[first]], fresh).all()
+        bank.let_go(slots_of(first))
+        assert bank.oldest()[1] == (second if fresh else first)
+
+
 def test_the_base_is_used_like_any_row(bank):
     assert hold(bank, BASE_ROW, bank.generation[BASE_ROW])
     let_go(bank, BASE_ROW)
