@@ -22,12 +22,11 @@ from onebert_server.engine.host import Host
 from onebert_server.engine.lane import Lane
 from onebert_server.engine.own_questions import OwnQuestions
 from onebert_server.engine.passes import Flight, Taken
-from onebert_server.engine.request import Futures, Item, Request
 from onebert_server.engine.scheduler import Scheduler
 from onebert_server.engine.speed import measure_speed, run_bare
 from onebert_server.fairness.backlog import INFINITY, QueueLimits
 from onebert_server.telemetry.metrics import Metrics
-from onebert_store.errors import EngineFailed, OneBertError, ShuttingDown
+from onebert_store.errors import EngineFailed, ShuttingDown
 
 if TYPE_CHECKING:
     from onebert_server.telemetry.tracing import Tracing
@@ -91,7 +90,6 @@ class Engine:
         self._overlaps = hosts[0].base.device.type != "cpu" if overlaps is None else overlaps
         self._scheduler = Scheduler(self._hosts, limits.queue, self._metrics, makes_way=not self._overlaps)
         self.queue = self._scheduler.queue
-        self._futures = Futures(self._hosts, self._scheduler)
         self._own = OwnQuestions(self._hosts, self._scheduler)
         self._landed = 0.0
         self._failed = 0
@@ -121,23 +119,6 @@ class Engine:
             the errors.
         """
         return self._own.ask(host, tokens, slot)
-
-    def wake(self) -> None:
-        self._scheduler.wake()
-
-    def submit(self, host: Host, items: Sequence[Item], context: Context, wake: bool = True) -> Request:
-        return self.submit_all([(host, items)], context, wake)[0]
-
-    def submit_all(
-        self, parts: Sequence[tuple[Host, Sequence[Item]]], context: Context, wake: bool = True
-    ) -> list[Request]:
-        return self._futures.submit(parts, context, wake)
-
-    def submit_shadow(self, host: Host, items: Sequence[Item], context: Context) -> Request | None:
-        try:
-            return self._futures.submit([(host, items)], context, wake=True, waits=True)[0]
-        except OneBertError:
-            return None
 
     def launch(self, taken: Taken, whole: bool = False) -> Flight:
         """The hot path: packs a batch and starts the device on it; never waits for a GPU.

@@ -18,7 +18,7 @@ class Lane:
         self._hosts, self._scheduler = hosts, scheduler
         self._number = scheduler.open_lane(answered)
 
-    def submit(self, block: Block, wake: bool = True) -> None:
+    def submit(self, block: Block) -> None:
         """Queues each request, or ends it at once: `answered` then gets its error before this returns. Never blocks.
 
         Errors of requests:
@@ -33,7 +33,7 @@ class Lane:
             ValueError: the block is damaged; nothing of it is taken.
         """
         check(block, self._hosts)
-        deliver(self._scheduler.put(self._number, block, wake))
+        deliver(self._scheduler.put(self._number, block))
 
     def withdraw(self, numbers: Sequence[int]) -> None:
         """Withdraws requests that nobody waits for: what waits of them goes at once.

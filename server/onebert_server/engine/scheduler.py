@@ -67,15 +67,14 @@ class Scheduler:
             raise closed
         self.queue.check(principal)
 
-    def put(self, lane: int, block: Block, wake: bool = True) -> Endings:
+    def put(self, lane: int, block: Block) -> Endings:
         """Queues the requests of a block and wakes the engine's thread; returns those that have ended already."""
         with self._lock:
             if (closed := self._closed()) is None:
                 held = hold(self._hosts, block)
                 places = self._requests.add(lane, block, held)
                 errors = self._queued(block, places, held)
-                if wake:
-                    self._wake()
+                self._wake()
             else:
                 places = self._requests.add(lane, block, np.zeros(len(block.sequences), np.bool_))
                 errors = dict.fromkeys(range(len(places)), closed)
@@ -176,11 +175,6 @@ class Scheduler:
                 self.queue.note_left(self._requests.principals[place], now - submitted, now)
             self._forget(places[rows["running"] == 0])
         self._count_withdrawn(rows, waiting, left)
-
-    def wake(self) -> None:
-        """Wakes the engine's thread, if it is idle."""
-        with self._lock:
-            self._wake()
 
     def close(self) -> None:
         """Lets nothing new in; waiting requests are still taken, but no shadows."""

@@ -170,20 +170,21 @@ def test_mixed_load_gives_the_bits_of_each_base_alone(overlaps):
             np.testing.assert_array_equal(here, there)
 
 
-def test_a_request_for_several_bases_is_let_in_whole_or_not_at_all():
-    one, other = hosts()
-    observer = Batches()
-    engine = started([one, other], observer, QueueLimits(max_sequences=10, max_tokens=200))
-    observer.opened.clear()
-    held = submit(engine, one, items(one, 1)[:1], context())
-    assert observer.entered.wait(WAIT)
-    text = Item(Tokens([7] * 30, [0] * 30), 1)
-    with pytest.raises(TooLarge):
-        engine.submit_all([(one, [text]), (other, [text] * 11)], context())
-    assert (engine.queue.sequences, engine.queue.tokens, engine.queue.seconds) == (0, 0, 0)
-    observer.opened.set()
-    assert len(held.result(WAIT)) == 1
-    engine.close(WAIT)
+@pytest.mark.parametrize("parts", [False], indirect=True)
+def test_nothing_waits_of_a_request_for_several_bases_that_is_refused_for_one(parts):
+    refs = ["good", *["other"] * 4097]
+
+    async def ask(answerer):
+        parts.batches.opened.clear()
+        holding = asyncio.create_task(answerer.answer(context(), Wanted(["good"]), [TEXT], same))
+        await asyncio.to_thread(parts.batches.entered.wait, WAIT)
+        with pytest.raises(TooLarge):
+            await answerer.answer(context(), Wanted(refs), [TEXT] * len(refs), same)
+        assert (parts.engine.queue.sequences, parts.engine.queue.tokens, parts.engine.queue.seconds) == (0, 0, 0)
+        parts.batches.opened.set()
+        await holding
+
+    parts.run(ask)
 
 
 def test_banks_share_one_bound_in_bytes():
