@@ -36,7 +36,7 @@ Endings = Sequence[tuple[Answered, Ended]]
 """What has ended, by the edge that gets it."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Traced:
     """A traced request: its span, and those of its batches."""
 
