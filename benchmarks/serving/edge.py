@@ -39,7 +39,7 @@ from onebert_server.garbage import collect_seldom
 from onebert_server.http.web import uvicorn_config
 from onebert_server.run.app import create_app
 from onebert_server.run.opening import open_runtime
-from onebert_server.settings import Settings
+from onebert_server.settings import load_settings
 
 _LOGITS = np.tile(np.array([0.3, -0.2], np.float32), 2**14)
 
@@ -72,11 +72,9 @@ class Server(NamedTuple):
 def serve(base: str | None, parent: Connection) -> None:
     """Serves until the parent ends the process; sends its URL, and once it hears back, that its device is free."""
     with TemporaryDirectory(prefix="onebert-edge-") as folder:
-        settings = Settings.model_construct(
-            data_dir=Path(folder), base=(base,) if base else (), dtype="float32", threads=1
-        )
+        settings = load_settings(data_dir=Path(folder), base=base, dtype="float32", threads=1)
         with open_runtime(settings) as runtime:
-            config = uvicorn_config(create_app(runtime), 60.0, 5.0)
+            config = uvicorn_config(create_app(runtime), settings.shutdown_timeout)
             # As `onebert serve` has it: uvicorn's event loop, and the garbage collector as it sets it.
             collect_seldom()
             with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:

@@ -71,7 +71,7 @@ def families(server, client):
     found = {family.name: family for family in text_string_to_metric_families(httpx.get(f"{server.url}/metrics").text)}
     # Counts that a test cannot bring about at will; their labels are those that the server gives them.
     counted = Metrics()
-    counted.count_dropped("deadline")
+    counted.count_dropped("deadline", 1)
     counted.count_left(1, 1, 1)
     for family in text_string_to_metric_families(counted.exposition().decode()):
         if family.name in found:

@@ -90,6 +90,7 @@ ANSWERING = """
 import hashlib, os, sys, torch
 from pathlib import Path
 from bases import far_row, random_texts
+from batches import logits_of, packed
 from onebert_encoder.base.base import load_base
 from onebert_encoder.maths.rows import stack_rows
 
