@@ -20,7 +20,7 @@ class _NotBlank:
         refusing = core_schema.custom_error_schema(
             some, "value_error", custom_error_context={"error": ValueError("must not be blank")}
         )
-        # Of a chain the document shows the first schema alone.
+        # The document shows only the first schema of a chain.
         return core_schema.chain_schema([handler(source), refusing])
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-# Up to this many labels are sorted with those of the other answers; of more, few may be shown.
+# If an answer has up to this many labels, they are sorted with the other answers' labels; of more, few may be shown.
 FEW = 32
 
 

@@ -1,4 +1,4 @@
-"""What a family of encoders is: names of modules and configuration values, and the kinds of its layers and scores."""
+"""A family of encoders: names of modules and configuration values, and the kinds of its layers and scores."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

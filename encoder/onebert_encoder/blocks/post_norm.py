@@ -21,7 +21,7 @@ from onebert_encoder.blocks.sublayers import Sublayers
 
 
 class PostNorm(Sublayers):
-    """BERT's layer; `Forward` (maths/forward.py) is its native program, and that of `PreNorm`."""
+    """BERT's layer; `Forward` (maths/forward.py) is the native program of this layer and of `PreNorm`."""
 
     def shapes(self, hidden: int, intermediate: int) -> Mapping[str, tuple[int, ...]]:
         return self.shapes_with("bg", hidden, intermediate)

@@ -94,7 +94,7 @@ def removable(stretches: Sequence[Stretch]) -> list[Stretch]:
 
 
 def explain_by_occlusion(prediction: Prediction, stretches: Sequence[Stretch], scores: Sequence[float]) -> Explanation:
-    """Effects from `scores`, those of the answer's label without each stretch."""
+    """Effects from `scores`, which the answer's label has without each stretch."""
     effects = [prediction.score - score for score in scores]
     return explanation("occlusion", prediction.label, stretches, effects)
 

@@ -55,6 +55,6 @@ def shapes_of(heads: Heads, batch: Batch, inputs: Array) -> tuple[Array, Array]:
 
 
 def ranges(first: Array, lengths: Array) -> Array:
-    """The numbers from each `first` on, as many as its length, one range behind the other."""
+    """Ranges of numbers, one behind the other: each begins with its `first` and has its length."""
     before = lengths.cumsum() - lengths
     return np.asarray(np.arange(lengths.sum()) + (first - before).repeat(lengths))

@@ -28,7 +28,7 @@ class Number(IntEnum):
 
     A head's addresses of `weight` and `bias`, its number of labels, its pooling, the address of its layers' list and
     how many they are; whether the compiled code computes it, and whether it can be read by its addresses. The row's
-    entry in `gain` and `g_LN0`, and, in as many columns as the base has places, those in the tables of `scales`.
+    entry in `gain` and `g_LN0`; and its entries in the tables of `scales`, one column for each place of the base.
     """
 
     WEIGHT = 0

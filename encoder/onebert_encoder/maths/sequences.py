@@ -31,7 +31,7 @@ class Sequences:
 
     @classmethod
     def of(cls, tokens: Sequence[Tokens]) -> "Sequences":
-        """Inputs of which an object that occurs several times is one text."""
+        """Makes the inputs' sequences; an object that occurs several times is one text."""
         count = len(tokens)
         lengths = np.fromiter(map(len, tokens), np.int64, count)
         ids = np.array(list(chain.from_iterable(text.input_ids for text in tokens)), dtype=np.int32)

@@ -90,7 +90,7 @@ class Entry:
         self._lane = engine.lane(self._arrive)
         self._rates = rates
         self._answered = answered
-        # What quotas have counted of requests that are under way: of whom, requests and tokens.
+        # The counts that quotas have of requests under way: principal, requests and tokens.
         self._counted: dict[int, tuple[Principal, int, int]] = {}
         self._ended: deque[Ended] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -116,7 +116,7 @@ class Entry:
         self._lane.close()
 
     def _within_quotas(self, block: Block) -> Block:
-        """Counts requests; ends those that are over their quota, and returns the others."""
+        """Counts requests; ends the requests over their quota, and returns the others."""
         requests, sequences = block.requests, block.sequences
         stops = np.cumsum(requests["sequences"])
         before = np.concatenate([[0], np.cumsum(sequences["tokens"])])

@@ -34,7 +34,7 @@ class Computed(NamedTuple):
     Attributes:
         shadows: the number of the pinned shadows; see `Resolved`.
         texts: the inputs; none if the request ended before its questions were submitted.
-        labels: of each input, those that the version answers by its own rules; None without an answer.
+        labels: each input's labels by the version's own rules; None without an answer.
         asked: the options for the shadows; see `Asked.of_shadows`.
     """
 

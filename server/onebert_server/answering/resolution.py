@@ -1,4 +1,4 @@
-"""What references mean: the versions and rows that a resolution gives an edge, and what the edge remembers of them."""
+"""Meanings of references: a resolution gives an edge versions and rows, and the edge remembers them."""
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,7 +40,7 @@ class Resolved(NamedTuple):
 
 
 class Resolutions:
-    """What an edge remembers, by reference; for one thread. The least recently used go first.
+    """An edge's memory of resolutions, by reference; for one thread. The least recently used go first.
 
     It needs no news of changes: the engine refuses whatever is out of date, and then the edge calls `forget`.
     """

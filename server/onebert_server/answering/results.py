@@ -22,7 +22,8 @@ class Results:
     """Computed questions: their logits and, unless that is too much for the event loop, their answers.
 
     Attributes:
-        items: the questions; `versions` and `places` are those that answered, and their numbers in their request.
+        items: the questions.
+        versions, places: the version that answered each question, and the question's number in its request.
         sizes, logits: of each sequence the number of its logits, and these, in arrays one after another.
         cost: of reading them and of writing them in a client's format, in logits.
     """

@@ -26,7 +26,7 @@ def note(
     keepings: Iterable[Keeping | None],
     readings: Iterable[Reading | AnswerNotFinite],
 ) -> None:
-    """Notes answers of a request for metrics and logs, and maybe to be kept; `numbers` are those of its questions."""
+    """Notes answers of a request for metrics and logs, and maybe to be kept; `numbers` are its questions' numbers."""
     observed = context.observed
     answers, samples, sampled = observed.answers, observed.samples, list[Kept]()
     for number, question, keeping, reading in zip(numbers, questions, keepings, readings, strict=True):

@@ -1,4 +1,4 @@
-"""What came in one turn of the event loop: tokenized together, submitted as one block, its answers read together."""
+"""Questions of one turn of the event loop: tokenized together, submitted as one block, its answers read together."""
 
 import asyncio
 import itertools
@@ -30,7 +30,7 @@ TURN_CHARACTERS = 2**13
 
 
 class Part(NamedTuple):
-    """What questions have from their request.
+    """Facts that questions have from their request.
 
     Attributes:
         texts: how many it has.
@@ -242,7 +242,7 @@ class _Sequences:
         self._tokens = 0
 
     def add(self, questions: Sequence[Questions]) -> int:
-        """Adds those of one request of the engine; returns how many they are."""
+        """Adds the sequences of one request of the engine; returns their number."""
         before, texts = len(self._ids), dict[Any, int]()
         for of_version in questions:
             version, tokens = of_version.resolved, [*map(len, of_version.ids)]
@@ -265,7 +265,7 @@ class _Sequences:
 
 
 def note_phases(observed: Observed, askings: Iterable[Asking]) -> None:
-    """Notes the phases of questions that were computed, as those of one request."""
+    """Notes the phases of computed questions, as if they were one request."""
     came = began = submitted = first = inf
     last, batches = 0.0, dict[int, Any]()
     for asking in askings:

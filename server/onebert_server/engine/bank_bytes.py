@@ -17,7 +17,7 @@ class BankBytes:
         banks: their number; on a GPU each allocates an equal part.
         bare: bytes of the rows of bare bases, which always stay.
         lock: held while a row is installed, so that no two rows take the same last bytes.
-        using: held while uses of rows are counted; see `Uses`. Who holds `lock` may take it, and not the other way.
+        using: held while uses of rows are counted; see `Uses`. A holder of `lock` may take it, and not the other way.
         unused: notified when a row may have become one that nobody uses.
     """
 

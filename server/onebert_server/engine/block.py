@@ -35,7 +35,7 @@ REQUEST = np.dtype(
 # second: start of a pair's own sequence (siamese), else 0. text: equal numbers in one request are one text, cut alike,
 # whose layers they share.
 SEQUENCE = np.dtype([("slot", "i4"), ("tokens", "i4"), ("second", "i4"), ("text", "i4"), ("generation", "i8")])
-# error: index in `Ended.errors`, -1 if answered. sequences: as many as the request had; 0 with an error. began, ended:
+# error: index in `Ended.errors`, -1 if answered. sequences: how many the request had; 0 with an error. began, ended:
 # start of its first batch and end of its last one.
 ENDED = np.dtype([("number", "i8"), ("error", "i4"), ("sequences", "i4"), ("began", "f8"), ("ended", "f8")])
 
@@ -104,7 +104,7 @@ def _by_host(block: Block, hosts: int) -> Iterator[tuple[int, NDArray[Any], NDAr
 
 
 def _fits(block: Block, host: "Host", sequences: NDArray[Any], ids: NDArray[Any], counts: NDArray[Any]) -> bool:
-    """Whether slots, texts, lengths and ids are those of a host."""
+    """Whether a host can have these slots, texts, lengths and ids."""
     if not len(sequences):
         return True
     config, second = host.base.config, sequences["second"]

@@ -142,8 +142,7 @@ class FairQueue:
     def take(self, bounds: Bounds, now: float) -> NDArray[Any]:
         """Takes the next batch: WAITING, of one host.
 
-        A first sequence over either bound still goes, alone. If the batch takes all that waits, its order is that of
-        `put`.
+        A first sequence over either bound still goes, alone. A batch that takes all that waits has the order of `put`.
         """
         if not self.sequences:
             return self._waiting.clear()
@@ -223,7 +222,7 @@ class FairQueue:
         return int(tokens.sum()) if count == 1 else np.bincount(hosts, tokens, count).astype(np.int64)
 
     def _waiting_of(self, principals: Collection[str]) -> Numbers:
-        """Returns those of the principals that have something waiting."""
+        """Returns the numbers of these principals, if something of theirs waits."""
         numbers = [number for name in principals if (number := self._flows.number(name)) is not None]
         flows = np.array(numbers, np.intp)
         return flows[self._flows.table["sequences"][flows] > 0]
@@ -324,8 +323,8 @@ class FairQueue:
 def _questions(requests: NDArray[Any]) -> NDArray[np.bool_]:
     """Whether a question begins with a request of a block.
 
-    What a question asks of several hosts are requests that follow one another: the first one's number counts for the
-    quota, if any does. All of them wait, or none; half of them would be no answer.
+    A question to several hosts has several requests, one after another: the first one's number counts for the quota,
+    if any does. All of them wait, or none; half of them would be no answer.
     """
     begins = np.ones(len(requests), np.bool_)
     before, after = requests[:-1], requests[1:]

@@ -38,7 +38,7 @@ Endings = Sequence[tuple[Answered, Ended]]
 
 @dataclass(eq=False)
 class Traced:
-    """A traced request: its span, and those of its batches."""
+    """A traced request: its span, and the spans of its batches."""
 
     span: Any
     batches: list[Any] = field(default_factory=list)
@@ -135,7 +135,7 @@ class Requests:
         """Marks requests with these numbers as gone, without an error, or a whole lane and forgets the lane.
 
         Returns:
-            The places of those that were not gone already.
+            The places of the requests that were not gone before.
         """
         left = self.table["lane"] == lane
         if numbers is None:
@@ -196,7 +196,7 @@ class Requests:
         return places
 
     def _make_room(self, sequences: int, ids: int, logits: int) -> None:
-        """Makes room for so many more: if there is none, everything moves together, over what ended requests had."""
+        """Makes room for so many more: without room, everything moves together, over ended requests' stretches."""
         if self._sequences.fits(sequences) and self._ids.fits(ids) and self._logits.fits(logits):
             return
         table, places = self.table, self.all

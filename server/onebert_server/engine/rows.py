@@ -1,4 +1,4 @@
-"""What a block asks of its hosts: the uses of their rows, and the work of its sequences."""
+"""Demands of a block on its hosts: the uses of their rows, and the work of its sequences."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -32,7 +32,7 @@ class Scheduler:
     """Requests from submission to end. Any thread may call; only the engine's thread takes, settles and gives up.
 
     The sequences of a request count as uses of their rows until it has ended and no batch reads them: meanwhile no
-    other version is written in their place. All state has one lock, that of the uses; edges are called without it.
+    other version is written in their place. All state has one lock, the lock of the uses; edges are called without it.
 
     Attributes:
         queue: any thread may read its totals and `check` it; all else happens under the lock.
@@ -68,7 +68,7 @@ class Scheduler:
         self.queue.check(principal)
 
     def put(self, lane: int, block: Block) -> Endings:
-        """Queues the requests of a block and wakes the engine's thread; returns those that have ended already."""
+        """Queues the requests of a block and wakes the engine's thread; returns requests that have ended already."""
         with self._lock:
             if (closed := self._closed()) is None:
                 held = hold(self._hosts, block)
@@ -87,7 +87,7 @@ class Scheduler:
     def take(self, bounds: Bounds, only_full: bool) -> Taken | None:
         """Returns the next batch; blocks until there is one, and first drops late requests.
 
-        There is none once the engine is closing and nothing waits. With `only_full` it does not block, and returns
+        No batch comes once the engine is closing and nothing waits. With `only_full` it does not block, and returns
         nothing unless more than the batch takes is waiting.
         """
         idle = time.monotonic()
@@ -261,7 +261,7 @@ class Scheduler:
         return Taken(rows, self._requests.inputs(rows))
 
     def _late(self, now: float) -> Endings:
-        """Drops the requests whose deadline has passed; those that a batch reads end after it."""
+        """Drops the requests whose deadline has passed; a request that a batch reads ends after the batch."""
         late = self.queue.expire(now)
         if not len(late):
             return []
@@ -282,7 +282,7 @@ class Scheduler:
         return self._ended(np.unique(gone)) if len(gone) else []
 
     def _ended(self, places: Array) -> Endings:
-        """Ends those of some requests that are gone which no batch reads."""
+        """Takes requests that are gone; ends each one that no batch reads."""
         errors = self._requests.errors
         places = places[self._requests.table["running"][places] == 0]
         failed = [place for place in places.tolist() if place in errors]

@@ -1,4 +1,4 @@
-"""Arrays of which each request, or each of its sequences, has a stretch."""
+"""Arrays in which each request, or each of its sequences, has a stretch."""
 
 from typing import Any
 

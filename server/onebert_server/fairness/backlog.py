@@ -1,4 +1,4 @@
-"""What waits for the engine, in seconds and by principal, and who may add to it."""
+"""Work that waits for the engine, in seconds and by principal, and who may add to it."""
 
 from collections import OrderedDict
 from dataclasses import dataclass

@@ -55,7 +55,7 @@ def choose(waiting: Waiting, flows: Flows, allowed: Numbers, room: Room, now: fl
     if waiting.sequences > _MANY:
         turns = turns[_fits(table, turns, room)]
     starts, ends = table["start"][turns], table["end"][turns]
-    # Of each row the place of its turn.
+    # The place of each row's turn.
     of = np.arange(len(turns)).repeat(ends - starts)
     rows, overtakes = spread(starts, ends), np.zeros(len(of), np.bool_)
     principals = table["principal"][turns][of]
@@ -102,7 +102,7 @@ def _fits(table: NDArray[Any], turns: Indices, room: Room) -> NDArray[np.bool_]:
 
 
 def _overtakes(waiting: Waiting, turns: Indices, others: Indices, now: float) -> NDArray[np.bool_]:
-    """Whether turns are due after other ones; -1 is none."""
+    """Whether turns are due after other ones; -1 stands for no turn."""
     table = waiting.turns
     anew, other = table["ordinal"][turns] > 0, table["due"][others]
     due = np.where(anew, now + table["slack"][turns], table["due"][turns])
@@ -116,7 +116,7 @@ def _taken(
     """Returns the places of the rows that a batch takes, in order; `starts`: whether a turn of a request begins."""
     costs, tokens, last = waiting.rows["cost"], waiting.rows["tokens"], room.rounds
     if room.work < INFINITY:
-        # What shares the text of the sequence before is served with it.
+        # A sequence that shares the text of the one before is served with it.
         leads = starts | (costs[rows] == tokens[rows])
         rounds = rounds[np.maximum.accumulate(np.where(leads, np.arange(len(rows)), 0))]
     elif who[-1]:

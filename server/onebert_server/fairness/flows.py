@@ -35,8 +35,8 @@ Numbers = NDArray[np.intp]
 class Flows:
     """Deficit round robin (Shreedhar and Varghese) over principals; each is served `quantum` per round.
 
-    If the next sequence of a principal costs several rounds, its turn is in the last of them. Of those with a turn in
-    one round, the one that came to it first is served first.
+    If the next sequence of a principal costs several rounds, its turn is in the last of them. Among principals with a
+    turn in one round, the one that came to it first is served first.
 
     A principal may be served ahead of its turns. It keeps the turns that it has then, also if nothing of it waits any
     more and something comes again before the others are as far.
@@ -74,13 +74,13 @@ class Flows:
         return np.arange(self._events - count, self._events)
 
     def turns(self, flows: Numbers) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns the round and the credit of principals; those that come, and are not ahead, as they will get them."""
+        """Returns principals' rounds and credit; if one comes and is not ahead, the ones that it will get."""
         rounds, credit = self.table["round"][flows], self.table["credit"][flows]
         fresh = (self.table["due"][flows] == np.inf) & ((rounds - self.round) * self._quantum <= credit)
         return np.where(fresh, self.round + 1, rounds), np.where(fresh, self._quantum, credit)
 
     def come(self, flows: Numbers, events: NDArray[np.int64]) -> None:
-        """Gives turns to those of the principals that have none; call `lead` then."""
+        """Gives a turn to each of the principals without one; call `lead` then."""
         new = self.table["due"][flows] == np.inf
         flows = flows[new]
         self.table["round"][flows], self.table["credit"][flows] = self.turns(flows)
@@ -91,7 +91,7 @@ class Flows:
         """Notes the due times, next sequences' work and hosts of the principals' first requests, and settles turns.
 
         A turn is moved to the first round with credit for that work. It never moves back to a round that is over, nor
-        out of a round that it still has credit for. Those that move come to their rounds at these events.
+        out of a round that it still has credit for. Turns that move come to their rounds at these events.
         """
         table, (due, work, hosts) = self.table, firsts
         rounds, credit = table["round"][flows], table["credit"][flows]

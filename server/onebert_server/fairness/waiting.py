@@ -1,4 +1,4 @@
-"""What waits for the engine, in two tables: sequences, and the turns in which requests have theirs served."""
+"""Work that waits for the engine, in two tables: sequences, and the turns in which requests have theirs served."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ REQUEST_TURN = 2048
 # One sequence. request: the caller's number of its request, of no other that waits. position: in the request.
 # principal: its number in `Flows`. host: index among the engine's hosts. slot: of the row in the host's bank. second:
 # start of a pair's own sequence, else 0. text: equal numbers in one request are one text. start: place of the ids in
-# the caller's buffer. tokens: at least one. cost: those that are computed, fewer if it shares a text with an earlier
+# the caller's buffer. tokens: at least one. cost: the computed tokens, fewer if it shares a text with an earlier
 # one. work: in tokens of the slowest host.
 WAITING = np.dtype(
     [(name, "i4") for name in ("request", "position", "principal", "host", "slot", "second", "text")]
@@ -33,10 +33,10 @@ _ROWS, _TURNS = 256, 64
 
 
 class Waiting:
-    """The tables. Of turns that are due at the same time the one with the lower index comes first.
+    """The tables. If turns are due at the same time, the one with the lower index comes first.
 
     Attributes:
-        rows: WAITING; those that no turn refers to are free.
+        rows: WAITING; a row is free if no turn refers to it.
         sequences, cost: number and computed tokens of the others.
         several: whether a request may have several turns.
     """
@@ -161,7 +161,7 @@ def _cut(work: NDArray[Any], counts: NDArray[Any]) -> tuple[Indices, Indices | N
         return starts, None, None
     ordinals, requests = np.zeros(len(work), np.int64), np.arange(len(counts)).repeat(counts)
     for start, end in zip(starts[long].tolist(), ends[long].tolist(), strict=True):
-        # A turn ends with the row that reaches the end of its tokens; the row may reach that of the next one, too.
+        # A turn ends with the row that reaches the end of its tokens; the row may reach the next turn's end, too.
         before = np.arange(1, end - start)
         reached = work[start : end - 1].cumsum(dtype=np.int64) // REQUEST_TURN
         ordinals[start + 1 : end] = before + np.minimum(np.minimum.accumulate(reached - before), 0)

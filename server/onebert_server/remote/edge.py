@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("onebert.remote_edge")
 
-# Blocks whose requests may be refused yet: those of one turn of the event loop, or some more.
+# Blocks whose requests may be refused yet: the blocks of one turn of the event loop, or some more.
 LATEST = 16
 
 

@@ -36,7 +36,7 @@ class States:
         self._load = load
         self._clock = clock
         self._lock = threading.Lock()
-        # All banks share them. Who holds `_lock` may take `_using`, and not the other way.
+        # All banks share them. A thread that holds `_lock` may take `_using`, and not the other way.
         self._using, self._unused_now = hosts[0].bank.using, hosts[0].bank.unused
         # The versions in the banks.
         self._residents: dict[Slot, Version] = {}

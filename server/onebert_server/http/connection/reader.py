@@ -58,7 +58,7 @@ class Reader:
         self.request: Request | None = None
         self.parts: list[bytes] = []
         self._parser = httptools.HttpRequestParser(self)
-        # Received bytes of which the last `ahead` ones are not parsed yet, and the last bytes before these.
+        # Received bytes, whose last `ahead` ones are not parsed yet; and the last bytes before these.
         self._received, self._tail = b"", b""
         self._url, self._fields = b"", list[Field]()
         self._body_left = 0  # bytes that the body's declared length leaves to arrive

@@ -1,4 +1,4 @@
-"""The messages of this transport alone; `wire` has those of every transport."""
+"""Messages that only this transport has; `wire` has the messages of every transport."""
 
 from typing import Any
 
