@@ -181,7 +181,7 @@ def streamed(watched, random, rows, share, trained=0.2, known=None):
     texts = random.integers(0, 2**32, rows).tolist()
     answers = zip(answered.tolist(), scores.tolist(), texts, strict=True)
     seen = (Seen("tone", (f"label {label}",), score, 1, text) for label, score, text in answers)
-    return [full for one in seen if (full := watched.count(one)) is not None]
+    return [*watched.count([*seen])]
 
 
 def learning():
@@ -223,7 +223,7 @@ def test_a_text_asked_again_and_again_counts_once():
     random, watched = np.random.default_rng(0), learning()
     streamed(watched, random, 400, 0.2)
     for _ in range(600):
-        watched.count(Seen("tone", ("label 1",), 0.99, 1, 7))
+        watched.count([Seen("tone", ("label 1",), 0.99, 1, 7)])
     assert (watched.answers, watched.repeats, watched.window.answers) == (401, 599, 401)
 
 
