@@ -116,7 +116,7 @@ def test_texts_of_a_siamese_pair_are_each_what_hugging_face_makes_of_it_alone(
     tokens = ours.reading("siamese").encode([pair], max_length, align=True)[0]
     whole = [theirs(half)["input_ids"] for half in pair]
     cut = [theirs(half, truncation=True, max_length=max_length)["input_ids"] for half in pair]
-    assert [one.input_ids for one in tokens.sequences] == cut
+    assert [tokens.input_ids[: tokens.second], tokens.input_ids[tokens.second :]] == cut
     assert tokens.input_ids == [token for half in cut for token in half]
     assert tokens.type_ids == [0] * len(tokens)
     assert tokens.truncated == (whole != cut)

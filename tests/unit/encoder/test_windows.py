@@ -84,14 +84,15 @@ def test_windows_of_a_siamese_pair_have_the_first_text_beside_each_part_of_the_s
     first, second = "late good", "good " * 40
     (pieces,) = tokenizer.split([(first, second)], 10**6)
     siamese = tokenizer.reading("siamese")
-    found = [siamese.cut(pieces, kept).sequences for kept in window_cuts(siamese, pieces, 16, 4)]
+    windows = [siamese.cut(pieces, kept) for kept in window_cuts(siamese, pieces, 16, 4)]
     alone = [
         tokenizer.cut(one, kept)
         for one in tokenizer.split([second], 10**6)
         for kept in window_cuts(tokenizer, one, 16, 4)
     ]
-    assert [part.input_ids for _, part in found] == [one.input_ids for one in alone]
-    assert {tuple(one.input_ids) for one, _ in found} == {tuple(tokenizer.encode([first], 16)[0].input_ids)}
+    assert [window.input_ids[window.second :] for window in windows] == [one.input_ids for one in alone]
+    firsts = {tuple(window.input_ids[: window.second]) for window in windows}
+    assert firsts == {tuple(tokenizer.encode([first], 16)[0].input_ids)}
     for text in ((second, first), (second, "")):  # of which the first is longer than a window
         (long,) = tokenizer.split([text], 10**6)
         with pytest.raises(InvalidInput, match="no room beside the special tokens and the first text"):
