@@ -103,7 +103,8 @@ class Entry:
             self._loop, self._waking = loop, False
         if any(principal.quotas.of_rates for principal in block.principals):
             block = self._within_quotas(block)
-        self._lane.submit(block)
+        if len(block.requests):
+            self._lane.submit(block)
 
     def withdraw(self, numbers: Sequence[int]) -> None:
         """See `Gateway.withdraw`."""

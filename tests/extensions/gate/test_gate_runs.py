@@ -15,7 +15,6 @@ from needs import needs
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.access.keys import Holder
 from onebert_server.access.principal import EVERY_SCOPE, Principal, root
-from onebert_server.answering.rates import Rates
 from onebert_server.limits import MAX_ITEMS
 from onebert_store.registry.grants import Quotas
 from runtimes import LIVE, ask, client, get, opened, upload
@@ -200,7 +199,7 @@ def test_a_caller_that_owes_for_a_gate_waits_with_requests_of_every_kind(tmp_pat
     with opened(tmp_path, samples_key=[Fernet.generate_key().decode()]) as runtime:
         holders = {name: Holder(Principal(f"key:{name}", EVERY_SCOPE, ("*",), quotas=of)) for name, of in small.items()}
         runtime.keys.replace({hashlib.sha256(name.encode()).digest(): holder for name, holder in holders.items()})
-        runtime.admission.rates = Rates(lambda: 0.0)
+        runtime.admission.rates._clock = lambda: 0.0
 
         def ask_as(name, method, path, body=None, **headers):
             return ask(runtime, method, path, json=body, headers={"Authorization": f"Bearer {name}"} | headers)
