@@ -18,7 +18,7 @@ ATTEMPTS = 5
 REPETITIONS = 15
 
 # By the number of clients.
-EDGE = {1: 80.0, 64: 25.0}
+EDGE = {1: 60.0, 64: 25.0}
 EDGE_SECONDS = 3.0
 
 
