@@ -2,8 +2,8 @@
 
 import threading
 
+from onebert_server.engine.banks.uses import Uses
 from onebert_server.engine.host import Slot
-from onebert_server.engine.uses import Uses
 from onebert_store.errors import TaskNotFound
 from onebert_store.registry.records import Alias
 from onebert_store.registry.target import alone

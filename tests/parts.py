@@ -26,11 +26,11 @@ from onebert_server.answering.admission import Admission
 from onebert_server.answering.answers import Answerer
 from onebert_server.answering.gateway import Wanted
 from onebert_server.answering.reading import Reading
-from onebert_server.engine.bank import Bank
+from onebert_server.engine.banks.bank import Bank
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host import Host
+from onebert_server.engine.queue.backlog import QueueLimits
 from onebert_server.facades.facade import Call
-from onebert_server.fairness.backlog import QueueLimits
 from onebert_server.telemetry.metrics import Metrics
 from onebert_server.versions.residency.residents import Residents
 from onebert_server.versions.version import Version

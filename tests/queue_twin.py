@@ -11,8 +11,7 @@ from math import ceil, inf
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from onebert_server.access.principal import RESERVED
-from onebert_server.engine.fair_queue import MAX_PASSED_OVER, QUANTUM
-from onebert_server.fairness.backlog import (
+from onebert_server.engine.queue.backlog import (
     COUNTED,
     INFINITY,
     LEFT_FOR_WAITING,
@@ -22,8 +21,9 @@ from onebert_server.fairness.backlog import (
     SLACK,
     QueueLimits,
 )
+from onebert_server.engine.queue.fair_queue import MAX_PASSED_OVER, QUANTUM
+from onebert_server.engine.queue.waiting import REQUEST_TURN
 from onebert_server.fairness.shares import Shares
-from onebert_server.fairness.waiting import REQUEST_TURN
 from onebert_store.errors import DeadlineExceeded, OverShare, QueueFull, TooLarge
 
 T = TypeVar("T")

@@ -27,7 +27,7 @@ from onebert_encoder.base.base import Base
 from onebert_encoder.base.source import DEFAULT_BASE, find_base
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.text.tokens import Tokens
-from onebert_server.engine.bank import Bank
+from onebert_server.engine.banks.bank import Bank
 from onebert_store.errors import BaseNotFound
 from onebert_store.file.delta import HEAD_WEIGHT, Delta
 from onebert_store.file.manifest import Pooling, parse_manifest

@@ -16,7 +16,7 @@ from onebert_encoder.maths.fold import fold_delta
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.sequences import Sequences
 from onebert_encoder.text.tokens import Tokens
-from onebert_server.engine.bank import Bank
+from onebert_server.engine.banks.bank import Bank
 from onebert_server.engine.memory import give_back_freed_memory, keep_freed_memory
 from onebert_store.file.format import load
 from worker import Job, Run, serve

@@ -20,7 +20,7 @@ from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.fold import fold, to_tensors
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.sequences import Sequences
-from onebert_server.engine.bank import Bank
+from onebert_server.engine.banks.bank import Bank
 from onebert_store.file.format import dumps
 from onebert_training.fit.settings import DEFAULT_METHOD
 from onebert_training.methods.methods import parse_method

@@ -22,9 +22,9 @@ from onebert_server.engine.host import Host
 from onebert_server.engine.lane import Lane
 from onebert_server.engine.own_questions import OwnQuestions
 from onebert_server.engine.passes import Flight, Taken
+from onebert_server.engine.queue.backlog import INFINITY, QueueLimits
 from onebert_server.engine.scheduler import Scheduler
 from onebert_server.engine.speed import measure_speed, run_bare
-from onebert_server.fairness.backlog import INFINITY, QueueLimits
 from onebert_server.telemetry.metrics import Metrics
 from onebert_store.errors import EngineFailed, ShuttingDown
 

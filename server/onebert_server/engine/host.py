@@ -9,7 +9,7 @@ from onebert_encoder.base.base import Base
 from onebert_encoder.layout.upload import Array
 from onebert_encoder.maths.choose import goes_in_one_call
 from onebert_encoder.maths.rows import Row
-from onebert_server.engine.bank import Bank
+from onebert_server.engine.banks.bank import Bank
 from onebert_server.engine.passes import Passes
 from onebert_server.engine.speed import Speed
 

@@ -16,7 +16,7 @@ from onebert_encoder.maths.forward import Way
 from onebert_encoder.maths.graphs import CudaRecorder, Graphs
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.sequences import Sequences
-from onebert_server.engine.bank import Bank
+from onebert_server.engine.banks.bank import Bank
 from onebert_server.engine.host_copy import HostCopy
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from onebert_encoder.layout.upload import Array
 from onebert_server.engine.block import Block
 from onebert_server.engine.host import Host
-from onebert_server.fairness.waiting import WAITING
+from onebert_server.engine.queue.waiting import WAITING
 
 
 def hold(hosts: Sequence[Host], block: Block) -> NDArray[np.bool_]:

@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onebert_encoder.layout.upload import Array
-from onebert_server.engine.beside import Beside
 from onebert_server.engine.block import Block
-from onebert_server.engine.fair_queue import Bounds, FairQueue
 from onebert_server.engine.host import Host
 from onebert_server.engine.passes import Taken
+from onebert_server.engine.queue.backlog import QueueLimits
+from onebert_server.engine.queue.beside import Beside
+from onebert_server.engine.queue.fair_queue import Bounds, FairQueue
 from onebert_server.engine.requests import Answered, Endings, Requests, deliver
 from onebert_server.engine.rows import by_host, hold, waiting_rows
 from onebert_server.engine.shadow_rows import SHADOW_PAUSE, ShadowRows
-from onebert_server.fairness.backlog import QueueLimits
 from onebert_server.telemetry.metrics import Metrics
 from onebert_store.errors import DeadlineExceeded, EngineFailed, OneBertError, QueueFull, RowGone, ShuttingDown
 

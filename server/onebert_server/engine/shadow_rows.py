@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onebert_encoder.layout.upload import Array
-from onebert_server.engine.fair_queue import Bounds
 from onebert_server.engine.host import Host
-from onebert_server.fairness.waiting import WAITING
+from onebert_server.engine.queue.fair_queue import Bounds
+from onebert_server.engine.queue.waiting import WAITING
 
 # Tokens that may wait, and estimated seconds of a batch of them: a request that comes meanwhile waits for one layer of
 # it.

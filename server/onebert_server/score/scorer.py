@@ -15,7 +15,7 @@ from onebert_encoder.maths.sequences import Sequences
 from onebert_encoder.text.tokenizer import CutOnce
 from onebert_encoder.text.tokens import Alignment, Cut, Pieces, Tokens
 from onebert_encoder.text.windows import window_cuts
-from onebert_server.engine.bank import Bank
+from onebert_server.engine.banks.bank import Bank
 from onebert_server.engine.host import Host
 from onebert_server.engine.passes import Launched
 from onebert_server.score.columns import Read, columns

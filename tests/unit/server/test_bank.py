@@ -20,8 +20,8 @@ from onebert_encoder.base.base import load_base
 from onebert_encoder.maths.batch import BASE_ROW
 from onebert_encoder.maths.rows import Head, Number, Row, stack_rows
 from onebert_encoder.text.tokens import Tokens
-from onebert_server.engine.bank import Bank
-from onebert_server.engine.bank_bytes import BankBytes
+from onebert_server.engine.banks.bank import Bank
+from onebert_server.engine.banks.bank_bytes import BankBytes
 from onebert_store.errors import BankFull
 
 C = ctypes.CDLL(None)
@@ -243,7 +243,7 @@ from transformers import BertConfig, BertModel
 from bases import far_delta, tiny_base, torch_tensors, write_base
 from onebert_encoder.base.base import load_base
 from onebert_encoder.maths.fold import fold
-from onebert_server.engine.bank import Bank
+from onebert_server.engine.banks.bank import Bank
 torch.set_num_threads(1)
 base = load_base(str(tiny_base("bert")))
 bank = Bank(base)

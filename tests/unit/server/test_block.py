@@ -6,7 +6,7 @@ import pytest
 from bases import far_row, loaded, tiny_base
 from onebert_encoder.base.base import load_base
 from onebert_server.access.principal import root
-from onebert_server.engine.bank import Bank
+from onebert_server.engine.banks.bank import Bank
 from onebert_server.engine.block import REQUEST, SEQUENCE, Block, check
 from onebert_server.engine.host import Host
 

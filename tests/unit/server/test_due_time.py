@@ -22,14 +22,14 @@ from onebert_encoder.maths.forward import Way
 from onebert_encoder.maths.sequences import Sequences
 from onebert_server.access.principal import root
 from onebert_server.engine import engine as engine_module
-from onebert_server.engine.bank import Bank
+from onebert_server.engine.banks.bank import Bank
 from onebert_server.engine.block import REQUEST, SEQUENCE, Block, Ended
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host import Host
 from onebert_server.engine.host_copy import HostCopy
 from onebert_server.engine.passes import Flight, Launched, Taken
+from onebert_server.engine.queue.backlog import MAX_SLACK, QueueLimits
 from onebert_server.engine.speed import LEAST_SECONDS, Speed
-from onebert_server.fairness.backlog import MAX_SLACK, QueueLimits
 from onebert_server.run.opening import MAX_BATCH_SECONDS
 from onebert_server.settings import Settings
 from onebert_store.errors import DeadlineExceeded, OneBertError

@@ -24,13 +24,13 @@ from onebert_encoder.text.tokens import Tokens
 from onebert_server.access.context import Context
 from onebert_server.engine import engine as engine_module
 from onebert_server.engine import passes, speed
-from onebert_server.engine.bank import Bank
+from onebert_server.engine.banks.bank import Bank
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host import Host
 from onebert_server.engine.host_copy import HostCopy
+from onebert_server.engine.queue.backlog import QueueLimits
 from onebert_server.engine.scheduler import DEADLINE_MARGIN
 from onebert_server.engine.speed import Speed
-from onebert_server.fairness.backlog import QueueLimits
 from onebert_store.errors import DeadlineExceeded, EngineFailed, OverShare, QueueFull, ShuttingDown
 from parts import context
 

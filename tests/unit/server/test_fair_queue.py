@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onebert_server.access.principal import RESERVED
-from onebert_server.engine.beside import Beside
 from onebert_server.engine.block import REQUEST
-from onebert_server.engine.fair_queue import QUANTUM, FairQueue
-from onebert_server.fairness.backlog import COUNTED, MAX_REMEMBERED, MAX_SLACK, REMEMBERED, SLACK, QueueLimits
-from onebert_server.fairness.waiting import REQUEST_TURN, WAITING
+from onebert_server.engine.queue.backlog import COUNTED, MAX_REMEMBERED, MAX_SLACK, REMEMBERED, SLACK, QueueLimits
+from onebert_server.engine.queue.beside import Beside
+from onebert_server.engine.queue.fair_queue import QUANTUM, FairQueue
+from onebert_server.engine.queue.waiting import REQUEST_TURN, WAITING
 from onebert_store.errors import DeadlineExceeded, OneBertError, OverShare, QueueFull, TooLarge
 from queue_twin import FairQueueTwin
 

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onebert_server.engine.block import REQUEST
-from onebert_server.engine.fair_queue import FairQueue
-from onebert_server.fairness.backlog import Backlog, QueueLimits
-from onebert_server.fairness.flows import Flows
+from onebert_server.engine.queue.backlog import Backlog, QueueLimits
+from onebert_server.engine.queue.fair_queue import FairQueue
+from onebert_server.engine.queue.flows import Flows
+from onebert_server.engine.queue.waiting import WAITING
 from onebert_server.fairness.places import PartByPart
 from onebert_server.fairness.round_robin import RoundRobin
 from onebert_server.fairness.shares import Permits
-from onebert_server.fairness.waiting import WAITING
 from onebert_store.errors import OneBertError, OverShare, QueueFull
 
 MOST = 100

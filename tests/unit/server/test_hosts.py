@@ -16,12 +16,12 @@ from onebert_encoder.text.tokens import Tokens
 from onebert_server.answering.answers import Answered
 from onebert_server.answering.gateway import Wanted
 from onebert_server.engine import engine as engine_module
-from onebert_server.engine.bank import Bank
-from onebert_server.engine.bank_bytes import BankBytes
+from onebert_server.engine.banks.bank import Bank
+from onebert_server.engine.banks.bank_bytes import BankBytes
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host import Host
+from onebert_server.engine.queue.backlog import QueueLimits
 from onebert_server.engine.speed import Speed
-from onebert_server.fairness.backlog import QueueLimits
 from onebert_server.hosts import front_ends_for, load_only_host
 from onebert_server.settings import Settings
 from onebert_store.errors import BankFull, EngineFailed, OneBertError, TooLarge

@@ -14,11 +14,11 @@ from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.predict import compute_logits, tokens_of_ids
 from onebert_encoder.maths.sequences import Sequences
 from onebert_server.access.principal import root
-from onebert_server.engine.bank import Bank
+from onebert_server.engine.banks.bank import Bank
 from onebert_server.engine.block import REQUEST, SEQUENCE, Block, Ended
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host import Host
-from onebert_server.fairness.backlog import QueueLimits
+from onebert_server.engine.queue.backlog import QueueLimits
 from onebert_store.errors import DeadlineExceeded, OneBertError, QueueFull, ShuttingDown
 from parts import Batches
 

@@ -14,10 +14,10 @@ from onebert_server.access.principal import Principal, Scope
 from onebert_server.answering import resolver
 from onebert_server.answering.gateway import Wanted
 from onebert_server.answering.resolver import Resolver
-from onebert_server.engine.bank import Bank
+from onebert_server.engine.banks.bank import Bank
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host import Host
-from onebert_server.fairness.backlog import QueueLimits
+from onebert_server.engine.queue.backlog import QueueLimits
 from onebert_server.versions.residency.residents import Residents
 from onebert_server.versions.version import State, Version
 from onebert_store.errors import (

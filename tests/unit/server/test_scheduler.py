@@ -7,11 +7,11 @@ from bases import loaded
 from onebert_encoder.maths.batch import BASE_ROW
 from onebert_server.access.principal import root
 from onebert_server.engine import scheduler as scheduler_module
-from onebert_server.engine.bank import Bank
+from onebert_server.engine.banks.bank import Bank
 from onebert_server.engine.block import REQUEST, SEQUENCE, Block
 from onebert_server.engine.host import Host
+from onebert_server.engine.queue.backlog import QueueLimits
 from onebert_server.engine.scheduler import Scheduler
-from onebert_server.fairness.backlog import QueueLimits
 from onebert_server.telemetry.metrics import Metrics
 from onebert_store.errors import OverShare, QueueFull
 

@@ -8,7 +8,7 @@ import pytest
 from bases import tiny_base, wide_base
 from onebert_encoder.answering.asked import Asked
 from onebert_server.answering.gateway import Wanted
-from onebert_server.engine.bank import Bank
+from onebert_server.engine.banks.bank import Bank
 from onebert_server.hosts import load_hosts, load_only_host
 from onebert_server.settings import load_settings
 from onebert_server.versions.version import State

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from bases import loaded
 from onebert_encoder.maths.batch import pack
 from onebert_server.engine import speed as module
-from onebert_server.engine.bank import Bank
+from onebert_server.engine.banks.bank import Bank
 from onebert_server.engine.speed import LEAST_SECONDS, Speed, measure_speed
 
 

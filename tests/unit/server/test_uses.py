@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from bases import far_row, loaded
 from lengths import examples
 from onebert_encoder.maths.batch import BASE_ROW
-from onebert_server.engine.bank import Bank
-from onebert_server.engine.uses import Uses
+from onebert_server.engine.banks.bank import Bank
+from onebert_server.engine.banks.uses import Uses
 
 
 def slots_of(*numbers):

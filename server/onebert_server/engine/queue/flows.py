@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onebert_server.fairness.order import records
+from onebert_server.engine.queue.order import records
 
 # round, credit: of the principal's turn. listed: when it came to this round; later ones have larger numbers. work,
 # sequences: all that it has waiting. due, next, host: the due time of its first request (infinite if none has got a

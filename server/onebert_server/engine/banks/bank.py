@@ -17,8 +17,8 @@ from onebert_encoder.layout.upload import Array
 from onebert_encoder.maths.batch import BASE_ROW
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.rows import Defaults, Head, Number, Row, Rows, cast_branches, diverges_at, empty_numbers
-from onebert_server.engine.bank_bytes import BankBytes, default_bank_bytes
-from onebert_server.engine.uses import Uses
+from onebert_server.engine.banks.bank_bytes import BankBytes, default_bank_bytes
+from onebert_server.engine.banks.uses import Uses
 from onebert_store.errors import BankFull
 
 # MAP_NORESERVE, on Linux only (Python names it from 3.13 on): reserved pages do not count as used until they are

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onebert_server.fairness.flows import Flows, Numbers
-from onebert_server.fairness.order import Indices, begins, in_turn, spread
-from onebert_server.fairness.waiting import Waiting
+from onebert_server.engine.queue.flows import Flows, Numbers
+from onebert_server.engine.queue.order import Indices, begins, in_turn, spread
+from onebert_server.engine.queue.waiting import Waiting
 
 INFINITY = float("inf")
 # Among more waiting sequences than this we first leave out what cannot be in the batch.

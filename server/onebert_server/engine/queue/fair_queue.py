@@ -24,12 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onebert_server.access.principal import RESERVED
-from onebert_server.engine.beside import Beside
-from onebert_server.fairness.backlog import INFINITY, Asked, Backlog, QueueLimits
-from onebert_server.fairness.candidates import Room, choose
-from onebert_server.fairness.flows import Flows, Numbers
-from onebert_server.fairness.order import Indices, first_of_each, picked
-from onebert_server.fairness.waiting import Waiting
+from onebert_server.engine.queue.backlog import INFINITY, Asked, Backlog, QueueLimits
+from onebert_server.engine.queue.beside import Beside
+from onebert_server.engine.queue.candidates import Room, choose
+from onebert_server.engine.queue.flows import Flows, Numbers
+from onebert_server.engine.queue.order import Indices, first_of_each, picked
+from onebert_server.engine.queue.waiting import Waiting
 from onebert_store.errors import OneBertError
 
 # Tokens that a principal is served per turn, about one sentence: even a small batch holds work of a dozen principals,

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onebert_server.fairness.order import Indices, begins, picked, records, spread
+from onebert_server.engine.queue.order import Indices, begins, picked, records, spread
 
 # Tokens that a request is served before the rest of it is due anew.
 REQUEST_TURN = 2048

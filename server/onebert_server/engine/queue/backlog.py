@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onebert_server.fairness.flows import Flows, Numbers
-from onebert_server.fairness.waiting import REQUEST_TURN
+from onebert_server.engine.queue.flows import Flows, Numbers
+from onebert_server.engine.queue.waiting import REQUEST_TURN
 from onebert_server.limits import MAX_QUEUE_SEQUENCES, MAX_QUEUE_TOKENS
 from onebert_store.errors import DeadlineExceeded, OneBertError, OverShare, QueueFull, TooLarge
 

@@ -1,0 +1,1 @@
+"""The rows of each base on the device: their bank, the bytes of all banks, and who uses a row."""
