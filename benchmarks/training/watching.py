@@ -26,7 +26,7 @@ from onebert_bench.script import options, say
 from onebert_encoder.answering.answer import answer
 from onebert_encoder.answering.results import Prediction
 from onebert_encoder.base.base import Base, load_base
-from onebert_server.answering.seen import seen
+from onebert_server.answering.reading.seen import seen
 from onebert_server.extensions.watching.alarms import LEAST_ANSWERS, Budget
 from onebert_server.extensions.watching.watched import Watched
 from onebert_server.extensions.watching.windows import PART, Live

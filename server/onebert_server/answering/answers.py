@@ -16,11 +16,11 @@ from onebert_server.access.principal import Action
 from onebert_server.answering.explaining import explain
 from onebert_server.answering.gateway import Computed, Gateway, Wanted
 from onebert_server.answering.plan import BlankText, Questions
-from onebert_server.answering.reading import Reading, read_together
+from onebert_server.answering.reading.logits import Reading, read_together
+from onebert_server.answering.reading.results import ANSWER_IN_NUMBERS, TINY_NUMBERS, joined
+from onebert_server.answering.reading.seen import note, seen
+from onebert_server.answering.reading.sizes import AnswerSize
 from onebert_server.answering.resolution import Resolutions, Resolved
-from onebert_server.answering.results import ANSWER_IN_NUMBERS, TINY_NUMBERS, joined
-from onebert_server.answering.seen import note, seen
-from onebert_server.answering.sizes import AnswerSize
 from onebert_server.answering.tokenizing import AT_ONCE, Splitter, Tokenizing
 from onebert_server.answering.turn import Asking, Part, Turn, note_phases
 from onebert_server.fairness.places import PartByPart

@@ -24,7 +24,7 @@ from onebert_encoder.text.tokens import Pieces, Text
 from onebert_server import limits
 from onebert_server.access.context import Context
 from onebert_server.answering.gateway import Wanted
-from onebert_server.answering.reading import Reading
+from onebert_server.answering.reading.logits import Reading
 from onebert_server.answering.tokenizing import Tokenizing, characters_of
 from onebert_server.observed import Observed
 from onebert_server.versions.facts import Facts

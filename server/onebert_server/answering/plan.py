@@ -1,11 +1,11 @@
 """Question → sequences: one sequence for the engine to run, or one for each window of a long text.
 
-A question is one input for one version. `reading.py` makes an answer of the logits of its sequences.
+A question is one input for one version. `reading/` makes an answer of the logits of its sequences.
 """
 
 from collections.abc import Mapping, Sequence
 from itertools import repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 from onebert_encoder.answering.asked import Asked
 from onebert_encoder.answering.scores import Array
@@ -13,7 +13,6 @@ from onebert_encoder.answering.windows import whole_window, window_of
 from onebert_encoder.text.tokenizer import CutOnce, Tokenizer
 from onebert_encoder.text.tokens import Cut, Pieces, Text
 from onebert_encoder.text.windows import window_cuts
-from onebert_server.answering.reading import Question
 from onebert_server.answering.resolution import Resolved, refusal
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput
@@ -27,6 +26,27 @@ class BlankText(InvalidInput):
     def __init__(self, index: int, count: int) -> None:
         super().__init__(f"text {index + 1} of {count} {self.RULE}")
         self.index = index
+
+
+class Question(NamedTuple):
+    """One input for one version, with everything that reading its answer needs.
+
+    Attributes:
+        tokens: number of its tokens, with special tokens; read by windows: of the whole input.
+        truncated: whether some tokens of the input were left out.
+        cuts: the pieces that each of its sequences has, in the order of their logits.
+        windows: whether its sequences are windows.
+        pieces: of its input; None without windows if its task has one answer for the whole text.
+    """
+
+    text: Text
+    facts: Facts
+    asked: Asked
+    tokens: int
+    truncated: bool
+    cuts: Sequence[Cut] = ((),)
+    windows: bool = False
+    pieces: Pieces | None = None
 
 
 class Questions:

@@ -18,9 +18,9 @@ from onebert_server.access.context import Context
 from onebert_server.access.principal import Principal
 from onebert_server.answering.gateway import Gateway
 from onebert_server.answering.plan import BlankText, Questions
-from onebert_server.answering.reading import read_together
-from onebert_server.answering.results import TINY_NUMBERS, Results, joined
-from onebert_server.answering.sizes import AnswerSize
+from onebert_server.answering.reading.logits import read_together
+from onebert_server.answering.reading.results import TINY_NUMBERS, Results, joined
+from onebert_server.answering.reading.sizes import AnswerSize
 from onebert_server.answering.tokenizing import Splitter
 from onebert_server.engine.block import REQUEST, SEGMENT_BITS, SEQUENCE, Block, Ended
 from onebert_server.observed import FORWARD, QUEUE, TOKENIZE, Observed

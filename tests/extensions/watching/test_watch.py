@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from onebert_encoder.answering.asked import Asked, AskedWindow
 from onebert_encoder.answering.results import Prediction
-from onebert_server.answering.seen import seen
+from onebert_server.answering.reading.seen import seen
 from onebert_server.extensions.watching.watch import Watch
 from onebert_server.extensions.watching.watched import Watched
 from onebert_server.extensions.watching.windows import PART, WINDOW, Window

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from lengths import examples
 from onebert_encoder.answering.results import Prediction
-from onebert_server.answering.seen import seen as seen_of
+from onebert_server.answering.reading.seen import seen as seen_of
 from onebert_server.observed import ABSTAINED, Seen
 from onebert_server.telemetry import answer_counts
 from onebert_server.telemetry.tasks import MAX_LABELS, OTHER, RANK_EVERY, TaskSeries

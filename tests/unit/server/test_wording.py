@@ -10,10 +10,10 @@ from onebert_encoder.answering.asked import NUMBERS, OBJECTS, Asked
 from onebert_encoder.answering.results import Prediction
 from onebert_semantic_router.bodies import Bundle
 from onebert_semantic_router.bundle import bundle
-from onebert_server.answering import sizes
 from onebert_server.answering.answers import Answered
-from onebert_server.answering.reading import Reading
-from onebert_server.answering.sizes import AnswerSize
+from onebert_server.answering.reading import sizes
+from onebert_server.answering.reading.logits import Reading
+from onebert_server.answering.reading.sizes import AnswerSize
 from onebert_server.facades.clients import fms, hugging_face, kserve, litellm, open_inference, openai, tensors, vllm
 from onebert_server.facades.clients.detections import detections
 from onebert_server.limits import MAX_ITEMS

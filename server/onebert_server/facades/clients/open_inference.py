@@ -12,7 +12,7 @@ from onebert_encoder.answering.results import Prediction
 from onebert_encoder.text.tokens import Text as Input
 from onebert_server.answering.answers import Answered
 from onebert_server.answering.gateway import Wanted
-from onebert_server.answering.results import TINY_NUMBERS
+from onebert_server.answering.reading.results import TINY_NUMBERS
 from onebert_server.facades.clients import models
 from onebert_server.facades.clients.kserve import prediction, worded
 from onebert_server.facades.clients.tensors import Tensor, flat, read_body, reply

@@ -10,7 +10,8 @@ from onebert_encoder.answering.results import Answer, Extraction, Labeling, Pred
 from onebert_encoder.answering.scores import own_activation
 from onebert_encoder.text.tokens import Text, halves_of
 from onebert_server.access.context import Context
-from onebert_server.answering.reading import Question, Reading
+from onebert_server.answering.plan import Question
+from onebert_server.answering.reading.logits import Reading
 from onebert_server.observed import ABSTAINED, OTHER, Kept, Seen
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import AnswerNotFinite

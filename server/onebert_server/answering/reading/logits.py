@@ -7,34 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onebert_encoder.answering.answer import answer, answer_texts
-from onebert_encoder.answering.asked import Asked
 from onebert_encoder.answering.results import Answer
 from onebert_encoder.answering.windows import WindowLogits, answer_windows, whole_window, window_of
-from onebert_encoder.text.tokens import Alignment, Cut, Pieces, Text
+from onebert_encoder.text.tokens import Alignment
+from onebert_server.answering.plan import Question
 from onebert_server.answering.tokenizing import Splitter
-from onebert_server.versions.facts import Facts
 from onebert_store.errors import AnswerNotFinite
-
-
-class Question(NamedTuple):
-    """One input for one version, with everything that reading its answer needs.
-
-    Attributes:
-        tokens: number of its tokens, with special tokens; read by windows: of the whole input.
-        truncated: whether some tokens of the input were left out.
-        cuts: the pieces that each of its sequences has, in the order of their logits.
-        windows: whether its sequences are windows.
-        pieces: of its input; None without windows if its task has one answer for the whole text.
-    """
-
-    text: Text
-    facts: Facts
-    asked: Asked
-    tokens: int
-    truncated: bool
-    cuts: Sequence[Cut] = ((),)
-    windows: bool = False
-    pieces: Pieces | None = None
 
 
 class Reading(NamedTuple):

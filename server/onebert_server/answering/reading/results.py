@@ -6,8 +6,8 @@ from itertools import accumulate, chain, repeat
 import numpy as np
 
 from onebert_encoder.answering.scores import Array
-from onebert_server.answering.plan import Questions
-from onebert_server.answering.reading import Question, Reading
+from onebert_server.answering.plan import Question, Questions
+from onebert_server.answering.reading.logits import Reading
 from onebert_server.answering.resolution import Resolved
 from onebert_server.answering.tokenizing import characters_of
 from onebert_store.errors import AnswerNotFinite
