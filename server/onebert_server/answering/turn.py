@@ -24,6 +24,7 @@ from onebert_server.answering.reading.sizes import AnswerSize
 from onebert_server.answering.tokenizing import Splitter
 from onebert_server.engine.block import REQUEST, SEGMENT_BITS, SEQUENCE, Block, Ended
 from onebert_server.observed import FORWARD, QUEUE, TOKENIZE, Observed
+from onebert_store.errors import EngineFailed
 
 # Characters that a turn tokenizes, in some four milliseconds; what came after them waits for the next turn.
 TURN_CHARACTERS = 2**13
@@ -105,9 +106,7 @@ class Turn:
     def withdraw(self, asking: Asking) -> None:
         """Withdraws what nobody waits for."""
         asking.answered.cancel()
-        numbers = [number for number in asking.numbers if self._under_way.pop(number, None)]
-        if numbers:
-            self._gateway.withdraw(numbers)
+        self._take_back(asking)
 
     def _end(self) -> None:
         self._ends_on = None
@@ -121,7 +120,14 @@ class Turn:
         if self._asked:
             self._ends_on = asyncio.get_running_loop()
             self._ends_on.call_soon(self._end)
-        self._tokenize(askings)
+        try:
+            self._tokenize(askings)
+        except BaseException:
+            # Nobody waits in vain, also where a tokenizer panics, which is no Exception.
+            for asking in askings:
+                self._take_back(asking)
+                asking.fail(EngineFailed("the server failed to ask; its log says where"))
+            raise
 
     def _tokenize(self, askings: Sequence[Asking]) -> None:
         texts: dict[str, dict[Any, None]] = {}
@@ -166,13 +172,34 @@ class Turn:
             raise BlankText(number if part.texts > 1 else 0, part.texts)
 
     def _submit(self, askings: Sequence[Asking]) -> None:
+        try:
+            self._send(askings)
+        except Exception as error:
+            # What cannot be submitted fails no other request.
+            for asking in askings:
+                self._take_back(asking)
+                if len(askings) == 1:
+                    asking.fail(error)
+                else:
+                    self._submit([asking])
+
+    def _take_back(self, asking: Asking) -> None:
+        """Withdraws what is under way of questions, which may be submitted again."""
+        numbers = [number for number in asking.numbers if self._under_way.pop(number, None)]
+        asking.numbers = []
+        if numbers:
+            self._gateway.withdraw(numbers)
+
+    def _send(self, askings: Sequence[Asking]) -> None:
         """Submits the sequences of these questions, in one request of the engine for each of their hosts."""
         rows, sequences, now = [], _Sequences(), time.monotonic()
         principals, spans = dict[int, tuple[int, Principal]](), []
         for asking in askings:
             asking.submitted, context = now, asking.context
             place, _ = principals.setdefault(id(context.principal), (len(principals), context.principal))
-            asking.requests = requests = asking.part.requests.pop() if asking.part.requests else 0
+            if asking.part.requests:
+                asking.requests = asking.part.requests.pop()
+            requests = asking.requests
             of_host: dict[int, list[Questions]] = {}
             for of_version in asking.questions:
                 if of_version.items:
@@ -195,31 +222,36 @@ class Turn:
         """Takes the answers of a batch to those who wait for them, and reads them together."""
         stops, start, done = [0, *np.cumsum(ended.outputs).tolist()], 0, list[Asking]()
         for number, error, count, began, end in ended.requests.tolist():
-            stop, under_way = start + count, self._under_way.pop(number, None)
-            if under_way is not None and error >= 0:
-                under_way[0].fail(ended.errors[error])
-            elif under_way is not None:
-                asking, questions = under_way
-                asking.first, asking.last = min(asking.first, began), max(asking.last, end)
-                asking.batches += ended.batches.get(number, ())
+            first, start = start, start + count
+            if (under_way := self._under_way.pop(number, None)) is None:
+                continue
+            asking, questions = under_way
+            if error >= 0:
+                asking.fail(ended.errors[error])
+                continue
+            try:
                 for of_version in questions:
-                    first, start = start, start + len(of_version.ids)
-                    logits = ended.logits[stops[first] : stops[start]]
-                    asking.results.add(of_version, ended.outputs[first:start], logits)
-                asking.numbers.remove(number)
-                if not questions:
-                    asking.results.readings = []
-                if not (asking.numbers or asking.answered.done()):
-                    done.append(asking)
-            start = stop
+                    stop = first + len(of_version.ids)
+                    logits = ended.logits[stops[first] : stops[stop]]
+                    asking.results.add(of_version, ended.outputs[first:stop], logits)
+                    first = stop
+            except Exception as failure:
+                asking.fail(failure)
+            asking.first, asking.last = min(asking.first, began), max(asking.last, end)
+            asking.batches += ended.batches.get(number, ())
+            asking.numbers.remove(number)
+            if not questions:
+                asking.results.readings = []
+            if not (asking.numbers or asking.answered.done()):
+                done.append(asking)
         self._read([asking for asking in done if asking.results.items and asking.results.cost <= TINY_NUMBERS])
         for asking in done:
             if not asking.answered.done():
                 asking.answered.set_result(None)
 
     def _read(self, askings: Sequence[Asking]) -> None:
-        results = joined([asking.results for asking in askings])
         try:
+            results = joined([asking.results for asking in askings])
             readings = iter(read_together(*results.whole, self._splitters) if askings else ())
         except Exception as error:
             # An answer that cannot be read fails no other request.
