@@ -78,48 +78,43 @@ def check(block: Block, hosts: "Sequence[Host]") -> None:
     requests, sequences = block.requests, block.sequences
     counts, tokens = requests["sequences"], sequences["tokens"]
     whole = (
-        _within(requests["host"], len(hosts))
-        and _within(requests["principal"], len(block.principals))
-        and _within(counts, len(sequences) + 1)
+        _most(requests["host"]) < len(hosts)
+        and _most(requests["principal"]) < len(block.principals)
+        and _most(counts) <= len(sequences)
         and int(counts.sum()) == len(sequences)
-        and _within(tokens - 1, len(block.ids))
+        and _most(tokens - 1) < len(block.ids)
         and int(tokens.sum()) == len(block.ids)
+        and bool((sequences["text"].view(np.uint32) < counts.repeat(counts)).all())
         and len(block.spans) in (0, len(requests))
     )
-    if not (whole and all(_fits(block, hosts[host], *own) for host, *own in _by_host(block, len(hosts)))):
+    if not (whole and all(_fits(hosts[host], *own) for host, *own in _by_host(block, len(hosts)))):
         raise ValueError("a damaged block of requests")
 
 
-def _by_host(block: Block, hosts: int) -> Iterator[tuple[int, NDArray[Any], NDArray[Any], NDArray[Any]]]:
-    """Yields each host with its sequences, the ids of these, and the number of sequences of the request of each."""
-    counts = np.repeat(block.requests["sequences"], block.requests["sequences"])
+def _by_host(block: Block, hosts: int) -> Iterator[tuple[int, NDArray[Any], NDArray[Any]]]:
+    """Yields each host with its sequences, and the ids of these."""
     if hosts == 1:
-        yield 0, block.sequences, block.ids, counts
+        yield 0, block.sequences, block.ids
         return
     of_sequence = np.repeat(block.requests["host"], block.requests["sequences"])
     of_token = np.repeat(of_sequence, block.sequences["tokens"])
     for host in np.unique(of_sequence).tolist():
-        own = of_sequence == host
-        yield host, block.sequences[own], block.ids[of_token == host], counts[own]
+        yield host, block.sequences[of_sequence == host], block.ids[of_token == host]
 
 
-def _fits(block: Block, host: "Host", sequences: NDArray[Any], ids: NDArray[Any], counts: NDArray[Any]) -> bool:
-    """Whether a host can have these slots, texts, lengths and ids."""
-    if not len(sequences):
-        return True
-    config, second = host.base.config, sequences["second"]
-    apart = sequences["tokens"] - second
+def _fits(host: "Host", sequences: NDArray[Any], ids: NDArray[Any]) -> bool:
+    """Whether a host can have these slots, lengths and ids."""
+    config, second, largest = host.base.config, sequences["second"], _most(ids)
     return (
-        _within(sequences["slot"], len(host.bank.diverges_at))
-        and _within(sequences["text"], counts)
-        and _within(second, config.max_length + 1)
-        and _within(apart - 1, config.max_length)
-        and _within(ids, max(config.type_vocab_size, 1) << SEGMENT_BITS)
-        and _within(ids & (1 << SEGMENT_BITS) - 1, config.vocab_size)
+        _most(sequences["slot"]) < len(host.bank.diverges_at)
+        and _most(second) <= config.max_length
+        and _most(sequences["tokens"] - second - 1) < config.max_length
+        and largest < max(config.type_vocab_size, 1) << SEGMENT_BITS
+        and (largest < config.vocab_size or _most(ids & (1 << SEGMENT_BITS) - 1) < config.vocab_size)
     )
 
 
-def _within(indices: NDArray[np.int32], stop: int | NDArray[np.int32]) -> bool:
-    """Whether no index is negative, or as large as `stop`."""
+def _most(indices: NDArray[np.int32]) -> int:
+    """Returns the largest index, for a negative one a number larger than all others; -1 if there is none."""
     # As unsigned numbers the negative ones are the largest.
-    return bool((indices.view(np.uint32) < stop).all())
+    return int(np.maximum.reduce(indices.view(np.uint32))) if len(indices) else -1

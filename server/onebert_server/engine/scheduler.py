@@ -93,6 +93,8 @@ class Scheduler:
         idle = time.monotonic()
         while True:
             if not only_full:
+                # No batch runs: who comes now asks for no way between its layers, whatever there was.
+                self.beside = Beside()
                 self._wait(idle)
             with self._lock:
                 if only_full and not self.queue.fills(bounds):

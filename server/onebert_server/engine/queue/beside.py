@@ -23,12 +23,12 @@ class Beside:
 
     def __init__(self, batch: NDArray[Any] | None = None, weight: float = 1.0, names: Sequence[str] = ()) -> None:
         """`batch`: WAITING of a host of this weight; `names`: of its principals, by number."""
-        tokens_of = np.zeros(1) if batch is None else np.bincount(batch["principal"], batch["cost"]) * weight
-        self.tokens = float(tokens_of.sum())
-        self.room = self.tokens * min(MOST, 1 / max(int(np.count_nonzero(tokens_of)), 1))
-        over = np.flatnonzero(tokens_of > self.room / 2).tolist() if self.tokens else []
-        self.served = {names[number] for number in over}
-        self.seconds = 0.0
+        self.tokens, self.room, self.served, self.seconds = 0.0, 0.0, set[str](), 0.0
+        if batch is not None:
+            tokens_of = np.bincount(batch["principal"], batch["cost"]) * weight
+            self.tokens = float(tokens_of.sum())
+            self.room = self.tokens * min(MOST, 1 / int(np.count_nonzero(tokens_of)))
+            self.served = {names[number] for number in (tokens_of > self.room / 2).nonzero()[0].tolist()}
 
     @property
     def empty(self) -> bool:

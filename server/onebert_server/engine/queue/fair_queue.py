@@ -81,7 +81,8 @@ class FairQueue:
         that is next, among larger ones than a batch, does not wait for a longer batch of these.
         """
         per_token = self.backlog.seconds_per_token
-        if not self.sequences or self.backlog.least() * per_token < each:
+        # The least of anybody's is no more than all.
+        if not self.sequences or self.seconds < each or self.backlog.least() * per_token < each:
             return 0.0
         turns = self._waiting.turns
         first = self._firsts()[self._head()]
@@ -131,6 +132,8 @@ class FairQueue:
 
     def others_wait(self, principals: Collection[str]) -> bool:
         """Whether anybody but these principals waits."""
+        if not self.sequences:
+            return False
         return int(np.count_nonzero(self._flows.table["sequences"])) > len(self._waiting_of(principals))
 
     def may_run_beside(self, principals: Collection[str], batch: Beside) -> bool:
