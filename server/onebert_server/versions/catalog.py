@@ -12,13 +12,13 @@ from onebert_server.access.principal import Action
 from onebert_server.progress import Progress
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.follower import Follower, Offer
+from onebert_server.versions.manifests import Manifests
 from onebert_server.versions.residency.residents import PROVED_TOGETHER, Residents
 from onebert_server.versions.version import State, Version
 from onebert_store.blobs.staging import StagedFile
 from onebert_store.errors import DeadlineExceeded, InvalidInput, NotFound, OneBertError, StoreCorrupt, TooLarge
 from onebert_store.file.delta import Delta
 from onebert_store.file.format import loads
-from onebert_store.file.manifest import Manifest
 from onebert_store.registry.records import Added, Alias, VersionEntry
 from onebert_store.registry.registry import Registry, Stored
 from onebert_store.registry.target import Precondition, Target
@@ -28,8 +28,6 @@ from onebert_store.registry.target import Precondition, Target
 LOAD_SECONDS = 10.0
 # Up to this many versions, a start reads the manifests of versions without an alias; otherwise they are read on demand.
 LEARNED_AT_START = 20_000
-# Manifests per query: with a query for each, a start would take thousands of round trips to the database.
-LEARNED_TOGETHER = 64
 # Task types whose shadows are compared.
 SHADOWED = ("single_label", "multi_label")
 # Errors of the disk, as opposed to errors of a request.
@@ -72,6 +70,7 @@ class Catalog:
         storage: Sequence[Callable[[], str]] = (),
     ) -> None:
         self._registry = registry
+        self.manifests = Manifests(registry, residents)
         self._storage = storage
         self._deleting = deleting
         self._max_trained_bytes = max_trained_bytes
@@ -82,7 +81,6 @@ class Catalog:
         # Error code of the last change; error code and time of the last failed poll.
         self._unchanged = "ok"
         self._unread, self._unread_at = "ok", 0.0
-        self._learning = threading.Lock()
 
     @property
     def directory(self) -> Directory:
@@ -108,7 +106,7 @@ class Catalog:
         if self.directory.counts()["versions"] <= LEARNED_AT_START:
             versions = self.directory.versions()
             progress.begin("manifests", len(versions))
-            self.learn_all(versions, progress.advance)
+            self.manifests.learn_all(versions, progress.advance)
         return unloaded
 
     def upload(self, task: str, body: StagedFile, context: Context) -> UploadResult:
@@ -203,7 +201,7 @@ class Catalog:
     def _check_shadows(self, task: str, target: Target) -> None:
         for number in target.numbers if target.shadows else ():
             with suppress(NotFound):
-                self.learn(version := self.directory.version(task, number))
+                self.manifests.learn(version := self.directory.version(task, number))
                 if version.known_facts and version.known_facts.task_type not in SHADOWED:
                     kind = version.known_facts.task_type
                     raise InvalidInput(f"a shadow's labels are compared, and {task}@{number} is a {kind} task")
@@ -245,20 +243,6 @@ class Catalog:
         context.principal.require(Action.UPLOAD, name)
         return self.change(self._registry.rename_task, context, task, name)
 
-    def manifest(self, entry: VersionEntry) -> Manifest:
-        """Returns the whole manifest of a version; from its file if the registry's copy is damaged."""
-        try:
-            return self._registry.version(entry.task, entry.version).manifest
-        except StoreCorrupt:
-            return loads(self._registry.read(entry)).manifest
-
-    def manifest_of(self, task: str, version: int) -> Manifest:
-        """Returns the whole manifest of a registered version; raises NotFound."""
-        return self.manifest(self.directory.version(task, version).entry)
-
-    def is_aliased(self, task: str, version: int) -> bool:
-        return self.directory.is_aliased(task, version)
-
     def read_delta(self, version: Version) -> bytes:
         """Returns the canonical bytes of a version, verified."""
         try:
@@ -279,38 +263,6 @@ class Catalog:
             progress.advance(sum(version.state is not State.LOADING for version in loaded))
         unloaded = fetches.give_up() + versions
         return unloaded if room else []
-
-    def learn_all(self, versions: Sequence[Version], learned: Callable[[int], None] = lambda _: None) -> None:
-        """Like `learn`, with one query for many versions; calls `learned` with the number since its last call."""
-        for start in range(0, len(versions), LEARNED_TOGETHER):
-            together = versions[start : start + LEARNED_TOGETHER]
-            if any(version.known_facts is None for version in together):
-                # A caller that waits here for the same manifests finds them known afterwards.
-                with self._learning:
-                    unknown = {version.entry: version for version in together if version.known_facts is None}
-                    for entry, manifest in self._registry.manifests(list(unknown)) if unknown else ():
-                        self.directory.know(unknown[entry], entry.with_manifest(manifest))
-            # The other manifests are damaged, and `learn` reads them from the files; or the versions were deleted
-            # meanwhile.
-            for version in together:
-                self.learn(version)
-            learned(len(together))
-
-    def learn(self, version: Version) -> None:
-        """Reads the manifest of a version unless it is known."""
-        if version.known_facts is not None:
-            return
-        try:
-            record = version.entry.with_manifest(self.manifest(version.entry))
-        except NotFound:
-            # Deleted or renamed a moment ago; the follower is about to show it.
-            return
-        except OneBertError as error:
-            # A version that could not be loaded keeps its own reason and the time of its next try.
-            if version.state is State.REGISTERED:
-                self._residents.failed(version, error)
-        else:
-            self.directory.know(version, record)
 
     def _register(self, offer: Offer, delta: Delta, stored: Stored, context: Context) -> Added:
         with self._follower.offering(offer):

@@ -25,7 +25,7 @@ class View:
         """Returns a task with its first `limit` versions above `after`; reads unknown manifests from the registry."""
         self._principal.require_scope(Action.SEE)
         entry = self._directory.task(name, after, limit, self._principal)
-        self._catalog.learn_all(list(entry.versions.values()))
+        self._catalog.manifests.learn_all(list(entry.versions.values()))
         return entry
 
     def alias(self, task: str, alias: str) -> Alias:
@@ -37,8 +37,8 @@ class View:
 
     def manifest(self, version: Version) -> Manifest:
         self._principal.require(Action.SEE, version.entry.task)
-        self._catalog.learn(version)
-        return self._catalog.manifest(version.entry)
+        self._catalog.manifests.learn(version)
+        return self._catalog.manifests.read(version.entry)
 
     def changes(self, version: Version, against: Version | None = None) -> list[Change]:
         """Returns the changes of a version to the base, or relative to `against`; reads the store."""

@@ -129,7 +129,7 @@ class Versions:
         self.manifests, self.unread = {("tone", 1): manifest_of()}, Event()
         self.aliased = {("tone", 1), ("voice", 1)}
 
-    def manifest_of(self, task, version):
+    def find(self, task, version):
         if self.unread.is_set() or (task, version) not in self.manifests:
             raise TaskNotFound("it is not there")
         return self.manifests[task, version]
@@ -155,7 +155,7 @@ def counts():
 
 @pytest.fixture
 def watch(counts, versions, changed):
-    watch = Watch(counts, 1.0, versions, 10, lambda *change: changed.append(change))
+    watch = Watch(counts, 1.0, versions, versions, 10, lambda *change: changed.append(change))
     counts.listeners.append(watch.count)
     watch.start()
     yield watch

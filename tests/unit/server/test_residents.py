@@ -20,7 +20,7 @@ from onebert_server.answering.gateway import Wanted
 from onebert_server.engine.banks import bank
 from onebert_server.engine.passes import Passes
 from onebert_server.engine.speed import Speed
-from onebert_server.versions import catalog
+from onebert_server.versions import catalog, manifests
 from onebert_server.versions.residency import residents
 from onebert_server.versions.residency.loader import Loader
 from onebert_server.versions.residency.residents import RETRY_AT_MOST
@@ -128,7 +128,7 @@ def test_a_damaged_row_costs_nothing_where_the_file_is_whole(tmp_path):
     damage_manifest(tmp_path, "task = 'one'")
     with opened(tmp_path) as runtime:
         assert_answers(runtime, **tasks)
-        manifest = runtime.catalog.manifest(runtime.directory.version("one", 1).entry)
+        manifest = runtime.catalog.manifests.read(runtime.directory.version("one", 1).entry)
         assert manifest.labels == tasks["one"].manifest["labels"]
 
 
@@ -347,20 +347,20 @@ def test_a_damaged_manifest_is_read_from_its_file_while_others_read_manifests(tm
 
         def read_beside(entry):
             # A deadlock, if it waited for the reading of the file.
-            runtime.catalog.learn_all([known])
-            assert not runtime.catalog._learning.locked()
+            runtime.catalog.manifests.learn_all([known])
+            assert not runtime.catalog.manifests._learning.locked()
             return read(entry)
 
         monkeypatch.setattr(runtime.registry, "read", read_beside)
-        with runtime.catalog._learning:
-            runtime.catalog.learn_all([known])
-        runtime.catalog.learn_all([known, damaged])
+        with runtime.catalog.manifests._learning:
+            runtime.catalog.manifests.learn_all([known])
+        runtime.catalog.manifests.learn_all([known, damaged])
         assert damaged.facts.labels == known.facts.labels
 
 
 def test_a_start_reads_no_manifest_by_a_query_of_its_own(tmp_path, monkeypatch):
     store(tmp_path, task=[Task(seed=seed) for seed in range(1, 6)])
-    monkeypatch.setattr(catalog, "LEARNED_TOGETHER", 2)
+    monkeypatch.setattr(manifests, "LEARNED_TOGETHER", 2)
     monkeypatch.delattr(Registry, "version")
     with opened(tmp_path) as runtime:
         versions = runtime.directory.versions()

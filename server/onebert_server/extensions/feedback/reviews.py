@@ -83,7 +83,7 @@ class Reviews:
 
     def _has_spans(self, task: str) -> bool:
         [version] = self._catalog.directory.task(task, limit=1).versions.values()
-        self._catalog.learn(version)
+        self._catalog.manifests.learn(version)
         return version.known_facts is not None and version.known_facts.task_type in PER_TOKEN
 
     def _require(self, task: str, context: Context, after: str = "") -> None:
@@ -123,7 +123,7 @@ def live_versions(catalog: Catalog, task: str, who: Principal) -> list[Version]:
     target = catalog.directory.task(task, limit=0, who=who).alias(LIVE).target
     numbers = sorted(target.numbers, key=lambda number: number != target.version)
     versions = [catalog.directory.version(task, number, who) for number in numbers]
-    catalog.learn_all(versions)
+    catalog.manifests.learn_all(versions)
     return versions
 
 

@@ -92,7 +92,7 @@ class Gates:
         """
         self._require(task, context)
         [version] = self._directory.task(task, limit=1, who=context.principal).versions.values()
-        self._catalog.learn(version)
+        self._catalog.manifests.learn(version)
         if version.known_facts is None:
             raise errors.VersionUnavailable(f"the manifest of {ref_of(version)} cannot be read")
         gate.check_type(version.facts.task_type)

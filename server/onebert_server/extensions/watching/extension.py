@@ -22,7 +22,8 @@ def _open(runtime: Runtime, opened: ExitStack) -> Watch | None:
         changes.labels(state).inc()
         hooks.announce(f"alarm.{state}", {"task": task, "version": version, **change})
 
-    watch = Watch(metrics.answers, settings.false_alarms, runtime.catalog, runtime.settings.task_metrics, changed)
+    versions = runtime.directory, runtime.catalog.manifests
+    watch = Watch(metrics.answers, settings.false_alarms, *versions, runtime.settings.task_metrics, changed)
     metrics.registry.register(watch)
     hooks.answered.append(watch.count)
     opened.callback(watch.close)

@@ -18,7 +18,8 @@ from onebert_server.extensions.watching.watched import Watched
 from onebert_server.extensions.watching.windows import Live
 from onebert_server.observed import Seen
 from onebert_server.telemetry.answer_counts import AnswerCounts, Key, RequestAnswers, Slot
-from onebert_server.versions.catalog import Catalog
+from onebert_server.versions.directory import Directory
+from onebert_server.versions.manifests import Manifests
 from onebert_store.errors import OneBertError
 from onebert_store.file.strict_json import printable
 
@@ -50,12 +51,14 @@ class Watch(Collector):
         self,
         counts: AnswerCounts,
         false_alarms: float,
-        versions: Catalog,
+        directory: Directory,
+        manifests: Manifests,
         shown: int,
         changed: Callable[[str, str, int, Mapping[str, Any]], None],
     ) -> None:
         self._budget = Budget(false_alarms)
-        self._versions = versions
+        self._directory = directory
+        self._manifests = manifests
         self._shown = shown
         self._changed = changed
         # A state may leave its version while the thread is starting its alarm, so its end waits for the thread.
@@ -135,14 +138,14 @@ class Watch(Collector):
         if not isinstance(full, Live):
             watched.learn(full)
         # An alarm of an evicted version would never end.
-        elif full.answers >= LEAST_ANSWERS and self.get(*key) is watched and self._versions.is_aliased(*key):
+        elif full.answers >= LEAST_ANSWERS and self.get(*key) is watched and self._directory.is_aliased(*key):
             self._judge(key, watched, full)
 
     def _begin(self, key: Key) -> None:
         # Without its manifest (the registry is away, or the task has just been renamed) the next answer asks again.
         try:
             with suppress(OneBertError):
-                watched = Watched.from_manifest(self._versions.manifest_of(*key))
+                watched = Watched.from_manifest(self._manifests.find(*key))
                 with self._lock:
                     if self._watched.get(key) is None:
                         self._watched.put(key, watched, len(watched.labels))
@@ -162,7 +165,7 @@ class Watch(Collector):
         """Ends alarms of versions that no alias means any more: nothing may ask them ever again."""
         for key in self.alarms():
             watched = self.get(*key)
-            if watched is not None and not self._versions.is_aliased(*key):
+            if watched is not None and not self._directory.is_aliased(*key):
                 self._end(key, watched, "no alias means it any more")
 
     def _end_later(self, key: Key, watched: Watched, reason: str) -> None:

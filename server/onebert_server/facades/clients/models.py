@@ -40,7 +40,7 @@ async def models(request: ReadRequest) -> Reply:
         return plain
     for start in range(0, len(unknown), _TOGETHER):
         # In batches, so that changes can interleave and the request can be cancelled.
-        await request.read(partial(request.runtime.catalog.learn_all, unknown[start : start + _TOGETHER]))
+        await request.read(partial(request.runtime.catalog.manifests.learn_all, unknown[start : start + _TOGETHER]))
 
     def full_card(ref: str, version: "Version") -> Mapping[str, Any]:
         card = _card(ref, version)
