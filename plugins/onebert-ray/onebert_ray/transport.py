@@ -24,7 +24,7 @@ from onebert_server.engine.block import ENDED
 from onebert_server.fairness.shares import Permits
 from onebert_server.http.body import Body
 from onebert_server.http.replies import PIECE_BYTES
-from onebert_server.logs import Seldom
+from onebert_server.logs import Seldom, log_failure
 from onebert_server.remote import wire
 from onebert_server.remote.blocks import bytes_of
 from onebert_store.errors import EngineFailed, OneBertError, RowGone, ShuttingDown
@@ -134,6 +134,9 @@ class RayTransport:
             ended = await _typed(call)
         except OneBertError as error:
             ended = failed(number, error)
+        except Exception as error:
+            log_failure(logger, "the answer of a replica", error)
+            ended = failed(number, EngineFailed("a replica gave an answer that cannot be read"))
         times = moved(np.frombuffer(ended.requests, ENDED), ("began", "ended"), time.monotonic())
         self.ended(msgspec.structs.replace(ended, requests=bytes_of(times)))
 

@@ -1,6 +1,7 @@
 """Admission in the engine's process: resolves references, counts quotas, and submits the blocks of edges."""
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -16,9 +17,12 @@ from onebert_server.answering.resolver import Resolver
 from onebert_server.answering.tokenizing import Splitter
 from onebert_server.engine.block import ENDED, Block, Ended
 from onebert_server.engine.engine import Engine
+from onebert_server.logs import log_failure
 from onebert_server.versions.residency.residents import Residents
 from onebert_server.versions.version import Held
 from onebert_store.errors import OneBertError, OverQuota, OverShare, QueueFull, RowGone, TooLarge
+
+logger = logging.getLogger("onebert.admission")
 
 Followed = Callable[[Held, Computed], None]
 """Gets questions that were computed, with the version that did and its shadows."""
@@ -101,10 +105,16 @@ class Entry:
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self._loop, self._waking = loop, False
-        if any(principal.quotas.of_rates for principal in block.principals):
-            block = self._within_quotas(block)
-        if len(block.requests):
-            self._lane.submit(block)
+        numbers = block.requests["number"]
+        try:
+            if any(principal.quotas.of_rates for principal in block.principals):
+                block = self._within_quotas(block)
+            if len(block.requests):
+                self._lane.submit(block)
+        except Exception:
+            for number in numbers.tolist() if self._counted else ():
+                self._take_back(number)
+            raise
 
     def withdraw(self, numbers: Sequence[int]) -> None:
         """See `Gateway.withdraw`."""
@@ -149,9 +159,14 @@ class Entry:
     def _settle(self, ended: Ended) -> None:
         """Takes back what was counted of requests that were not taken in."""
         for number, error, *_ in ended.requests.tolist():
-            caller, count, tokens = self._counted.pop(number, (None, 0, 0))
             if error >= 0 and isinstance(ended.errors[error], _NOT_TAKEN):
-                self._rates.count(caller, -count, -tokens)
+                self._take_back(number)
+            else:
+                self._counted.pop(number, None)
+
+    def _take_back(self, number: int) -> None:
+        caller, count, tokens = self._counted.pop(number, (None, 0, 0))
+        self._rates.count(caller, -count, -tokens)
 
     def _arrive(self, ended: Ended) -> None:
         """Runs on the engine's thread, or in `submit`: what arrives until the loop's next turn shares a wake-up."""
@@ -167,6 +182,10 @@ class Entry:
         self._waking = False
         while self._ended:
             ended = self._ended.popleft()
-            if self._counted:
-                self._settle(ended)
-            self._answered(ended)
+            try:
+                if self._counted:
+                    self._settle(ended)
+                self._answered(ended)
+            except Exception as error:
+                # What ended with later batches is waited for all the same.
+                log_failure(logger, "an edge, when it took its answers,", error)

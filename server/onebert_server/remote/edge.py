@@ -13,11 +13,11 @@ from onebert_server.access.context import Context
 from onebert_server.access.principal import Principal
 from onebert_server.answering.gateway import Wanted
 from onebert_server.answering.resolution import Resolved
-from onebert_server.engine.block import Ended
+from onebert_server.engine.block import ENDED, Block, Ended
 from onebert_server.logs import log_failure
 from onebert_server.remote import wire
 from onebert_server.remote.blocks import block_of, ended_message
-from onebert_store.errors import OneBertError
+from onebert_store.errors import EngineFailed, OneBertError
 
 if TYPE_CHECKING:
     # Needs torch, which a front end that imports a transport's module does without.
@@ -57,12 +57,10 @@ class RemoteEdge:
         return wire.Versions([_found(one) for one in resolved], [*facts.values()])
 
     def take(self, message: wire.ToGateway) -> None:
-        """Does what a message tells; raises ValueError for a damaged block."""
+        """Does what a message tells; raises for a block of which not even the requests can be read."""
         match message:
             case wire.Block():
-                block = block_of(message, self._tracing)
-                self._latest.append((block.requests.copy(), block.principals))
-                self._entry.submit(block)
+                self._submit(block_of(message, self._tracing))
             case wire.Withdraw(numbers):
                 self._entry.withdraw(numbers)
             case wire.Shadowed(questions):
@@ -72,9 +70,32 @@ class RemoteEdge:
         """Withdraws everything: the front end is gone."""
         self._entry.close()
 
+    def _submit(self, block: Block) -> None:
+        numbers = block.requests["number"]
+        try:
+            self._latest.append((block.requests.copy(), block.principals))
+            self._entry.submit(block)
+        except Exception as error:
+            log_failure(logger, "a block of a front end", error)
+            self._entry.withdraw(numbers.tolist())
+            self._fail(numbers)
+
     def _answered(self, ended: Ended) -> None:
-        full = self._full(ended.requests["number"][ended.requests["error"] >= 0]) if ended.errors else []
-        self._send(ended_message(ended, self._tracing, full))
+        try:
+            full = self._full(ended.requests["number"][ended.requests["error"] >= 0]) if ended.errors else []
+            message = ended_message(ended, self._tracing, full)
+        except Exception as error:
+            log_failure(logger, "the answers of a front end", error)
+            self._fail(ended.requests["number"])
+        else:
+            self._send(message)
+
+    def _fail(self, numbers: NDArray[np.int64]) -> None:
+        """Ends requests: nobody shall wait for them until their deadline."""
+        requests = np.zeros(len(numbers), ENDED)
+        requests["number"] = numbers
+        error = EngineFailed("the process with the engine could not take or answer it; its log says where")
+        self._send(ended_message(Ended(requests, np.empty(0, np.int32), np.empty(0, np.float32), [error]), None))
 
     def _full(self, refused: NDArray[Any]) -> list[tuple[Principal, OneBertError]]:
         """Returns those principals of refused requests whose every request would be refused now."""

@@ -1,14 +1,21 @@
 """A turn of the event loop: what fails in it, and who waits for it."""
 
 import asyncio
+import time
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from onebert_encoder.text.tokenizer import Tokenizer
+from onebert_server.answering.admission import Admission
 from onebert_server.answering.gateway import Wanted
 from onebert_server.answering.reading.results import Results
+from onebert_server.engine.block import REQUEST, SEQUENCE, Block
 from onebert_server.engine.lane import Lane
-from onebert_store.errors import EngineFailed
+from onebert_server.remote import edge, wire
+from onebert_store.errors import EngineFailed, OneBertError
+from onebert_store.registry.grants import Quotas
 from parts import assert_like, context, same
 
 
@@ -89,3 +96,94 @@ def test_what_a_batch_has_ended_reaches_those_behind_a_request_that_cannot_take_
     assert isinstance(broken, MemoryError)
     assert_like(before[0], parts.alone("good", "late"))
     assert_like(behind[0], parts.alone("good", "order"))
+
+
+def damaged(number: int, sequences: int) -> Block:
+    """Of a principal with a quota: a request of a slot that no bank has."""
+    requests, rows = np.zeros(1, REQUEST), np.zeros(1, SEQUENCE)
+    requests["number"], requests["sequences"], requests["requests"] = number, sequences, 1
+    requests["deadline"] = time.monotonic() + 60
+    rows["slot"], rows["tokens"] = 999, 3
+    limited = replace(context().principal, quotas=Quotas(requests=1.0, tokens=1.0))
+    return Block([limited], requests, rows, np.ones(3, np.int32))
+
+
+@pytest.mark.promise("damaged-blocks")
+@pytest.mark.parametrize("parts", [True], ids=["front end"], indirect=True)
+@pytest.mark.parametrize("sequences", [1, 77])
+def test_a_damaged_block_is_answered_at_once_and_costs_no_quota(parts, sequences):
+    async def ask(answerer):
+        gateway, came = parts.gateway, asyncio.get_running_loop().create_future()
+        answered, gateway.answered = gateway.answered, came.set_result
+        block = damaged(5, sequences)
+        gateway.submit(block)
+        ended = await asyncio.wait_for(came, 20)
+        assert ended.requests["number"].tolist() == [5]
+        assert [error.code for error in ended.errors] == [EngineFailed.code]
+        entry = parts.desk._edge._entry
+        entry._rates.check(block.principals[0])
+        assert not entry._counted
+        gateway.answered = answered
+        return await answerer.answer(context(), Wanted(["good"]), ["it is now"], same)
+
+    [answered] = parts.run(ask)
+    assert_like(answered, parts.alone("good", "it is now"))
+
+
+@pytest.mark.promise("damaged-blocks")
+@pytest.mark.parametrize("parts", [True], ids=["front end"], indirect=True)
+def test_a_block_whose_requests_cannot_be_read_ends_its_front_end(parts):
+    async def ask(_):
+        lost = asyncio.Event()
+        parts.transport._channel._lost = lost.set
+        nothing = memoryview(b"")
+        parts.transport.submit(wire.Block([], memoryview(b"half"), nothing, nothing, []))
+        await asyncio.wait_for(lost.wait(), 20)
+
+    parts.run(ask)
+
+
+@pytest.mark.parametrize("parts", [True], ids=["front end"], indirect=True)
+def test_answers_that_cannot_be_sent_end_their_requests_at_once(parts, monkeypatch):
+    message, broken = edge.ended_message, [True]
+
+    def fail(ended, *more):
+        if len(ended.logits) and broken.pop():
+            raise MemoryError
+        return message(ended, *more)
+
+    monkeypatch.setattr(edge, "ended_message", fail)
+
+    async def ask(answerer):
+        with pytest.raises(OneBertError) as failed:
+            await asyncio.wait_for(answerer.answer(context(), Wanted(["good"]), ["late"], same), 20)
+        assert failed.value.code == EngineFailed.code
+        broken.append(False)
+        return await answerer.answer(context(), Wanted(["good"]), ["it is now"], same)
+
+    [answered] = parts.run(ask)
+    assert_like(answered, parts.alone("good", "it is now"))
+
+
+@pytest.mark.parametrize("parts", [False], indirect=True)
+def test_a_turn_that_fails_to_take_a_batch_takes_those_that_wait_behind_it(parts):
+    """Both have arrived when the loop comes to them."""
+
+    async def ask(_):
+        admission, taken = Admission(parts.engine, parts.residents), []
+
+        def take(ended):
+            taken.append(ended.requests["number"].tolist())
+            if len(taken) == 1:
+                raise MemoryError
+
+        admission.answered = take
+        for number in (1, 2):
+            requests = np.zeros(1, REQUEST)
+            requests["number"] = number
+            admission.submit(Block([context().principal], requests, np.zeros(0, SEQUENCE), np.zeros(0, np.int32)))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert taken == [[1], [2]]
+
+    parts.run(ask)

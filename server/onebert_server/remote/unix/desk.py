@@ -78,6 +78,9 @@ class FrontDesk:
             self._take(frame)
         except Exception as error:
             log_failure(logger, "a message of a front end", error)
+            if isinstance(frame, wire.Block):
+                # Nobody knows which requests it had: their front end shall not wait for them.
+                self.channel.close()
 
     def _take(self, frame: Any) -> None:
         match frame:
