@@ -20,7 +20,7 @@ from onebert_encoder.base.base import Base
 from onebert_encoder.layout.shapes import round_up
 from onebert_encoder.layout.stage import Stage, length_classes
 from onebert_encoder.layout.upload import Array, upload
-from onebert_encoder.maths.sequences import SEGMENT_BITS, Sequences, ids_of, segments_of
+from onebert_encoder.maths.sequences import Sequences, ids_of, segments_of
 
 BASE_ROW = 0
 """The row of the bare base; a shared text runs on it up to the layer at which its tasks diverge."""
@@ -155,7 +155,7 @@ def _embedding_indices(base: Base, texts: _Texts, layout: "_Layout") -> tuple[Ar
     tokens = np.zeros(layout.total, dtype=np.int64)
     typed = tokens[: layout.num_tokens]
     typed[:] = texts.tokens[layout.tokens_from(texts.starts[layout.members])[: layout.num_tokens]]
-    segment = segments_of(tokens) if typed.max() >> SEGMENT_BITS else None
+    segment = segments_of(tokens) if segments_of(typed.max()) else None
     word = tokens if segment is None else ids_of(tokens)
     if "position" not in base.anatomy.family.outside:
         return word, np.zeros_like(word) if segment is None else segment

@@ -7,10 +7,7 @@ from itertools import chain
 import numpy as np
 
 from onebert_encoder.layout.upload import Array
-from onebert_encoder.text.tokens import Tokens
-
-SEGMENT_BITS = 24
-"""A token's segment is above these bits of its id."""
+from onebert_encoder.text.tokens import SEGMENT_BITS, Tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +15,7 @@ class Sequences:
     """Tokenized inputs.
 
     Attributes:
-        ids: [tokens] int32, the inputs end to end; a token's id, with its segment in the top byte.
+        ids: [tokens] int32, the inputs end to end; a token's id, with its segment above `SEGMENT_BITS`.
         lengths: [inputs], tokens of each input.
         second: [inputs], start of a pair's own sequence, else 0.
         text: [inputs], equal numbers are one text, which several tasks share.

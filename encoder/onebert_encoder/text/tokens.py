@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+# In arrays, a token's segment is above these bits of its id.
+SEGMENT_BITS = 24
+
 Text = str | tuple[str, str]
 """One text, or a pair of them."""
 

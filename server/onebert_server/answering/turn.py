@@ -13,7 +13,7 @@ import numpy as np
 
 from onebert_encoder.answering.scores import Array
 from onebert_encoder.text.tokenizer import CutOnce
-from onebert_encoder.text.tokens import Text
+from onebert_encoder.text.tokens import SEGMENT_BITS, Text
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Principal
 from onebert_server.answering.gateway import Gateway
@@ -22,7 +22,7 @@ from onebert_server.answering.reading.logits import read_together
 from onebert_server.answering.reading.results import TINY_NUMBERS, Results, joined
 from onebert_server.answering.reading.sizes import AnswerSize
 from onebert_server.answering.tokenizing import Splitter
-from onebert_server.engine.block import REQUEST, SEGMENT_BITS, SEQUENCE, Block, Ended
+from onebert_server.engine.block import REQUEST, SEQUENCE, Block, Ended
 from onebert_server.observed import FORWARD, QUEUE, TOKENIZE, Observed
 from onebert_store.errors import EngineFailed
 

@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from onebert_encoder.text.tokens import SEGMENT_BITS
 from onebert_server.access.principal import Principal
 from onebert_store.errors import OneBertError
 
 if TYPE_CHECKING:
     from onebert_server.engine.host import Host
-
-SEGMENT_BITS = 24
-"""A token's segment is above these bits of its id."""
 
 # number: the edge's own, unique among the requests that it has under way. host: index among the engine's hosts.
 # principal: index in `Block.principals`. sequences: how many of `Block.sequences`, in the order of the requests.
