@@ -39,7 +39,7 @@ class Held:
 
         [resident] = self.runtime.directory.pin(["task"], root("test"))
         host, number = resident.slot
-        future = self.runtime.engine.compute(host, [Tokens([5], [0])], number, "test")
+        future = self.runtime.engine.compute(host, [Tokens([5], [0])], number)
         future.add_done_callback(answered)
         await asyncio.to_thread(self.entered.wait)
 

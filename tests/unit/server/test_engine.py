@@ -321,7 +321,7 @@ def test_the_servers_own_work_is_let_in_when_the_queue_is_full(engine: Engine, g
         submit(engine, [item(1)] * 20, context(principal))
     with pytest.raises(QueueFull):
         engine.check(context("e"))
-    proof = engine.compute(*engine.hosts.values(), [item(2).tokens] * 3, 2, "proof")
+    proof = engine.compute(*engine.hosts.values(), [item(2).tokens] * 3, 2)
     gate.opened.set()
     check([item(2)] * 3, proof.result(WAIT))
 

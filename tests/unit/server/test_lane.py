@@ -234,7 +234,7 @@ def test_of_a_damaged_block_nothing_is_taken(engine: Engine, batches: Batches) -
 def test_the_servers_own_question_gets_each_tasks_shape(host: Host, engine: Engine) -> None:
     slot = host.bank.install(far_row(BASE, "bitfit", labels=3, seed=9, pooling="none"))
     texts = [[5, 6, 7], [8]]
-    found = engine.compute(host, [tokens_of_ids(ids) for ids in texts], slot, "proof").result(WAIT)
+    found = engine.compute(host, [tokens_of_ids(ids) for ids in texts], slot).result(WAIT)
     assert [each.shape for each in found] == [(3, 3), (1, 3)]
     check(found, alone(host, [(slot, ids) for ids in texts]))
     host.bank.release(slot)

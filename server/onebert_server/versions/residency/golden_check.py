@@ -37,7 +37,7 @@ class GoldenCheck:
 
     def begin(self, engine: Engine, slot: Slot) -> Future[list[Logits]]:
         """Submits the sequences to the engine, which always admits them; raises ShuttingDown or EngineFailed."""
-        return engine.compute(slot.host, self.tokens, slot.number, "proof")
+        return engine.compute(slot.host, self.tokens, slot.number)
 
     def check(self, logits: Sequence[Logits]) -> None:
         """Raises NotFinite if an answer is NaN or infinite, and GoldenMismatch if it is not the trainer's."""
