@@ -11,9 +11,10 @@ from typing import Any, NamedTuple, TypeVar
 from onebert_encoder.answering.asked import PLAIN, Asked
 from onebert_encoder.text.tokens import Text
 from onebert_server.access.context import Context
-from onebert_server.answering.answers import Answered, Answerer, Unanswered
+from onebert_server.answering.answers import Answerer
 from onebert_server.answering.gateway import Wanted
 from onebert_server.answering.plan import BlankText
+from onebert_server.answering.showing import Answered, Unanswered
 from onebert_server.answering.tokenizing import characters_of
 from onebert_server.limits import MAX_ITEMS, MAX_TEXT, parts_of
 from onebert_store.errors import OneBertError, OverQuota, OverShare, QueueFull, TooLarge

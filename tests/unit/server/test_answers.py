@@ -11,13 +11,14 @@ import pytest
 from bases import loaded
 from directories import retire
 from onebert_encoder.answering.asked import Asked
-from onebert_server.answering import answers, turn
-from onebert_server.answering.answers import PART_NUMBERS, WORKERS, Unanswered
+from onebert_server.answering import showing, turn
+from onebert_server.answering.answers import PART_NUMBERS, WORKERS
 from onebert_server.answering.gateway import Wanted
 from onebert_server.answering.many import GO_ON, ask_many
 from onebert_server.answering.plan import BlankText
 from onebert_server.answering.reading import sizes
 from onebert_server.answering.reading.logits import read_together
+from onebert_server.answering.showing import Unanswered
 from onebert_server.observed import Observed
 from onebert_server.remote import wire
 from onebert_server.remote.unix import desk
@@ -117,7 +118,7 @@ def test_many_numbers_are_read_and_written_beside_the_event_loop(parts, task, be
     def show(*_):
         written.append(current_thread())
 
-    for reader in (answers, turn):
+    for reader in (showing, turn):
         monkeypatch.setattr(reader, "read_together", reading)
     parts.run(lambda answerer: answerer.answer(context(), Wanted([task]), ["it is late"], show))
     assert set(written) == read
@@ -339,7 +340,7 @@ def test_who_has_much_written_takes_turns_with_others(wide):
         little = asyncio.create_task(
             answerer.answer(context("another"), Wanted(["wide"]), ["late"], lambda *_: order.append("other"))
         )
-        while not answerer._reading._places._waiting:
+        while not answerer.showing._parts._places._waiting:
             await asyncio.sleep(0)
         opened.set()
         await asyncio.gather(much, little)

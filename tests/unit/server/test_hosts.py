@@ -13,8 +13,8 @@ from lanes import Item, submit
 from onebert_encoder.answering.asked import Asked
 from onebert_encoder.base.base import load_base
 from onebert_encoder.text.tokens import Tokens
-from onebert_server.answering.answers import Answered
 from onebert_server.answering.gateway import Wanted
+from onebert_server.answering.showing import Answered
 from onebert_server.engine import engine as engine_module
 from onebert_server.engine.banks.bank import Bank
 from onebert_server.engine.banks.bank_bytes import BankBytes

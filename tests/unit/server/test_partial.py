@@ -7,9 +7,9 @@ import pytest
 
 from loops import Clock
 from onebert_encoder.answering.asked import PLAIN
-from onebert_server.answering.answers import Unanswered
 from onebert_server.answering.gateway import Wanted
 from onebert_server.answering.reading.sizes import AnswerSize
+from onebert_server.answering.showing import Unanswered
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import OneBertError, TooLarge
 from parts import assert_like, context, same

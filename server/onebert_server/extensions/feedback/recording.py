@@ -11,10 +11,11 @@ from typing import NamedTuple
 from onebert_encoder.text.tokens import Text, halves_of, text_of
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
-from onebert_server.answering.answers import Answered, Answerer, Unanswered
+from onebert_server.answering.answers import Answerer
 from onebert_server.answering.many import Policy, ask_many
 from onebert_server.answering.plan import BlankText
 from onebert_server.answering.reading.logits import Reading
+from onebert_server.answering.showing import Answered, Unanswered
 from onebert_server.contract.feedback import Recorded
 from onebert_server.extensions.feedback.given import Given, label_of
 from onebert_server.extensions.feedback.keeping import SampleKeeper

@@ -10,9 +10,10 @@ from onebert_encoder.answering.results import Prediction
 from onebert_encoder.text.tokens import text_of
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action, Principal
-from onebert_server.answering.answers import Answered, Answerer, Unanswered
+from onebert_server.answering.answers import Answerer
 from onebert_server.answering.many import Policy, ask_many
 from onebert_server.answering.reading.logits import Reading
+from onebert_server.answering.showing import Answered, Unanswered
 from onebert_server.contract.review import Order
 from onebert_server.extensions.feedback.ranking import Scored, ranked
 from onebert_server.threads import run_in

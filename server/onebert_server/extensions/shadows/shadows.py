@@ -17,10 +17,11 @@ from onebert_encoder.text.tokens import Text
 from onebert_server.access.context import Context, own_work
 from onebert_server.access.principal import EVERY_TASK, OWN_WORK, Principal
 from onebert_server.answering.admission import Admission
-from onebert_server.answering.answers import Answered, Answerer
+from onebert_server.answering.answers import Answerer
 from onebert_server.answering.gateway import Computed, Wanted
 from onebert_server.answering.reading.seen import seen
 from onebert_server.answering.resolution import Resolved
+from onebert_server.answering.showing import Answered
 from onebert_server.engine.block import Block, Ended
 from onebert_server.observed import OTHER
 from onebert_server.telemetry.answer_counts import AnswerCounts, Key, Slot

@@ -12,8 +12,9 @@ from onebert_encoder.answering.asked import OBJECTS, Asked
 from onebert_encoder.text.tokens import Text as OneText
 from onebert_encoder.text.tokens import text_of
 from onebert_server.access.principal import Action
-from onebert_server.answering.answers import WORKERS, Answered
+from onebert_server.answering.answers import WORKERS
 from onebert_server.answering.gateway import Wanted
+from onebert_server.answering.showing import Answered
 from onebert_server.answering.tokenizing import characters_of
 from onebert_server.facades.facade import (
     Call,

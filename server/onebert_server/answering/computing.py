@@ -1,0 +1,163 @@
+"""Has the versions of references compute texts: resolves, splits what is long, and asks in the loop's turn."""
+
+import asyncio
+import time
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, repeat
+from typing import Any
+
+from onebert_encoder.answering.asked import PLAIN, Asked
+from onebert_encoder.text.tokens import Text
+from onebert_server.access.context import Context
+from onebert_server.access.principal import Action
+from onebert_server.answering.gateway import Computed, Gateway, Wanted
+from onebert_server.answering.plan import BlankText, Questions
+from onebert_server.answering.resolution import Resolutions, Resolved
+from onebert_server.answering.tokenizing import Splitter, Tokenizing
+from onebert_server.answering.turn import Asking, Part, Turn
+from onebert_store import errors
+from onebert_store.errors import OneBertError
+
+# Characters of a request that its turn tokenizes, in some two milliseconds; workers tokenize more.
+_SHORT_CHARACTERS = 2**12
+
+# Tries to have a version compute that changes whenever it has been resolved.
+_TRIES = 4
+
+# Errors of one question that end the whole request all the same.
+_OF_ALL = frozenset({errors.Forbidden.code, errors.OverQuota.code, errors.ShuttingDown.code})
+
+
+class Computing:
+    """Has versions compute; each question that was computed has the version that did."""
+
+    def __init__(self, splitters: Mapping[str, Splitter], gateway: Gateway, tokenizing: Tokenizing) -> None:
+        self._gateway, self._splitters, self._tokenizing = gateway, splitters, tokenizing
+        self._resolutions = Resolutions()
+        self._turn = Turn(gateway, splitters)
+
+    async def compute(
+        self, context: Context, wanted: Wanted, texts: Sequence[Text], numbers: Sequence[int], part: Part
+    ) -> Asking:
+        """Has the current versions compute; resolves them again if remembered ones are not current any more."""
+        context.principal.require_scope(Action.CLASSIFY)
+        for _ in range(_TRIES):
+            began = time.monotonic()
+            remembered = None if wanted.refs is None else self._resolutions.find(wanted.refs, context)
+            resolved = remembered or await self._resolve(context, wanted)
+            asking: Asking | None = None
+            try:
+                numbers = numbers if wanted.refs is not None else range(len(resolved))
+                asking = Asking(context, _by_version(resolved, wanted.asked, numbers, texts), part, began)
+                if apart := self._not_short(asking.questions, texts):
+                    await self._split(context, apart)
+                await self._turn.ask(asking)
+                return asking
+            except BaseException as error:
+                if asking is not None:
+                    self._turn.withdraw(asking)
+                    if asking.requests:
+                        part.requests.append(1)
+                self._give_back(resolved)
+                if not _may_be_outdated(error, remembered is not None):
+                    raise
+                self._resolutions.forget(wanted.refs or ())
+        raise errors.VersionUnavailable("the version changes whenever it is asked", 1)
+
+    async def compute_each(
+        self, context: Context, wanted: Wanted, texts: Sequence[Text], part: Part
+    ) -> list[Asking | OneBertError]:
+        """Has each reference compute its text apart, up to the deadline; returns the error of a question instead."""
+        refs = wanted.refs or ()
+        questions = zip(refs, texts if len(texts) > 1 else repeat(texts[0], len(refs)), strict=True)
+        tasks = [
+            asyncio.ensure_future(_outcome(self.compute(context, replace(wanted, refs=[ref]), [text], [number], part)))
+            for number, (ref, text) in enumerate(questions)
+        ]
+        try:
+            done, late = await asyncio.wait(tasks, timeout=context.remaining, return_when=asyncio.FIRST_EXCEPTION)
+            for task in done:
+                task.result()
+        except BaseException:
+            for task in tasks:
+                task.add_done_callback(self._drop)
+            raise
+        finally:
+            for task in tasks:
+                task.cancel()
+        too_late = errors.DeadlineExceeded("the answer was not there when the request's time was over")
+        return [too_late if task in late else task.result() for task in tasks]
+
+    async def _resolve(self, context: Context, wanted: Wanted) -> list[Resolved]:
+        if wanted.refs is None:
+            return await self._gateway.resolve(context, wanted)
+        distinct = [*dict.fromkeys(wanted.refs)]
+        versions = await self._gateway.resolve(context, replace(wanted, refs=distinct))
+        known = dict(zip(distinct, versions, strict=True))
+        self._resolutions.remember(known)
+        return [known[ref] for ref in wanted.refs]
+
+    def _not_short(self, questions: Sequence[Questions], texts: Sequence[Text]) -> list[Questions]:
+        """Returns the questions whose texts are to be split before their turn."""
+        if sum(map(len, texts)) > _SHORT_CHARACTERS:
+            return [*questions]
+        splitters = self._splitters
+        return [each for each in questions if not each.takes_ids(splitters[each.facts.base].tokenizer)]
+
+    async def _split(self, context: Context, questions: Sequence[Questions]) -> None:
+        """Splits the texts of questions into pieces, once for each base."""
+        by_base: dict[str, list[Questions]] = {}
+        for of_version in questions:
+            by_base.setdefault(of_version.facts.base, []).append(of_version)
+        for base, of_base in by_base.items():
+            texts = [*dict.fromkeys(chain.from_iterable(of_version.texts for of_version in of_base))]
+            whole = any(of_version.reads_to_end for of_version in of_base)
+            placed = any(of_version.facts.per_token for of_version in of_base)
+            split = await self._tokenizing.split(context.principal.name, base, texts, whole, placed)
+            pieces = dict(zip(texts, split, strict=True))
+            for of_version in of_base:
+                of_version.pieces = [pieces[text] for text in of_version.texts]
+
+    def _drop(self, task: "asyncio.Task[Asking | OneBertError]") -> None:
+        """Gives back the shadows of questions that were computed and are not shown."""
+        if not task.cancelled() and task.exception() is None and isinstance(asking := task.result(), Asking):
+            self._give_back(questions.resolved for questions in asking.questions)
+
+    def _give_back(self, resolved: Iterable[Resolved]) -> None:
+        """Gives shadows back whose questions were not computed."""
+        for shadows in {version.shadows for version in resolved} - {0}:
+            self._gateway.computed(Computed(shadows, (), (), PLAIN))
+
+
+async def _outcome(asking: Coroutine[Any, Any, Asking]) -> Asking | OneBertError:
+    """Returns the error of one question, unless it ends the whole request."""
+    try:
+        return await asking
+    except OneBertError as error:
+        if isinstance(error, BlankText) or error.code in _OF_ALL:
+            raise
+        return error
+
+
+def _may_be_outdated(error: BaseException, remembered: bool) -> bool:
+    """Whether other versions may be meant by now: a remembered one may have refused what the current one takes."""
+    if remembered and isinstance(error, errors.InvalidInput | errors.TooLarge):
+        return True
+    # A front end's errors have the code of their kind, and no kind.
+    return isinstance(error, OneBertError) and error.code == errors.RowGone.code
+
+
+def _by_version(
+    resolved: Sequence[Resolved], asked: Asked, numbers: Sequence[int], texts: Sequence[Text]
+) -> list[Questions]:
+    """The questions of each version; InvalidInput if it cannot answer them."""
+    texts = texts if len(texts) > 1 else [*texts] * len(resolved)
+    if resolved and resolved.count(resolved[0]) == len(resolved):
+        return [Questions(resolved[0], asked, numbers, texts)]
+    of: dict[Resolved, tuple[list[int], list[Text]]] = {}
+    for version, number, text in zip(resolved, numbers, texts, strict=True):
+        of_version = of.setdefault(version, ([], []))
+        of_version[0].append(number)
+        of_version[1].append(text)
+    return [Questions(version, asked, *columns) for version, columns in of.items()]

@@ -1,0 +1,117 @@
+"""Shows computed questions: reads the answers, notes them, and has the caller's format write each one."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from onebert_encoder.explaining.words import Explanation
+from onebert_server.access.context import Context
+from onebert_server.answering.gateway import Computed, Gateway, Wanted
+from onebert_server.answering.plan import BlankText, Questions
+from onebert_server.answering.reading.logits import Reading, read_together
+from onebert_server.answering.reading.results import TINY_NUMBERS, joined
+from onebert_server.answering.reading.seen import note, seen
+from onebert_server.answering.tokenizing import Splitter
+from onebert_server.answering.turn import Asking, note_phases
+from onebert_server.fairness.places import PartByPart
+from onebert_server.observed import ANSWER
+from onebert_server.versions.facts import Facts
+from onebert_store.errors import AnswerNotFinite, OneBertError
+
+T = TypeVar("T")
+
+
+class Answered(NamedTuple):
+    """One version's answer to one input, or the reason for none; with its explanation if the request wants one."""
+
+    facts: Facts
+    reading: Reading | AnswerNotFinite
+    explanation: Explanation | None = None
+
+    def read(self) -> Reading:
+        """Returns the reading; raises AnswerNotFinite if the answer is not a finite number."""
+        if isinstance(self.reading, Reading):
+            return self.reading
+        raise self.reading
+
+
+class Unanswered(NamedTuple):
+    """A question without an answer, in a request that accepts partial answers."""
+
+    ref: str
+    error: OneBertError
+
+
+class Showing:
+    """Shows answers here, or in the worker threads of `parts` if that is much."""
+
+    def __init__(self, splitters: Mapping[str, Splitter], gateway: Gateway, parts: PartByPart) -> None:
+        self._splitters, self._gateway, self._parts = splitters, gateway, parts
+
+    async def show(
+        self,
+        context: Context,
+        wanted: Wanted,
+        askings: Sequence[Asking],
+        missed: Mapping[int, Unanswered],
+        show: Callable[[int, Any], T],
+        first: int,
+    ) -> list[T]:
+        """Shows all answers, and reads each one just before; `first` is the number of the first one."""
+        began, results = time.monotonic(), joined([asking.results for asking in askings])
+        every = wanted.refs is None
+        places = range(len(results.items)) if every else results.places
+
+        def shown(part: slice) -> list[T]:
+            items, readings = results.items[part], results.readings
+            read = read_together(*results.part(part), self._splitters) if readings is None else readings[part]
+            keepings = [version.keeping for version in results.versions[part]]
+            note(context, [first + place for place in places[part]], items, keepings, read)
+            answers = zip(places[part], items, read, strict=True)
+            return [show(place, Answered(item.facts, reading)) for place, item, reading in answers]
+
+        try:
+            if results.cost <= TINY_NUMBERS:
+                results_shown = shown(slice(0, None))
+            else:
+                results_shown = await self._parts.run(context.principal.name, results.costs(), shown)
+        finally:
+            self._follow(askings)
+        note_phases(context.observed, askings)
+        context.observed.phase(ANSWER, began, time.monotonic())
+        questions = [of_version for asking in askings for of_version in asking.questions]
+        if not every:
+            missed = {**missed, **{number: _blank(each) for each in questions for number in each.blank}}
+        if len(questions) == 1 and not missed:
+            return results_shown
+        by_number = dict(zip(places, results_shown, strict=True))
+        by_number |= {number: show(number, unanswered) for number, unanswered in missed.items()}
+        return [by_number[number] for number in sorted(by_number)]
+
+    async def here_or_beside(self, principal: str, numbers: Sequence[int], work: Callable[[slice], list[T]]) -> list[T]:
+        """Returns the results of all pieces, made here, or in worker threads if their costs, in logits, are large."""
+        if sum(numbers) <= TINY_NUMBERS:
+            return work(slice(0, None))
+        return await self._parts.run(principal, numbers, work)
+
+    def _follow(self, askings: Iterable[Asking]) -> None:
+        """Has shadows compute what was answered, once the caller's answer is written as far as it does not wait."""
+        for asking in askings:
+            for questions in asking.questions:
+                if questions.resolved.shadows:
+                    asking.answered.get_loop().call_soon(self._compare, questions)
+
+    def _compare(self, questions: Questions) -> None:
+        """Tells the shadows of a version's questions how it has answered, by its own rules."""
+        asked, labels = questions.asked.of_shadows, list[tuple[str, ...] | None]()
+        if questions.computed is not None:
+            items = [item._replace(asked=asked) for item in questions.items]
+            for reading in read_together(items, *questions.computed, self._splitters):
+                answer = reading.answer if isinstance(reading, Reading) else None
+                labels.append(None if answer is None else seen(questions.facts, answer).labels)
+        texts = [item.text for item in questions.items[: len(labels)]]
+        self._gateway.computed(Computed(questions.resolved.shadows, texts, labels, asked))
+
+
+def _blank(questions: Questions) -> Unanswered:
+    return Unanswered(questions.facts.ref, BlankText(0, 1))
