@@ -95,7 +95,9 @@ async def _counts(reader, writer, host, texts):
         assert head.startswith(b"http/1.1 200"), head
         await reader.readexactly(int(head.split(b"content-length: ")[1].split(b"\r\n")[0]))
         if number >= WARM_UP:
-            found.append((len(_called), len({code.co_filename for code in _called}), len(_acquired)))
+            # A copy, since the engine's thread may still call.
+            called = _called.copy()
+            found.append((len(called), len({code.co_filename for code in called}), len(_acquired)))
     return dict(zip(("calls", "files", "locks"), map(median, zip(*found, strict=True)), strict=True))
 
 

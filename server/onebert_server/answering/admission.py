@@ -187,5 +187,5 @@ class Entry:
                     self._settle(ended)
                 self._answered(ended)
             except Exception as error:
-                # What ended with later batches is waited for all the same.
+                # Requests of later batches are still waited for.
                 log_failure(logger, "an edge, when it took its answers,", error)

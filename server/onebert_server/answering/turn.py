@@ -175,7 +175,7 @@ class Turn:
         try:
             self._send(askings)
         except Exception as error:
-            # What cannot be submitted fails no other request.
+            # A request that cannot be submitted fails no other one.
             for asking in askings:
                 self._take_back(asking)
                 if len(askings) == 1:

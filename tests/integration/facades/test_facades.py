@@ -125,8 +125,9 @@ def test_a_list_of_tasks_that_grows_too_large_says_less_of_each(asker, monkeypat
 def test_a_list_of_tasks_reads_no_more_manifests_than_it_needs(runtime, asker, monkeypatch):
     """What is known is not read again; a list that is too large, or that many others lack, reads none."""
     read = []
-    known = runtime.catalog.learn_all
-    monkeypatch.setattr(runtime.catalog, "learn_all", lambda versions: (read.append(len(versions)), known(versions)))
+    manifests = runtime.catalog.manifests
+    known = manifests.learn_all
+    monkeypatch.setattr(manifests, "learn_all", lambda versions: (read.append(len(versions)), known(versions)))
 
     def forget():
         for name in ("acme-tone", "acme-two1", "blue-tone"):
@@ -145,7 +146,7 @@ def test_a_list_of_tasks_reads_no_more_manifests_than_it_needs(runtime, asker, m
     monkeypatch.undo()
     monkeypatch.setattr(models, "_PAGE", 2)
     assert not any("heads" in one for one in listed().json()["data"])
-    monkeypatch.setattr(runtime.catalog, "learn_all", lambda versions: (read.append(len(versions)), known(versions)))
+    monkeypatch.setattr(manifests, "learn_all", lambda versions: (read.append(len(versions)), known(versions)))
     monkeypatch.setattr(models, "_PAGE", 3)
     monkeypatch.setattr(models, "_TOGETHER", 2)
     assert listed().json() == whole

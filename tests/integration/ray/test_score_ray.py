@@ -58,7 +58,7 @@ def test_killed_workers_change_no_byte(cluster, folder, tmp_path):
     asked = command(folder, out, "--ray", address)
     pipe = subprocess.PIPE
     with subprocess.Popen([*ONEBERT, *asked], stdout=pipe, stderr=pipe, text=True, env=environment()) as process:
-        wait_until(lambda: len([*out.glob("part-*")]) > 4 or process.poll() is not None, seconds=300)
+        wait_until(lambda: len([*out.glob("part-*")]) > 4 or process.poll() is not None, seconds=900)
         killed = workers(nodes, "score_part")
         for worker in killed:
             os.kill(worker, signal.SIGKILL)

@@ -76,7 +76,9 @@ def server(nodes, postgres, received, tmp_path_factory):
 
 
 def client(url, key=KEY):
-    return httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=180)
+    """A client that waits longer than a loaded machine takes."""
+    headers = {"Authorization": f"Bearer {key}", "X-Request-Timeout": "600"}
+    return httpx.Client(base_url=url, headers=headers, timeout=600)
 
 
 class Load:
