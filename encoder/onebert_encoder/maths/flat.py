@@ -56,5 +56,7 @@ def shapes_of(heads: Heads, batch: Batch, inputs: Array) -> tuple[Array, Array]:
 
 def ranges(first: Array, lengths: Array) -> Array:
     """Ranges of numbers, one behind the other: each begins with its `first` and has its length."""
+    if len(first) == 1:
+        return np.arange(int(first[0]), int(first[0] + lengths[0]))
     before = lengths.cumsum() - lengths
     return np.asarray(np.arange(lengths.sum()) + (first - before).repeat(lengths))

@@ -187,8 +187,9 @@ class Engine:
         """
         own = self._hosts[host]
         most, grows = self._most_tokens(own), own.makes_way and not self._overlaps
-        flood = self.queue.flood_seconds(own.speed.seconds(self.batch_tokens(own))) if grows else 0.0
-        return own.speed.worthwhile(most, flood), most
+        plain = own.speed.worthwhile(most)
+        flood = self.queue.flood_seconds(own.speed.seconds(plain)) if grows else 0.0
+        return own.speed.worthwhile(most, flood) if flood else plain, most
 
     def _run(self) -> None:
         try:

@@ -13,6 +13,7 @@ from onebert_encoder.layout.upload import Array
 from onebert_encoder.maths.flat import ranges
 from onebert_encoder.maths.sequences import Sequences
 from onebert_server.engine.block import ENDED, Block, Ended
+from onebert_server.engine.queue.order import picked, records
 from onebert_server.engine.stretches import Stretches
 from onebert_store.errors import OneBertError
 
@@ -80,8 +81,8 @@ class Requests:
         self._make_room(len(sequences), len(block.ids), 0)
         rows, added = np.zeros(len(requests), _REQUEST), np.zeros(len(sequences), _SEQUENCE)
         added["slot"] = np.where(held, sequences["slot"], -1)
-        ends, tokens = np.cumsum(requests["sequences"]), np.zeros(len(sequences) + 1, np.int64)
-        np.cumsum(sequences["tokens"], out=tokens[1:])
+        ends, tokens = requests["sequences"].cumsum(), np.zeros(len(sequences) + 1, np.int64)
+        sequences["tokens"].cumsum(out=tokens[1:])
         starts = ends - requests["sequences"]
         for name in ("number", "host", "deadline", "submitted", "sequences", "waits"):
             rows[name] = requests[name]
@@ -90,7 +91,7 @@ class Requests:
         rows["first"] = self._sequences.append(added) + starts
         rows["ids"] = self._ids.append(block.ids) + tokens[starts]
         places = self._places(len(requests))
-        self.table[places] = rows
+        records(self.table)[places] = records(rows)
         self.principals[places] = [block.principals[index].name for index in requests["principal"].tolist()]
         for place, span in zip(places.tolist(), block.spans, strict=False):
             if span is not None:
@@ -99,7 +100,7 @@ class Requests:
 
     def inputs(self, rows: NDArray[Any]) -> Sequences:
         """Returns the inputs of WAITING rows; equal texts of one request stay equal, and no others are."""
-        requests = self.table[rows["request"]]
+        requests = picked(self.table, rows["request"])
         ids = self._ids.array[ranges(requests["ids"] + rows["start"], rows["tokens"])]
         return Sequences(ids, rows["tokens"], rows["second"], requests["first"] + rows["text"])
 
@@ -114,11 +115,12 @@ class Requests:
 
     def settle(self, rows: NDArray[Any], logits: NDArray[np.float32], sizes: Array, now: float) -> Array:
         """Keeps the logits of WAITING rows; returns the places of the requests that now have all of theirs."""
-        self._make_room(0, 0, len(logits))
+        if not self._logits.fits(len(logits)):
+            self._make_room(0, 0, len(logits))
         places = rows["request"]
         at = self.table["first"][places] + rows["position"]
         self._sequences.array["size"][at] = sizes
-        self._sequences.array["logits"][at] = self._logits.append(logits) + np.cumsum(sizes) - sizes
+        self._sequences.array["logits"][at] = self._logits.append(logits) + sizes.cumsum() - sizes
         np.subtract.at(self.table["left"], places, 1)
         places = places[self.table["left"][places] == 0]
         answered = np.unique(places) if len(places) > 1 else places
@@ -152,8 +154,9 @@ class Requests:
     def ended(self, places: Array, errors: Sequence[OneBertError] = ()) -> Endings:
         """Returns what edges get of requests: their logits, or if there are `errors` one for each."""
         lanes, endings = self.table["lane"][places], list[tuple[Answered, Ended]]()
-        for lane in set(lanes.tolist()):
-            own = np.flatnonzero(lanes == lane)
+        different = set(lanes.tolist())
+        for lane in different:
+            own = (lanes == lane).nonzero()[0] if len(different) > 1 else np.arange(len(lanes))
             own_errors = [errors[index] for index in own.tolist()] if errors else []
             endings.append((self._lanes[lane], self._ended(places[own], own_errors)))
         return endings
@@ -166,7 +169,7 @@ class Requests:
             del self.traced[place]
 
     def _ended(self, places: Array, errors: Sequence[OneBertError]) -> Ended:
-        requests, rows = np.zeros(len(places), ENDED), self.table[places]
+        requests, rows = np.zeros(len(places), ENDED), picked(self.table, places)
         for name in ("number", "began", "ended"):
             requests[name] = rows[name]
         numbers = dict(zip(places.tolist(), rows["number"].tolist(), strict=True)) if self.traced else {}
@@ -175,7 +178,7 @@ class Requests:
             requests["error"] = np.arange(len(errors))
             return Ended(requests, np.empty(0, np.int32), np.empty(0, np.float32), errors, batches)
         requests["error"], requests["sequences"] = -1, rows["sequences"]
-        sequences = self._sequences.array[self._of(places)]
+        sequences = picked(self._sequences.array, self._of(places))
         logits = self._logits.array[ranges(sequences["logits"], sequences["size"])]
         return Ended(requests, sequences["size"].copy(), logits, (), batches)
 

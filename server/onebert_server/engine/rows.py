@@ -27,12 +27,12 @@ def waiting_rows(hosts: Sequence[Host], block: Block, places: Array) -> NDArray[
     """WAITING of the sequences of a block; `places`: of its requests in the table."""
     requests, sequences = block.requests, block.sequences
     counts, tokens = requests["sequences"], sequences["tokens"]
-    of, rows = np.repeat(np.arange(len(requests)), counts), np.zeros(len(sequences), WAITING)
+    of, rows = np.arange(len(requests)).repeat(counts), np.zeros(len(sequences), WAITING)
     rows["request"], rows["host"] = places[of], requests["host"][of]
     for name in ("slot", "second", "text", "tokens"):
         rows[name] = sequences[name]
-    first = (np.cumsum(counts) - counts)[of]
-    starts = np.cumsum(tokens) - tokens
+    first = (counts.cumsum() - counts)[of]
+    starts = tokens.cumsum() - tokens
     rows["position"], rows["start"] = np.arange(len(rows)) - first, starts - starts[first]
     rows["cost"] = rows["work"] = tokens
     for host, own in by_host(rows["host"]):
@@ -49,6 +49,6 @@ def by_host(hosts: Array) -> list[tuple[int, Any]]:
     """Returns each host with the index of what is its own."""
     if not len(hosts):
         return []
-    if (hosts == hosts[0]).all():
+    if len(hosts) == 1 or (hosts == hosts[0]).all():
         return [(int(hosts[0]), slice(None))]
     return [(host, np.flatnonzero(hosts == host)) for host in np.unique(hosts).tolist()]

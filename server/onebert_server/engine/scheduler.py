@@ -225,13 +225,13 @@ class Scheduler:
     def _queued(self, block: Block, places: Array, held: NDArray[np.bool_]) -> dict[int, OneBertError]:
         """Queues what a block asks for; returns the errors of the refused requests, by their indices."""
         requests, names, now = block.requests, [principal.name for principal in block.principals], time.monotonic()
-        rows, counts = waiting_rows(self._hosts, block, places), requests["sequences"]
-        wanted, errors = (counts > 0) & ~requests["waits"], dict[int, OneBertError]()
+        rows, counts, waits = waiting_rows(self._hosts, block, places), requests["sequences"], requests["waits"]
+        wanted, errors = (counts > 0) & ~waits, dict[int, OneBertError]()
         if not held.all():
             gone = np.unique(np.repeat(np.arange(len(requests)), counts)[~held])
             wanted[gone] = False
             errors = {index: RowGone("the version has changed or is not in memory any more") for index in gone.tolist()}
-        for index in np.flatnonzero(requests["waits"] & (counts > 0)).tolist():
+        for index in (waits & (counts > 0)).nonzero()[0].tolist():
             if index not in errors and not self._shadows.put(rows[rows["request"] == places[index]]):
                 errors[index] = QueueFull("as much work of shadows is waiting as the server holds")
         if wanted.all():
