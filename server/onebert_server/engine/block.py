@@ -82,7 +82,7 @@ def check(block: Block, hosts: "Sequence[Host]") -> None:
         and int(counts.sum()) == len(sequences)
         and _most(tokens - 1) < len(block.ids)
         and int(tokens.sum()) == len(block.ids)
-        and bool((sequences["text"].view(np.uint32) < counts.repeat(counts)).all())
+        and bool((sequences["text"].view(np.uint32) < counts.repeat(counts).view(np.uint32)).all())
         and len(block.spans) in (0, len(requests))
     )
     if not (whole and all(_fits(hosts[host], *own) for host, *own in _by_host(block, len(hosts)))):
