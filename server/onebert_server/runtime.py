@@ -57,8 +57,8 @@ class Parts:
         return part
 
 
-Columns = Callable[["Runtime", Sequence[TaskEntry], Context], Mapping[str, Mapping[str, Any]]]
-"""Fields of `FleetTask` by task, of these tasks and for this caller; it may block."""
+Columns = Callable[["Runtime", Sequence[TaskEntry], Context, bool], Mapping[str, Mapping[str, Any]]]
+"""Fields of `TaskStatus` by task, of these tasks and for this caller, in full or as for a list; it may block."""
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """The output of `onebert inspect` for a delta file: facts as JSON values, and tables that show them."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from math import sqrt
 from pathlib import Path
@@ -127,12 +127,6 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("golden", f"{facts['golden']} sequences"),
         ("reference", f"{counts['rows']:,} rows of {counts['split']}" if (counts := facts["reference"]) else "none"),
     ]
-
-
-def measured_on(training: Mapping[str, Any], split: str) -> str:
-    """Returns which rows a split's scores were measured on: `k folds` for validation scores of cross-validation."""
-    folds = training.get("folds")
-    return f"{folds} folds" if split == "validation" and isinstance(folds, int) and folds > 0 else split
 
 
 def _flat(value: dict[str, Any], before: str = "", exact: bool = False) -> Iterator[tuple[str, str]]:

@@ -100,6 +100,32 @@ class Feed:
         with self._database.reading() as connection:
             return [_change(row) for row in connection.execute(changes)]
 
+    def last_moves(self, tasks: Collection[str]) -> dict[str, Change]:
+        """Returns the last change of an alias of each task, under the task's present name."""
+        last = select(func.max(CHANGES.c.seq)).where(CHANGES.c.task.in_(tasks), CHANGES.c.alias.is_not(None))
+        moves = select(CHANGES).where(CHANGES.c.seq.in_(last.group_by(CHANGES.c.task)))
+        with self._database.reading() as connection:
+            return {str(move.task): move for move in map(_change, connection.execute(moves))}
+
+    def moves(self, task: str, limit: int) -> list[Change]:
+        """Returns the last changes of a task's aliases, the latest first, also from before it was renamed."""
+        moves, name, until = list[Change](), task, sys.maxsize
+        with self._database.reading() as connection:
+            while len(moves) < limit:
+                # Changes before the name came, or was another task's, are not of this task.
+                gone = and_(CHANGES.c.task == name, CHANGES.c.action.in_((Action.DELETE_TASK, Action.RENAME_TASK)))
+                begins = select(CHANGES).where(or_(CHANGES.c.name == name, gone), CHANGES.c.seq < until)
+                begin = connection.execute(begins.order_by(CHANGES.c.seq.desc()).limit(1)).first()
+                after = begin.seq if begin else 0
+                of_alias = CHANGES.c.task == name, CHANGES.c.alias.is_not(None)
+                last = select(CHANGES).where(*of_alias, CHANGES.c.seq > after, CHANGES.c.seq < until)
+                last = last.order_by(CHANGES.c.seq.desc()).limit(limit - len(moves))
+                moves += map(_change, connection.execute(last))
+                if begin is None or begin.name != name:
+                    break
+                name, until = begin.task, begin.seq
+        return moves
+
     def listening(self) -> AbstractContextManager[Listener | None]:
         return self._database.listening()
 

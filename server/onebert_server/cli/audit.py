@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from onebert_server.cli.administration import Administration, StoreAdmin, administration
-from onebert_server.client import Change, Client, TargetFacts, as_dict
+from onebert_server.client import Change, Client, as_dict
 from onebert_store.command import console
 from onebert_store.command.options import duration, with_options
 from onebert_store.errors import InvalidInput, TaskNotFound
@@ -79,19 +79,9 @@ def action_of(change: Change) -> str:
     return "roll back" if change.rolled_back else change.action.replace("-", " ")
 
 
-def meaning(target: TargetFacts | None, version: int | None) -> str:
-    """A target in words: `95 % 7, 5 % 8 by principal, shadow 9`."""
-    if target is None:
-        return str(version or "new")
-    shares = ", ".join(f"{share} % {number}" for number, share in target.split.items())
-    text = shares if len(target.split) > 1 else next(iter(target.split))
-    text += f" by {target.sticky}" if target.sticky else ""
-    return text + "".join(f", shadow {shadow.version} ({shadow.percent} %)" for shadow in target.shadow or ())
-
-
 def forced_of(change: Change) -> str:
-    """Why a move passed over the task's gate, behind a comma; empty for other changes."""
-    return f", forced: {printable(change.forced, 256)}" if change.forced else ""
+    """Why a move was made, behind a comma; empty for other changes."""
+    return f", {printable(change.reason, 256)}" if change.reason else ""
 
 
 def _change_of(change: Change) -> str:
@@ -99,9 +89,8 @@ def _change_of(change: Change) -> str:
     if change.key:
         return change.key
     name = f"{change.task}@{change.alias}" if change.alias else str(change.task)
-    if change.alias and change.before:
-        after = meaning(change.target, change.version) if change.version else "nothing"
-        return f"{name} {change.before} → {after}{forced_of(change)}"
+    if change.alias:
+        return f"{name} {change.what}{forced_of(change)}"
     if change.name:
         return f"{change.task} → {change.name}"
     version = f"version {change.version}" if change.version else ""

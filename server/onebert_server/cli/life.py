@@ -7,11 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from onebert_server.cli.audit import TIME, action_of, forced_of, history, meaning, time_of
+from onebert_server.cli.audit import TIME, action_of, forced_of, history, time_of
 from onebert_server.cli.completion import references
 from onebert_server.cli.moving import move, print_move
 from onebert_server.cli.options import OUTPUT, REFERENCE, URL, ApiKey, AsJson, TaskName, Url, number_of
 from onebert_server.client import Change, Client
+from onebert_server.contract.moves import meaning
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_server.references import at_alias, tag_of, version_of
 from onebert_store.command import console
@@ -152,8 +153,7 @@ def log(task: TaskName, url: Url = URL, api_key: ApiKey = None, as_json: AsJson 
 
 def _row(change: Change) -> dict[str, Any]:
     version = f"version {change.version}" if change.version else ""
-    after = meaning(change.target, change.version) if change.version else "nothing"
-    detail = f"{change.alias} {change.before or 'new'} → {after}" if change.alias else version
+    detail = f"{change.alias} {change.what}" if change.alias else version
     detail += forced_of(change)
     if change.action == "upload":
         detail = f"{version}, {change.alias}" if change.alias else version

@@ -7,9 +7,10 @@ from typing import Any
 
 import typer
 
-from onebert_server.cli.audit import meaning, pages, time_of
+from onebert_server.cli.audit import pages, time_of
 from onebert_server.cli.compare.measured import breaking_changes, manifest_of, measure, not_alike, training_in
 from onebert_server.client import Change, Client, TargetFacts, Wait, as_dict
+from onebert_server.contract.moves import meaning
 from onebert_server.references import at_alias
 from onebert_store.command import console
 from onebert_store.errors import Forbidden, InvalidInput

@@ -6,7 +6,6 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from onebert_server.cli.audit import meaning
 from onebert_server.cli.moving import move, print_move
 from onebert_server.cli.options import URL, ApiKey, AsJson, TaskName, Url
 from onebert_server.cli.refusals import Force, Message, require_reason, showing_refusals
@@ -19,6 +18,7 @@ from onebert_server.client import (
     VerdictsResponse,
     as_dict,
 )
+from onebert_server.contract.moves import meaning
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_store.command import console
 from onebert_store.errors import OneBertError

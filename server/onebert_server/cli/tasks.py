@@ -7,13 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from onebert_server.cli.audit import meaning
 from onebert_server.cli.compare.measured import measure, training_of
 from onebert_server.cli.completion import task_names
 from onebert_server.cli.moving import before, json_of, move, print_move
 from onebert_server.cli.options import URL, ApiKey, AsJson, TaskName, Url, number_of
 from onebert_server.cli.refusals import Force, Message, require_reason, showing_refusals
 from onebert_server.client import Client, TaskFacts, TaskSummary, VersionSummary, as_dict
+from onebert_server.contract.moves import meaning
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_store.command import console
 from onebert_store.errors import InvalidInput

@@ -19,7 +19,6 @@ from onebert_server.contract.answers import WordEffect as WordEffect
 from onebert_server.contract.declared import as_dict as as_dict
 from onebert_server.contract.examples import CreatedFacts as CreatedFacts
 from onebert_server.contract.examples import ImprovementFacts as ImprovementFacts
-from onebert_server.contract.fleet import FleetTask as FleetTask
 from onebert_server.contract.gates import GateFacts as GateFacts
 from onebert_server.contract.review import FeedbackRow as FeedbackRow
 from onebert_server.contract.review import ReviewItem as ReviewItem
@@ -29,6 +28,8 @@ from onebert_server.contract.review import RightSpan as RightSpan
 from onebert_server.contract.review import SampleRow as SampleRow
 from onebert_server.contract.review import SampleRows as SampleRows
 from onebert_server.contract.review import VersionAnswer as VersionAnswer
+from onebert_server.contract.status import TaskInForce as TaskInForce
+from onebert_server.contract.status import TaskStatus as TaskStatus
 from onebert_server.contract.tasks import AliasPlace as AliasPlace
 from onebert_server.contract.tasks import BaseFacts as BaseFacts
 from onebert_server.contract.tasks import Pushed as Pushed

@@ -12,6 +12,7 @@ from onebert_server.client.async_client import AsyncClient
 from onebert_server.client.exchange import TIMEOUT, URL, Asking, LastSeen, opened
 from onebert_server.client.questions import Input, OneOptions
 from onebert_server.contract.answers import TaskResult
+from onebert_server.contract.status import TaskInForce, TaskStatus
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -66,7 +67,6 @@ class Client(Asking):
     ready = run(AsyncClient.ready)
     base = run(AsyncClient.base)
     tasks = run(AsyncClient.tasks)
-    fleet = run(AsyncClient.fleet)
     task = run(AsyncClient.task)
     version = run(AsyncClient.version)
     watch = run(AsyncClient.watch)
@@ -102,6 +102,14 @@ class Client(Asking):
     fanout = run(AsyncClient.fanout)
 
     # Again for the type checker, which keeps no overloads through `run`.
+    @overload
+    def status(self) -> list[TaskStatus]: ...
+    @overload
+    def status(self, task: str) -> TaskInForce: ...
+    @wraps(AsyncClient.status)
+    def status(self, *args: Any, **kwargs: Any) -> Any:
+        return finished(AsyncClient.status(cast(Any, self), *args, **kwargs))
+
     @overload
     def classify(  # type: ignore[overload-overlap]
         self, ref: str, inputs: Input, top_k: int | None = None, **options: Unpack[OneOptions]

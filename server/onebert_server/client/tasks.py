@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, overload
 
 from msgspec.structs import asdict, replace
 
@@ -10,8 +10,8 @@ from onebert_server.client.exchange import Asking, decode, quoted
 from onebert_server.client.questions import Input, item_of
 from onebert_server.contract.declared import as_dict
 from onebert_server.contract.examples import CreatedFacts, ImprovementFacts
-from onebert_server.contract.fleet import FleetResponse, FleetTask
 from onebert_server.contract.gates import GateFacts
+from onebert_server.contract.status import StatusResponse, TaskInForce, TaskStatus
 from onebert_server.contract.tasks import (
     AliasPlace,
     BaseFacts,
@@ -53,9 +53,15 @@ class TaskCalls(Asking):
         """All tasks, by name."""
         return [task async for page in self._pages(TasksResponse, "/v1/tasks") for task in page.tasks]
 
-    async def fleet(self) -> list[FleetTask]:
-        """All tasks, by name, with live version, traffic, alarm, gate and what cannot be loaded."""
-        return [task async for page in self._pages(FleetResponse, "/v1/fleet") for task in page.tasks]
+    @overload
+    async def status(self) -> list[TaskStatus]: ...
+    @overload
+    async def status(self, task: str) -> TaskInForce: ...
+    async def status(self, task: str | None = None) -> list[TaskStatus] | TaskInForce:
+        """The status of all tasks by name, or of one with its aliases, thresholds and last moves."""
+        if task is not None:
+            return await self._decoded(TaskInForce, "GET", f"/v1/tasks/{quoted(task)}/status")
+        return [status async for page in self._pages(StatusResponse, "/v1/status") for status in page.tasks]
 
     async def task(self, name: str) -> TaskFacts:
         """One task with a summary of each version."""

@@ -10,13 +10,13 @@ from onebert_server.facades.routes import errors_of, paths_of
 from onebert_server.facades.table import facades, routes_of, shape_of
 from onebert_server.http.cancel_scope import CancelScope
 from onebert_server.http.formats import DataRoute
-from onebert_server.http.routes import administration, aliases, classify, docs, fleet, page, system, tasks
+from onebert_server.http.routes import administration, aliases, classify, docs, page, status, system, tasks
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf
 from onebert_server.http.strict import Answer, ContextOf
 from onebert_store.errors import InvalidSettings
 
 # The modules with the server's own routes that do not classify, in the order of the OpenAPI document.
-CONTROL = (tasks, fleet, aliases, administration, system, docs, page)
+CONTROL = (tasks, status, aliases, administration, system, docs, page)
 
 
 def showing(control: Sequence[APIRouter]) -> APIRouter:

@@ -83,6 +83,10 @@ def _exemplify(operation: dict[str, Any], schemas: Mapping[str, Any]) -> None:
                 content["example"] = _example(content["schema"], schemas)
 
 
+def _fits(value: Any, properties: Mapping[str, Any]) -> bool:
+    return isinstance(value, dict) and bool(value) and value.keys() <= properties.keys()
+
+
 def _example(schema: Mapping[str, Any], schemas: Mapping[str, Any], name: str = "") -> Any:
     if "$ref" in schema:
         schema = schemas[schema["$ref"].rpartition("/")[2]]
@@ -100,7 +104,7 @@ def _example(schema: Mapping[str, Any], schemas: Mapping[str, Any], name: str = 
         value = "2026-01-31T12:00:00Z"
     elif kind == "array":
         value = [_example(schema["items"], schemas)]
-    elif "properties" in schema and not (value and value.keys() <= schema["properties"].keys()):
+    elif "properties" in schema and not _fits(value, schema["properties"]):
         needed, fields = schema.get("required", ()), schema["properties"].items()
         value = {name: _example(field, schemas, name) for name, field in fields if name in needed or name in EXAMPLES}
     return value

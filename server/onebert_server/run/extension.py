@@ -18,7 +18,7 @@ class Extension:
         open: builds its part, adds listeners to `runtime.hooks` and starts threads, which the stack ends; returns the
             part, which its routes get by its class (`part_of`), or None if the settings switch the extension off.
         routers: routes of the control plane.
-        columns: what it knows of tasks, for the list of all tasks.
+        columns: what it knows of tasks, for their status.
     """
 
     open: Callable[[Runtime, ExitStack], object | None]

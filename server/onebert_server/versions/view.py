@@ -6,6 +6,7 @@ from onebert_server.versions.version import TaskEntry, Version
 from onebert_store.file.changes import Change, changes, difference
 from onebert_store.file.format import loads
 from onebert_store.file.manifest import Manifest
+from onebert_store.registry.names import LIVE
 from onebert_store.registry.records import Alias
 
 
@@ -26,6 +27,14 @@ class View:
         self._principal.require_scope(Action.SEE)
         entry = self._directory.task(name, after, limit, self._principal)
         self._catalog.manifests.learn_all(list(entry.versions.values()))
+        return entry
+
+    def whole_task(self, name: str) -> TaskEntry:
+        """Returns a task with all its versions; reads the manifest of its live one from the registry if unknown."""
+        self._principal.require_scope(Action.SEE)
+        entry = self._directory.task(name, who=self._principal)
+        if live := entry.aliases.get(LIVE):
+            self._catalog.manifests.learn_all([entry.versions[live.version]])
         return entry
 
     def alias(self, task: str, alias: str) -> Alias:

@@ -76,9 +76,9 @@ def test_an_alarm_goes_on_with_a_shift_and_off_when_it_ends(server, watched):
             [version] = client.send("GET", "/v1/tasks/tone/watch").json()["versions"]
             return version
 
-        def fleet():
-            [task] = [task for task in client.send("GET", "/v1/fleet").json()["tasks"] if task["name"] == "tone"]
-            return {name: task[name] for name in ("shift", "alarm_since", "cause")}
+        def status():
+            [task] = [task for task in client.send("GET", "/v1/status").json()["tasks"] if task["name"] == "tone"]
+            return task["shift"], task["alarm"]
 
         def answers(*, texts, until, **asked):
             for start in range(0, len(texts), 50):
@@ -87,7 +87,7 @@ def test_an_alarm_goes_on_with_a_shift_and_off_when_it_ends(server, watched):
             wait_until(lambda: watch()["answers"] == until)
 
         assert (watch()["state"], watch()["answers"], watch()["rows"]) == ("collecting", 0, ROWS)
-        assert fleet() == {"shift": None, "alarm_since": None, "cause": None}
+        assert status() == (None, None)
         # Answers count from the moment when the manifest is read.
         first, again = stream(watched, 1, 0) * 2
         wait_until(lambda: client.classify("tone", first) and watch()["answers"] > 0)
@@ -116,15 +116,18 @@ def test_an_alarm_goes_on_with_a_shift_and_off_when_it_ends(server, watched):
         [example] = re.findall("```json\n(.+?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
         assert kinds_of(json.loads(example)["versions"][0]) == kinds_of(found)
         assert found["p"] < 1e-6
-        assert fleet()["shift"] == {"label": "label 0", "reference": 0.8, "live": 0.2}
-        assert fleet()["alarm_since"] == found["alarm_since"]
+        shift, alarm = status()
+        assert shift == alarm["shift"] == {"label": "label 0", "reference": 0.8, "live": 0.2}
+        assert (alarm["since"], alarm["version"], alarm["cause"]) == (found["alarm_since"], 1, found["cause"])
+        assert alarm["words"] == "other shares of labels than in its training texts"
+        assert alarm["scores"].items() <= found["scores"].items()
         assert found["labels"][1]["true_share"]["low"] > 0.5
         assert server.metric("onebert_alarms ") == server.metric('onebert_task_alarm{task="tone",version="1"}') == 1
         assert server.metric('onebert_alarm_changes_total{state="on"}') == 1
 
         answers(texts=stream(watched, WINDOW, 2), until=3 * WINDOW)
         wait_until(lambda: watch()["alarm_since"] is None)
-        assert fleet()["alarm_since"] is None
+        assert status()[1] is None
         assert server.metric("onebert_alarms ") == server.metric("onebert_task_alarm{") == 0
         assert server.metric('onebert_alarm_changes_total{state="off"}') == 1
     log = server.log.read_text()

@@ -203,7 +203,7 @@ def a_shadow_that_reads_otherwise(place):
 
 def what_operators_read(place):
     with place.http(ROOT) as http:
-        for path in ("/metrics", "/v1/fleet", "/v1/tasks/tone/watch", "/v1/tasks/tone", "/healthz", "/readyz"):
+        for path in ("/metrics", "/v1/status", "/v1/tasks/tone/watch", "/v1/tasks/tone", "/healthz", "/readyz"):
             assert http.get(path).status_code == 200, path
 
 

@@ -59,4 +59,4 @@ def test_the_trail_of_a_store_with_a_split_and_a_shadow_is_that_of_its_server(on
     code, out, err = onebert("audit", "--json")
     assert (code, err) == (0, "")
     assert list(map(json.loads, out.splitlines())) == list(map(as_dict, trail.changes))
-    assert "tone@live 1 → 60 % 1, 40 % 2 by principal, shadow 3 (10 %)" in onebert("audit")[1]
+    assert "tone@live 1 → 60 % 1, 40 % 2 by principal, shadow 3 began (10 %)" in onebert("audit")[1]

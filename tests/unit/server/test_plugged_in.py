@@ -47,7 +47,7 @@ info = made("Info", [], [Listing("/info", show)])
 base = made("Base", [], [Listing("/v1/base", show)])
 keys = made("Keys", [Question("/v1/keys", Ask, answer, claims=has_text)])
 rename = made("Rename", [Question("/v1/tasks/{name}/rename", Ask, answer)])
-fleet = made("Fleet", [], [Listing("/v1/fleet", show)])
+status = made("Status", [], [Listing("/v1/status", show)])
 page = made("Page", [], [Listing("/page/{name}", show)])
 number = 5
 '''
@@ -98,7 +98,7 @@ OURS = "which is a route of the server's own"
         ({"base": "base"}, f"the façade 'Base' has GET /v1/base, {OURS}"),
         ({"keys": "keys"}, f"the façade 'Keys' has POST /v1/keys, {OURS}"),
         ({"rename": "rename"}, f"the façade 'Rename' has POST /v1/tasks/{{name}}/rename, {OURS}"),
-        ({"fleet": "fleet"}, f"the façade 'Fleet' has GET /v1/fleet, {OURS}"),
+        ({"status": "status"}, f"the façade 'Status' has GET /v1/status, {OURS}"),
         ({"page": "page"}, f"the façade 'Page' has GET /page/{{name}}, {OURS}"),
     ],
 )

@@ -5,6 +5,7 @@ from typing import Any
 
 from onebert_server.client import Client
 from onebert_store.errors import NotFound, StoreCorrupt, VersionUnavailable
+from onebert_store.file.measured import score_of
 from onebert_store.file.strict_json import printable
 
 # The most labels named in a line.
@@ -26,19 +27,13 @@ def manifest_of(client: Client, task: str, version: int) -> dict[str, Any]:
 
 def training_in(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """The data and the score of the training that a manifest records, as far as it does."""
-    from onebert_store.command.inspection import measured_on  # noqa: PLC0415
-
-    # A file may be written by hand: check the type of everything that it records about training.
     training = manifest.get("training")
-    facts: dict[str, Any] = dict(training) if isinstance(training, Mapping) else {}
-    data, metric = facts.get("data"), facts.get("metric")
+    data = training.get("data") if isinstance(training, Mapping) else None
     known: dict[str, Any] = {}
     if isinstance(data, Mapping):
         known |= {name: data[key] for name, key in (("data", "name"), ("data_digest", "digest")) if key in data}
-    for split in ("test", "validation"):
-        scores = facts.get(split)
-        if isinstance(metric, str) and isinstance(scores, Mapping) and isinstance(scores.get(metric), int | float):
-            return known | {"metric": metric, "split": measured_on(facts, split), "score": float(scores[metric])}
+    if score := score_of(training):
+        known |= {"metric": score.metric, "split": score.where, "score": score.value}
     return known
 
 

@@ -38,7 +38,7 @@ def _open(runtime: Runtime, opened: ExitStack) -> FeedbackService:
     return FeedbackService(store, keeper, recorder, reviews, Verdicts(store, registrars))
 
 
-def _columns(runtime: Runtime, tasks: Sequence[TaskEntry], context: Context) -> dict[str, Mapping[str, Any]]:
+def _columns(runtime: Runtime, tasks: Sequence[TaskEntry], context: Context, _: bool) -> dict[str, Mapping[str, Any]]:
     """Counts, by task with a live version, the rows of feedback since that version was made."""
     since = {
         task.name: task.versions[task.aliases[LIVE].version].entry.created_at

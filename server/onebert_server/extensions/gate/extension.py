@@ -6,6 +6,7 @@ from typing import Any
 
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
+from onebert_server.contract.status import GateInForce
 from onebert_server.extensions.gate import routes
 from onebert_server.extensions.gate.gates import Gates
 from onebert_server.run.extension import Extension
@@ -20,9 +21,13 @@ def _open(runtime: Runtime, _: ExitStack) -> Gates:
     return gates
 
 
-def _columns(runtime: Runtime, tasks: Sequence[TaskEntry], context: Context) -> dict[str, Mapping[str, Any]]:
-    gated, may = runtime.parts[Gates].tasks(), context.principal.may
-    return {task.name: {"gate": task.name in gated} for task in tasks if may(Action.PROMOTE, task.name)}
+def _columns(
+    runtime: Runtime, tasks: Sequence[TaskEntry], context: Context, whole: bool
+) -> dict[str, Mapping[str, Any]]:
+    gates = runtime.parts[Gates]
+    names, may = gates.tasks(), context.principal.may
+    gated = [task.name for task in tasks if task.name in names and may(Action.PROMOTE, task.name)]
+    return {name: {"gate": gates.counted(name, context) if whole else GateInForce()} for name in gated}
 
 
 EXTENSION = Extension(_open, [routes.router], _columns)

@@ -13,6 +13,7 @@ from onebert_encoder.answering.results import ShortAnswer
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
 from onebert_server.answering.answers import Answerer
+from onebert_server.contract.status import GateInForce
 from onebert_server.extensions.gate import judge
 from onebert_server.extensions.gate.answers import RowAnswers, ref_of
 from onebert_server.extensions.gate.report import Report, Side, Wrong
@@ -82,6 +83,11 @@ class Gates:
             return StoredGate(document.rules, document.rows or (), content)
         except ValidationError:
             raise errors.StoreCorrupt(f"the database holds a damaged gate of {task}") from None
+
+    def counted(self, task: str, context: Context) -> GateInForce | None:
+        """Returns the numbers of a gate's rows and checks, if the task has one; raises like `read`."""
+        stored = self.read(task, context)
+        return stored and GateInForce(rows=len(stored.rows), checks=stored.gate.checks)
 
     def set(self, task: str, gate: Gate, rows: Sequence[PinnedRow], context: Context) -> tuple[StoredGate, int]:
         """Sets the gate of a task; returns it, with the rows pinned, and the number of the change.

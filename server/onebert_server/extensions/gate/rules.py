@@ -113,6 +113,12 @@ class Gate(Strict):
         return self.max is not None or self.slices is not None
 
     @property
+    def checks(self) -> int:
+        """How many checks a version must pass: each floor, each ceiling, the slices, and all of `must` as one."""
+        ceilings = 0 if self.max is None else len(self.max.model_dump(exclude_none=True))
+        return len(self.floors) + ceilings + (self.slices is not None) + bool(self.must)
+
+    @property
     def needs_rows(self) -> bool:
         return self.min is not None or self.compares
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from onebert_server.contract.fleet import LabelShift
+from onebert_server.contract.status import LabelShift
 from onebert_server.extensions.watching import statistics
 from onebert_server.extensions.watching.statistics import Shift
 from onebert_server.extensions.watching.windows import Live
@@ -105,3 +105,10 @@ def cause_of(shift: Shift | None) -> str | None:
     if shift is None:
         return None
     return SHARES if shift.explained >= UNEXPLAINED else OTHER_CAUSE
+
+
+def words_of(cause: str | None) -> str:
+    """An alarm in words, by its cause."""
+    if cause == SHARES:
+        return "other shares of labels than in its training texts"
+    return "unlike its training texts" if cause == OTHER_CAUSE else "unlike its reference"

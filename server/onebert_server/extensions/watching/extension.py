@@ -5,8 +5,8 @@ from contextlib import ExitStack
 from typing import Any
 
 from onebert_server.extensions.watching import routes
-from onebert_server.extensions.watching.fleet import columns
 from onebert_server.extensions.watching.settings import Settings
+from onebert_server.extensions.watching.status import columns
 from onebert_server.extensions.watching.watch import Watch
 from onebert_server.run.extension import Extension
 from onebert_server.runtime import Runtime

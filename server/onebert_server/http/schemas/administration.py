@@ -4,7 +4,9 @@ from typing import Annotated, Any
 
 from pydantic import AwareDatetime, BeforeValidator, Field
 
+from onebert_server.access.principal import RESERVED
 from onebert_server.contract.administration import Change, Key
+from onebert_server.contract.moves import words
 from onebert_server.http.schemas.tasks import rollout_of
 from onebert_store.registry import records
 
@@ -27,5 +29,18 @@ class KeyRequest(Key, frozen=True, kw_only=True):
 
 def change_of(record: records.Change) -> Change:
     """A change of the registry as clients read it."""
-    fields = {name: getattr(record, name) for name in Change.__struct_fields__}
-    return Change(**fields | {"target": record.target and rollout_of(record.target)})
+    fields = {name: getattr(record, name) for name in Change.__struct_fields__ if hasattr(record, name)}
+    # A verdict of an earlier release has its reason in place of a request.
+    reason = record.forced or (record.request if record.principal == RESERVED else None)
+    target = record.target and rollout_of(record.target)
+    return Change(**fields | {"target": target, "what": what_of(record), "reason": reason})
+
+
+def what_of(record: records.Change) -> str:
+    """Words a change; empty if its action and its task say everything."""
+    if record.alias:
+        after = record.target and rollout_of(record.target)
+        return words(None, after, record.before, record.version, record.rolled_back)
+    if record.key or record.name:
+        return record.key or f"renamed to {record.name}"
+    return f"version {record.version}" if record.version else ""

@@ -5,7 +5,7 @@ import { ask, path } from "./api.js";
 /** Every task that the principal may see, by name. */
 export const allTasks = (signal) => everyPage("/v1/tasks", signal);
 /** The same tasks with what an overview shows. */
-export const wholeFleet = (signal) => everyPage("/v1/fleet", signal);
+export const wholeFleet = (signal) => everyPage("/v1/status", signal);
 
 async function everyPage(where, signal) {
   const tasks = [];

@@ -9,16 +9,15 @@ import { link } from "../route.js";
 // Rows drawn at once; the filter finds the others.
 const MOST = 1000;
 const DAY = 86_400_000;
-const CAUSES = { label_shares: "label shares", other: "not label shares" };
 
 const unavailable = (task) => Object.keys(task.unavailable).length;
-const urgency = (task) => (task.alarm_since ? 2 : 0) + (unavailable(task) ? 1 : 0);
+const urgency = (task) => (task.alarm ? 2 : 0) + (unavailable(task) ? 1 : 0);
 const attention = (one, other) => urgency(other) - urgency(one) || (other.a_minute ?? 0) - (one.a_minute ?? 0);
 
 export function Fleet() {
   const { value: tasks, error, again } = useLoaded(wholeFleet, []);
   const [wanted, setWanted] = useState("");
-  useEffect(() => note({ method: "GET", path: "/v1/fleet", python: "fleet()" }), []);
+  useEffect(() => note({ method: "GET", path: "/v1/status", python: "status()" }), []);
   const sorted = useMemo(() => tasks?.toSorted(attention) ?? [], [tasks]);
   const rows = useMemo(() => {
     const words = wanted.toLowerCase().split(/\s+/).filter(Boolean);
@@ -53,14 +52,14 @@ const Row = ({ task, bases }) => html`
   <tr>
     <th scope="row"><a href=${link(["tasks", task.name])}>${task.name}</a></th>
     <td class="tags">
-      ${task.alarm_since && html`<span class="tag bad" title=${`since ${date(task.alarm_since)}`}>alarm: ${CAUSES[task.cause] ?? "cause not known"}</span>`}
+      ${task.alarm && html`<span class="tag bad" title=${`since ${date(task.alarm.since)}`}>${task.alarm.words}</span>`}
       ${unavailable(task) > 0 && html`<span class="tag bad" title=${Object.values(task.unavailable)[0]}>unavailable: ${Object.keys(task.unavailable).join(", ")}</span>`}
     </td>
-    <td>${task.live ? html`${task.live} <span class="quiet">${age(task.created_at)}</span>` : "–"}</td>
+    <td>${task.live ? html`${task.live.words} <span class="quiet">${age(task.created_at)}</span>` : "–"}</td>
     <td class="count">${task.a_minute === null ? "–" : decimal(task.a_minute)}</td>
     <td class="count">${task.p95 === null ? "–" : decimal(1000 * task.p95)}</td>
     <td>${task.shift ? html`${percent(task.shift.reference)} → ${percent(task.shift.live)} <span class="quiet">${task.shift.label}</span>` : "–"}</td>
-    <td>${task.gate === null ? "–" : task.gate ? "yes" : "none"}</td>
+    <td>${task.gate ? "yes" : "–"}</td>
     <td class="count">${task.feedback === null ? "–" : number(task.feedback)}</td>
     ${bases && html`<td>${task.base ?? "–"}</td>`}
   </tr>`;

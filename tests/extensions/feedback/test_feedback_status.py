@@ -12,7 +12,7 @@ def test_feedback_is_new_until_a_version_made_after_it_is_live(tmp_path):
     with opened(tmp_path) as runtime:
 
         def new():
-            return {task["name"]: task["feedback"] for task in get(runtime, "/v1/fleet").json()["tasks"]}
+            return {task["name"]: task["feedback"] for task in get(runtime, "/v1/status").json()["tasks"]}
 
         def give(*identifiers):
             data = [{"task": "tone", "text": "late", "label": "label 1", "identifier": name} for name in identifiers]
@@ -34,7 +34,7 @@ def test_a_key_sees_new_feedback_of_the_tasks_that_it_may_review(tmp_path):
         asker = Asker(runtime)
 
         def new(key):
-            tasks = asyncio.run(asker.ask(key, "GET", "/v1/fleet")).json()["tasks"]
+            tasks = asyncio.run(asker.ask(key, "GET", "/v1/status")).json()["tasks"]
             return {task["name"]: task["feedback"] for task in tasks}
 
         data = [{"task": "acme-tone", "text": "late", "label": "label 1", "identifier": "one"}]

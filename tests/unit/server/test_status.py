@@ -5,24 +5,24 @@ import asyncio
 import numpy as np
 import pytest
 
-from runtimes import ask, get, opened
+from runtimes import WORK, ask, get, move, opened
 from servers import Task, store
 from stores import statements
 from tenants import Asker, tenants_runtime
 
 
 @pytest.mark.parametrize("count", [3, 60])
-def test_a_fleet_of_any_size_is_read_from_memory_in_pages(tmp_path, count):
+def test_the_status_of_any_number_of_tasks_is_read_from_memory_in_pages(tmp_path, count):
     store(tmp_path, **{f"task-{number:02}": Task(seed=1) for number in range(count)})
     with opened(tmp_path) as runtime:
         # The follower may look for changes meanwhile.
         with statements() as seen:
-            tasks = get(runtime, "/v1/fleet").json()["tasks"]
+            tasks = get(runtime, "/v1/status").json()["tasks"]
         assert [sql for sql in seen if "FROM versions" in sql or "FROM aliases" in sql] == []
         assert [task["name"] for task in tasks] == [f"task-{number:02}" for number in range(count)]
         pages, after = [], ""
         while after is not None:
-            page = get(runtime, f"/v1/fleet?limit=2&after={after}").json()
+            page = get(runtime, f"/v1/status?limit=2&after={after}").json()
             pages += page["tasks"]
             after = page["next"]
     assert [task["name"] for task in pages] == [task["name"] for task in tasks]
@@ -35,16 +35,17 @@ def test_each_task_has_its_traffic_and_what_cannot_be_loaded(tmp_path):
         runtime.directory.begin_loading(bad)
         runtime.directory.failed(bad, "its file is damaged", None)
 
-        def fleet():
-            return {task["name"]: task for task in get(runtime, "/v1/fleet").json()["tasks"]}
+        def statuses():
+            return {task["name"]: task for task in get(runtime, "/v1/status").json()["tasks"]}
 
-        before = fleet()
-        quiet = {"live": 1, "a_minute": None, "p95": None, "shift": None, "alarm_since": None}
-        assert before["busy"].items() >= quiet.items()
-        assert before["broken"].items() >= {"live": 1, "unavailable": {"2": "its file is damaged"}}.items()
+        before = statuses()
+        quiet = ("a_minute", "p95", "shift", "alarm", "gate", "kept", "abstained", "cut")
+        assert [before["busy"][name] for name in quiet] == [None] * len(quiet)
+        assert [before[name]["live"]["version"] for name in ("busy", "broken")] == [1, 1]
+        assert before["broken"]["unavailable"] == {"2": "its file is damaged"}
         for _ in range(11):
             assert ask(runtime, "POST", "/v1/tasks/busy/classify", json={"inputs": "it is late"}).is_success
-        busy = fleet()["busy"]
+        busy = statuses()["busy"]
         # Eleven requests within the first minute after the start.
         assert busy["a_minute"] == pytest.approx(11 * 60 / (300 * (1 - np.exp(-0.2))), rel=0.2)
         assert 0 < busy["p95"] <= 10
@@ -56,9 +57,31 @@ def test_a_key_sees_its_own_tasks(tmp_path):
         asker = Asker(runtime)
 
         def names(key):
-            return [task["name"] for task in asyncio.run(asker.ask(key, "GET", "/v1/fleet")).json()["tasks"]]
+            return [task["name"] for task in asyncio.run(asker.ask(key, "GET", "/v1/status")).json()["tasks"]]
 
         assert names("key-of-acme") == ["acme-tone", "acme-two1"]
         assert names("key-of-blue") == ["blue-tone"]
         assert names("key-of-nobody") == []
         assert names("key-to-classify") == ["acme-tone", "acme-two1"]
+
+
+def test_one_task_shows_its_aliases_their_moves_and_what_is_next(tmp_path):
+    training = {"metric": "accuracy", "validation": {"accuracy": 0.75}, "folds": 5}
+    store(tmp_path, tone=[Task(seed=1, training=training), Task(seed=2), Task(seed=3)])
+    with opened(tmp_path) as runtime:
+
+        def status():
+            return get(runtime, "/v1/tasks/tone/status").json()
+
+        first = status()
+        assert first["score"] == {"metric": "accuracy", "value": 0.75, "where": "5 folds"}
+        assert (first["last_move"]["what"], first["next"]) == ("new → 1", "onebert rollout tone --shadow 3")
+        move(runtime, {"split": {"1": 90, "2": 10}, "shadow": [{"version": 3, "percent": 20}]})
+        split = status()
+        assert split["live"]["words"] == "90 % 1, 10 % 2, shadow 3 (20 %)"
+        assert split["live"]["ends"] == ["split 90/10", "shadow 3"]
+        assert split["aliases"] == [split["live"]]
+        runtime.catalog.rename_task("tone", "mood", WORK)
+        renamed = get(runtime, "/v1/tasks/mood/status").json()
+        assert [one["what"] for one in renamed["moves"]] == [one["what"] for one in split["moves"]]
+        assert len(renamed["moves"]) == 2

@@ -1,0 +1,80 @@
+"""An alias and its moves in words: one string for the terminal, the page, the audit trail and webhooks."""
+
+from onebert_server.contract.tasks import ShadowShare, TargetFacts
+
+
+def meaning(target: TargetFacts | None, version: int | None) -> str:
+    """A target in words: `95 % 7, 5 % 8 by principal, shadow 9 (20 %)`; without a target the version alone."""
+    if target is None:
+        return str(version or "new")
+    shares = ", ".join(f"{share} % {number}" for number, share in target.split.items())
+    text = shares if len(target.split) > 1 else next(iter(target.split))
+    text += f" by {target.sticky}" if target.sticky else ""
+    return text + "".join(f", {_shadow(shadow)}" for shadow in target.shadow or ())
+
+
+def ends(before: TargetFacts | None, after: TargetFacts | None) -> list[str]:
+    """The shadows and the split of a target that `after` (None: a version alone) ends: `shadow 5`, `split 90/10`."""
+    if before is None:
+        return []
+    stay = {shadow.version for shadow in (after and after.shadow) or ()}
+    gone = [f"shadow {shadow.version}" for shadow in before.shadow or () if shadow.version not in stay]
+    ended = len(before.split) > 1 and (after is None or len(after.split) == 1)
+    return [_split(before)] * ended + gone
+
+
+def words(
+    before: TargetFacts | None, after: TargetFacts | None, was: int | None, now: int | None, back: bool = False
+) -> str:
+    """Words a move: `1 → 2`, `shadow 5 began (20 %)`, `split 90/10 → 2 alone`, `rolled back to 1`.
+
+    Args:
+        before, after: the targets; None for one version alone.
+        was, now: the main versions; None for an alias that is new, or deleted.
+        back: whether the alias went back to a version that was live before.
+    """
+    if was is None or now is None:
+        return f"new → {meaning(after, now)}" if now else f"deleted, was {meaning(before, was)}"
+    first, last = _whole(before, was), _whole(after, now)
+    parts = []
+    if back and was != now:
+        parts.append(f"rolled back to {_answering(last)}")
+        parts += [f"{_split(first)} ended"] * (len(first.split) > 1)
+    elif first.split != last.split:
+        alone = " alone" if len(first.split) > 1 and len(last.split) == 1 else ""
+        parts.append(f"{_split(first) if alone else _answering(first)} → {_answering(last)}{alone}")
+    elif first.sticky != last.sticky:
+        parts.append(f"split by {last.sticky or 'chance'}")
+    return ", ".join([*parts, *_of_shadows(first, last)]) or "the same"
+
+
+def _of_shadows(before: TargetFacts, after: TargetFacts) -> list[str]:
+    first, last = ({one.version: one for one in target.shadow or ()} for target in (before, after))
+    ended = [f"shadow {number} ended" for number in first if number not in last]
+    began = [
+        f"shadow {number} began" + (f" ({one.percent} %)" if one.percent < 100 else "")
+        for number, one in last.items()
+        if number not in first
+    ]
+    changed = [
+        f"shadow {number} {first[number].percent} → {one.percent} %"
+        for number, one in last.items()
+        if number in first and first[number].percent != one.percent
+    ]
+    return ended + began + changed
+
+
+def _whole(target: TargetFacts | None, version: int) -> TargetFacts:
+    return target or TargetFacts({str(version): 100})
+
+
+def _answering(target: TargetFacts) -> str:
+    return meaning(TargetFacts(target.split, target.sticky), None)
+
+
+def _split(target: TargetFacts) -> str:
+    return f"split {'/'.join(map(str, target.split.values()))}"
+
+
+def _shadow(shadow: ShadowShare) -> str:
+    return f"shadow {shadow.version}" + (f" ({shadow.percent} %)" if shadow.percent < 100 else "")

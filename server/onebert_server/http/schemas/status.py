@@ -1,0 +1,92 @@
+"""The status of tasks as a store knows it; a server adds traffic and alarms."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from msgspec.structs import asdict
+
+from onebert_server.contract import moves
+from onebert_server.contract.status import AliasInForce, KeptShare, Move, Score, TaskInForce, TaskStatus
+from onebert_server.http.schemas.administration import change_of
+from onebert_server.http.schemas.tasks import rollout_of
+from onebert_store.file.decision import Decision
+from onebert_store.file.measured import Measured
+from onebert_store.registry.keeping import Keeping
+from onebert_store.registry.names import LIVE
+from onebert_store.registry.records import Alias, Change
+
+# Moves that are shown of a task.
+MOVES = 10
+
+
+class LiveVersion(NamedTuple):
+    """The version of `live` with the largest share, as far as its manifest is read; `base` is a name, or a digest."""
+
+    base: str | None
+    created_at: datetime
+    score: Measured | None
+
+
+class Stored(NamedTuple):
+    """A task as a registry has it."""
+
+    name: str
+    versions: Sequence[int]
+    aliases: Mapping[str, Alias]
+    live: LiveVersion | None
+    keeping: Keeping | None
+
+
+def status_of(stored: Stored, last: Change | None, unavailable: Mapping[str, str] | None = None) -> TaskStatus:
+    """Makes the status of a task by its registry; `last` is the last visible change of its aliases."""
+    at, live, keeping = stored.aliases.get(LIVE), stored.live, stored.keeping
+    score = live and live.score
+    return TaskStatus(
+        name=stored.name,
+        base=live and live.base,
+        live=alias_of(LIVE, at) if at else None,
+        created_at=live and live.created_at,
+        score=Score(metric=score.metric, value=score.value, where=score.where) if score else None,
+        unavailable=dict(unavailable or {}),
+        kept=KeptShare(share=keeping.share, days=keeping.days) if keeping else None,
+        last_move=move_of(last) if last else None,
+    )
+
+
+def in_force(status: TaskStatus, stored: Stored, decision: Decision | None, last: Sequence[Change]) -> TaskInForce:
+    """All that is known of one task; `last` are the last changes of its aliases, the latest first."""
+    return TaskInForce(
+        **asdict(status),
+        aliases=[alias_of(name, at) for name, at in stored.aliases.items()],
+        decision=None if decision is None else decision.model_dump(mode="json", exclude_none=True),
+        moves=list(map(move_of, last)),
+        next=_next(status, stored),
+    )
+
+
+def alias_of(name: str, at: Alias) -> AliasInForce:
+    """An alias as clients read it."""
+    target = rollout_of(at.target)
+    words, ends = moves.meaning(target, at.version), moves.ends(target, None)
+    return AliasInForce(alias=name, version=at.version, words=words, target=target, previous=at.previous, ends=ends)
+
+
+def move_of(record: Change) -> Move:
+    """A change of an alias as clients read it."""
+    change = change_of(record)
+    return Move(at=change.at, who=change.principal, alias=change.alias or "", what=change.what, reason=change.reason)
+
+
+def _next(status: TaskStatus, stored: Stored) -> str | None:
+    """A command for what stands out most: nothing live, an alarm, a candidate, a newer version."""
+    at, newest = stored.aliases.get(LIVE), max(stored.versions, default=0)
+    if at is None:
+        return f"onebert promote {stored.name} {newest}"
+    if status.alarm is not None:
+        return f"onebert review {stored.name}" if status.kept else f"onebert promote {stored.name} --rollback"
+    if at.target.candidates:
+        return f"onebert promote {stored.name} {at.target.candidates[-1]}"
+    if newest > at.version:
+        return f"onebert rollout {stored.name} --shadow {newest}"
+    return None
