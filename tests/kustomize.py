@@ -47,9 +47,9 @@ def _applied(folder: Path, manifests: list[Manifest]) -> list[Manifest]:
     for name in kustomization.get("components", ()):
         manifests = _applied(folder / name, manifests)
     for entry in kustomization.get("patches", ()):
-        [key] = entry
+        [key] = entry.keys() - {"target"}
         text = (folder / entry["path"]).read_text(encoding="utf-8") if key == "path" else entry["patch"]
-        manifests = _patched(manifests, yaml.safe_load(text))
+        manifests = _patched(manifests, yaml.safe_load(text), entry.get("target"))
     for manifest in manifests:
         if "namespace" in kustomization:
             manifest["metadata"]["namespace"] = kustomization["namespace"]
@@ -69,7 +69,14 @@ def _config_map(folder: Path, entry: Manifest) -> Manifest:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
 
-def _patched(manifests: list[Manifest], patch: Manifest) -> list[Manifest]:
+def _patched(manifests: list[Manifest], patch: Manifest, target: Manifest | None) -> list[Manifest]:
+    """The manifests with the one changed that the patch names, or with every one of the target's kind changed."""
+    if target:
+        if target.keys() != {"kind"} or not any(manifest["kind"] == target["kind"] for manifest in manifests):
+            raise ValueError(f"a patch of {target} fits nothing")
+        patch = {field: value for field, value in patch.items() if field != "metadata"}
+        return [_merged(manifest, patch) if manifest["kind"] == target["kind"] else manifest for manifest in manifests]
+
     def fits(manifest: Manifest) -> bool:
         return all(manifest[field] == patch[field] for field in ("apiVersion", "kind")) and (
             manifest["metadata"]["name"] == patch["metadata"]["name"]

@@ -74,10 +74,10 @@ class Settings(BaseSettings):
     # May hold a password.
     #: URL of the database with tasks, versions and aliases; without it `registry.sqlite3` in the data folder.
     #: `sqlite:///FILE` (`sqlite:////…` for an absolute path), or `postgresql://USER:PASSWORD@HOST/DATABASE`, which any
-    #: number of servers may share, with the extra `onebert[postgresql]`
+    #: number of servers may share, with the extra `postgresql`
     #: ([operations](../guide/operations.md#postgresql)).
     registry: Annotated[str | None, Field(repr=False)] = None
-    #: Place of the delta files: `file:///FOLDER`, or `s3://BUCKET/PREFIX` with the extra `onebert[s3]`
+    #: Place of the delta files: `file:///FOLDER`, or `s3://BUCKET/PREFIX` with the extra `s3`
     #: ([operations](../guide/operations.md#files-in-a-bucket)). Without it the folder `blobs` of the data folder.
     blobs: str | None = None
     # SHA-256 of each key -> its name. Never the key itself: a dump of the settings then reveals nothing.
@@ -88,7 +88,7 @@ class Settings(BaseSettings):
     api_keys: Annotated[dict[bytes, str], NoDecode, Field(repr=False)] = {}
     #: Also accept bearer tokens of this OIDC issuer, the value of `iss`
     #: ([operations](../guide/operations.md#tokens-of-an-oidc-issuer)), with the next two settings and the extra
-    #: `onebert[oidc]`.
+    #: `oidc`.
     oidc_issuer: str | None = None
     #: A value that `aud` must hold.
     oidc_audience: str | None = None

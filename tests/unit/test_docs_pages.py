@@ -20,9 +20,12 @@ SOURCES = [
     for path in (ROOT / folder).rglob("*.py")
 ]
 FILES = [f"/{path}" for path in subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines()]
-# Not ours: curl's, LiteLLM's, Ray's `ray start --head`, kubectl's, and docker's.
+# Not ours: curl's, LiteLLM's, Ray's `ray start --head`, kubectl's, docker's.
 FOREIGN_OPTIONS = {"--config", "--header", "--data", "--silent", "--show-error", "--fail", "--head"}
 FOREIGN_OPTIONS |= {"--kustomize", "--namespace", "--from-literal", "--build-arg"}
+# Those of pip, useradd, install, systemctl and systemd-run.
+FOREIGN_OPTIONS |= {"--constraint", "--no-deps", "--force-reinstall", "--system", "--home-dir", "--shell", "--mode"}
+FOREIGN_OPTIONS |= {"--now", "--pipe", "--uid", "--property", "--setenv"}
 # Of the tests.
 FOREIGN_OPTIONS |= {"--nightly"}
 
@@ -106,6 +109,14 @@ def test_every_decision_that_is_named_has_its_heading() -> None:
 def test_every_link_to_a_decision_leads_to_its_own_number(page: Path) -> None:
     links = re.findall(r"\[(?:[Dd]ecisions? )?(\d+)\]\([^)#]*#(\d+)-", page.read_text(encoding="utf-8"))
     assert [link for link in links if link[0] != link[1]] == []
+
+
+def test_no_command_installs_from_an_index_by_our_name() -> None:
+    """Nothing is published: whoever takes the name there would be installed."""
+    texts = [CODE, *(page.read_text(encoding="utf-8") for page in PAGES)]
+    assert [
+        found for text in texts for found in re.findall(r"pip install [^`\n]*?\bonebert(?:\[|\b(?![-.]))", text)
+    ] == []
 
 
 def test_every_dependency_is_named_with_its_licence() -> None:

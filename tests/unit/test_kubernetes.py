@@ -40,12 +40,19 @@ def pod(folder):
 
 
 def pods(folder):
-    """Every pod of a layout, which each have one container."""
+    """Every pod of a server of a layout, which each have one container."""
     found = by_name(render(folder))
     if ("RayService", "onebert") not in found:
         return [pod(folder)]
     cluster = found["RayService", "onebert"]["spec"]["rayClusterConfig"]
     return [group["template"]["spec"] for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])]
+
+
+def jobs(folder):
+    """The pods of the jobs of a layout by their names."""
+    found = by_name(render(folder))
+    jobs = {name: manifest for (kind, name), manifest in found.items() if kind == "CronJob"}
+    return {name: job["spec"]["jobTemplate"]["spec"]["template"]["spec"] for name, job in jobs.items()}
 
 
 def container(folder):
@@ -110,7 +117,7 @@ def test_kustomize_itself_renders_the_same(name, tmp_path):
 @overlays
 def test_a_pod_keeps_the_restricted_standard_and_writes_to_its_volumes_alone(overlay):
     """Kubernetes' Pod Security Standards, "restricted"; a read-only root beyond it."""
-    for spec in pods(overlay):
+    for spec in [*pods(overlay), *jobs(overlay).values()]:
         [one] = spec["containers"]
         assert (
             spec["securityContext"].items()
@@ -123,7 +130,7 @@ def test_a_pod_keeps_the_restricted_standard_and_writes_to_its_volumes_alone(ove
         }
         volumes = {volume["name"]: volume.keys() - {"name"} for volume in spec["volumes"]}
         assert all(kinds in ({"emptyDir"}, {"persistentVolumeClaim"}) for kinds in volumes.values())
-        assert volumes.keys() - {"shm"} == {"data", "home", "tmp"}
+        assert volumes.keys() - {"shm", "backup"} == {"data", "home", "tmp"}
         assert {mount["name"] for mount in one["volumeMounts"]} == volumes.keys()
         # A token of the API server is in no pod.
         assert spec["automountServiceAccountToken"] is False
@@ -134,7 +141,7 @@ def test_a_pod_keeps_the_restricted_standard_and_writes_to_its_volumes_alone(ove
 def test_the_pod_runs_as_the_images_user_in_the_images_folders(overlay):
     image = (ROOT / "deploy/Dockerfile").read_text(encoding="utf-8")
     version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
-    for spec in pods(overlay):
+    for spec in [*pods(overlay), *jobs(overlay).values()]:
         [one] = spec["containers"]
         security = spec["securityContext"]
         [user] = {security["runAsUser"], security["runAsGroup"], security["fsGroup"]}
@@ -247,3 +254,52 @@ def test_the_monitor_finds_the_service_and_the_rules_are_those_of_the_file(tmp_p
     assert found["PrometheusRule", "onebert"]["spec"] == alerts
     [board] = found["ConfigMap", "onebert-dashboard"]["data"].values()
     assert json.loads(board)["uid"] == "onebert"
+
+
+@overlays
+def test_jobs_back_up_and_clean_the_servers_store(overlay):
+    """What the commands do to a store with kept answers: tests/unit/store/test_store_copy.py and test_gc.py."""
+    found = jobs(overlay)
+    servers = by_name(render(overlay))["Service", "onebert"]["spec"]["selector"]
+    policy = by_name(render(overlay))["NetworkPolicy", "onebert-upkeep"]["spec"]
+    for kind in ("backup", "gc"):
+        template = by_name(render(overlay))["CronJob", f"onebert-{kind}"]["spec"]["jobTemplate"]["spec"]["template"]
+        # No request is sent to a job.
+        assert not servers.items() <= template["metadata"]["labels"].items()
+        assert policy["podSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+        spec = found[f"onebert-{kind}"]
+        claims = {
+            volume["name"]: volume["persistentVolumeClaim"]["claimName"]
+            for volume in spec["volumes"]
+            if "persistentVolumeClaim" in volume
+        }
+        on_volume = overlay.name in ("volume", "gpu")
+        assert claims.get("data") == ("onebert" if on_volume else None)
+        assert (policy["egress"] == []) == on_volume
+        [one] = spec["containers"]
+        references = {entry["name"]: entry["valueFrom"]["secretKeyRef"] for entry in one["env"]}
+        assert references["ONEBERT_REGISTRY"] == {"name": "onebert", "key": "registry", "optional": True}
+        assert references["ONEBERT_BLOBS"] == {"name": "onebert", "key": "blobs", "optional": True}
+        onebert, *arguments = one["command"]
+        mounts = {mount["name"]: mount["mountPath"] for mount in one["volumeMounts"]}
+        assert onebert == "onebert"
+        if kind == "backup":
+            assert claims["backup"] == "onebert-backup"
+            # A folder in the volume, whose top may have a `lost+found`.
+            assert arguments == ["store", "backup", f"{mounts['backup']}/onebert"]
+        else:
+            assert arguments == ["store", "gc"]
+
+
+def test_webhooks_traces_and_an_issuer_are_reached_by_the_component_alone(tmp_path):
+    text = f"resources: [{KUBERNETES}/overlays/volume]\ncomponents: [{KUBERNETES}/components/egress]\n"
+    (tmp_path / "kustomization.yaml").write_text(text, encoding="utf-8")
+    found = by_name(render(tmp_path))
+    policy = found["NetworkPolicy", "onebert-egress"]
+    assert kubernetes_validate.validate(policy, VERSIONS[-1], strict=True)
+    labels = found["Deployment", "onebert"]["spec"]["template"]["metadata"]["labels"]
+    assert policy["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+    assert policy["spec"]["policyTypes"] == ["Egress"]
+    ports = {(port["port"], port["protocol"]) for rule in policy["spec"]["egress"] for port in rule["ports"]}
+    # Names, HTTPS, and OTLP over HTTP.
+    assert ports == {(53, "UDP"), (53, "TCP"), (443, "TCP"), (4318, "TCP")}

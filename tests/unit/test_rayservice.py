@@ -111,6 +111,7 @@ def test_clients_reach_workers_alone_and_rays_ports_only_each_other_and_kuberay(
         "onebert": {"worker"},
         "onebert-ray": {"head", "worker"},
         "onebert-head": {"head"},
+        "onebert-upkeep": set(),
     }
     # From everybody that is let in, one port of each; from Ray's own pods all ports.
     [clients] = policies["onebert"]["ingress"]

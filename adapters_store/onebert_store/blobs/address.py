@@ -17,6 +17,6 @@ def bucket_of(url: str, kind: str) -> tuple[str, str]:
     try:
         import_module("obstore")
     except ImportError as error:
-        raise InvalidSettings(f"{kind} in a bucket need obstore: pip install 'onebert[s3]'") from error
+        raise InvalidSettings(f"{kind} in a bucket need obstore: pip install '.[s3]' in the checkout") from error
     bucket, prefix = match.groups()
     return bucket, prefix

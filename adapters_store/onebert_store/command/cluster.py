@@ -19,7 +19,7 @@ try:
     import ray
     from ray.exceptions import RayError, RayTaskError
 except ImportError:
-    raise InvalidSettings("--ray needs the package ray: pip install 'onebert[ray]'") from None
+    raise InvalidSettings("--ray needs the package ray: pip install '.[ray]' in the checkout") from None
 
 # Import `ray` and its error from here, so that the variables are set first and a missing package is a one-line error.
 __all__ = ["Cluster", "RayError", "connect", "connected", "on_nodes", "ray", "reason", "run"]

@@ -77,7 +77,9 @@ def _postgresql(url: str) -> Database:
     try:
         from onebert_store.registry.dialects.postgresql import PostgresDatabase  # noqa: PLC0415
     except ImportError as error:
-        raise InvalidSettings("a registry in PostgreSQL needs psycopg: pip install 'onebert[postgresql]'") from error
+        raise InvalidSettings(
+            "a registry in PostgreSQL needs psycopg: pip install '.[postgresql]' in the checkout"
+        ) from error
     return PostgresDatabase(url)
 
 

@@ -68,7 +68,9 @@ def _fernet(keys: Sequence[str]) -> "MultiFernet":
     try:
         from cryptography.fernet import Fernet, MultiFernet  # noqa: PLC0415
     except ImportError as error:
-        raise InvalidSettings("ONEBERT_SAMPLES_KEY needs cryptography: pip install 'onebert[samples]'") from error
+        raise InvalidSettings(
+            "ONEBERT_SAMPLES_KEY needs cryptography: pip install '.[samples]' in the checkout"
+        ) from error
     try:
         return MultiFernet([Fernet(key) for key in keys])
     except ValueError:

@@ -16,7 +16,7 @@ def read_hub(name: str, splits: tuple[str, ...]) -> dict[str, Table]:
     try:
         import datasets  # noqa: PLC0415 - an optional dependency
     except ImportError:
-        raise InvalidData("hf: data needs the package datasets: pip install 'onebert[hub]'") from None
+        raise InvalidData("hf: data needs the package datasets: pip install '.[hub]' in the checkout") from None
     # Hides a warning per retry when the Hub cannot be reached; the error covers it.
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     loaded = _load(datasets, name)

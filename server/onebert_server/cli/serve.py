@@ -108,5 +108,5 @@ def _on_ray(settings: "Settings", address: str, layout: dict[str, str | int]) ->
         if getattr(settings, name):
             raise InvalidSettings(f"ONEBERT_{name.upper()} is for one server, not for the replicas of a cluster")
     if (plugin := installed(TRANSPORTS).get("ray")) is None:
-        raise InvalidSettings("--ray needs Ray Serve: pip install 'onebert[ray-serve]'")
+        raise InvalidSettings("--ray needs Ray Serve: pip install '.[ray-serve]' ./plugins/onebert-ray in the checkout")
     plugin.load("the transport ")(settings, address, layout)

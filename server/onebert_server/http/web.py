@@ -54,7 +54,7 @@ def oidc_tokens(oidc: tuple[str, str, str] | None) -> "Tokens | None":
     try:
         from onebert_server.http.oidc import Tokens  # noqa: PLC0415 - only this module needs joserfc
     except ImportError:
-        raise InvalidSettings("ONEBERT_OIDC_ISSUER needs joserfc: pip install 'onebert[oidc]'") from None
+        raise InvalidSettings("ONEBERT_OIDC_ISSUER needs joserfc: pip install '.[oidc]' in the checkout") from None
     return Tokens(*oidc)
 
 

@@ -110,7 +110,9 @@ def _tracing() -> "Tracing | None":
     try:
         from onebert_server.telemetry.tracing import Tracing  # noqa: PLC0415 - only tracing needs OpenTelemetry
     except ImportError:
-        logger.warning("no traces: OTEL_EXPORTER_OTLP_ENDPOINT is set, which takes pip install 'onebert[otel]'")
+        logger.warning(
+            "no traces: OTEL_EXPORTER_OTLP_ENDPOINT is set, which takes pip install '.[otel]' in the checkout"
+        )
         return None
     return Tracing(endpoint)
 

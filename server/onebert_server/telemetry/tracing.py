@@ -1,6 +1,6 @@
 """OpenTelemetry spans: one per request and phase, and one per batch, linked with the batch's requests.
 
-Imported only if tracing is on; this is the only file that needs `onebert[otel]`.
+Imported only if tracing is on; this is the only file that needs the extra `otel`.
 """
 
 import logging

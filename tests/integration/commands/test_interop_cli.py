@@ -172,7 +172,7 @@ def test_without_the_packages_that_write_onnx_one_line_says_so(onebert, tmp_path
     save(tmp_path / "tone.safetensors", make_delta())
     monkeypatch.setattr("onebert_training.interop.onnx_export.find_spec", lambda _: None)
     error = refused(onebert("export", tmp_path / "tone.safetensors", "--onnx", tmp_path / "onnx"))
-    assert error == "error: --onnx needs onnx and onnxscript: pip install 'onebert[onnx]'\n"
+    assert error == "error: --onnx needs onnx and onnxscript: pip install '.[onnx]' in the checkout\n"
 
 
 def test_the_help_says_what_goes_in_and_what_comes_out(onebert):

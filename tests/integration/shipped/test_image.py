@@ -29,13 +29,14 @@ pytestmark = [pytest.mark.nightly("builds"), needs_kernels, needs_pods]
 ROOT = Path(__file__).parents[3]
 KEY = "a key of this test alone"
 # Folders of the image that its steps name.
-PLACES = ("/tmp/wheel", "/dist", "/src")
+PLACES = ("/dist", "/src")
 
 
 def stages():
     """The instructions of each stage of the Dockerfile, comments left out: [word, rest]."""
     text = re.sub(r"^ *#.*\n", "", (ROOT / "deploy/Dockerfile").read_text(encoding="utf-8"), flags=re.MULTILINE)
-    lines = text.replace("\\\n", " ").splitlines()
+    # What stands before the first stage names the image of a later one.
+    lines = text[text.index("\nFROM ") :].replace("\\\n", " ").splitlines()
     found = []
     for word, _, rest in (line.partition(" ") for line in lines if line.strip()):
         if word == "FROM":
@@ -69,7 +70,7 @@ def image(place):
     folders = [name for name in sys.path if name.endswith("site-packages")]
     (site / "dependencies.pth").write_text("\n".join(folders), encoding="utf-8")
     copy_context(place / "src")
-    [compile_] = [rest for rest in arguments("RUN", building) if not rest.startswith("apt-get")]
+    [compile_] = arguments("RUN", building)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= dict(
         pair.split("=") for line in arguments("ARG", running) for pair in shlex.split(line) if "=" in pair
@@ -77,24 +78,14 @@ def image(place):
     path = f"{folder}/bin:{environment['PATH']}"
     subprocess.run(moved(compile_), shell=True, check=True, cwd=place / "src", env=environment | {"PATH": path})
 
-    [copied] = arguments("COPY", running)
-    *sources, target = moved(copied.removeprefix("--from=wheel ")).split()
-    Path(target).mkdir(parents=True)
-    for source in sources:
-        [found] = place.glob(source.removeprefix(f"{place}/"))
-        shutil.copy(found, target)
-    # The first installs packages of Debian where somebody asks for some. Users and folders of the system are the pod's.
+    # The first step installs what is found where these tests run; tests/unit/test_deploy.py has its list.
+    # Users and folders of the system are the pod's, and `pip check` would look at packages of the tests.
     _, install = arguments("RUN", running)
-    steps = [step for step in install.split("&&") if step.split()[0] in ("pip", "rm")]
+    [step] = [step for step in re.sub(r"--mount=\S+", "", install).split("&&") if step.split()[0] == "pip"][:1]
     tools = place / "tools"
     tools.mkdir()
-    for name in ("sh", "ls", "rm"):
-        (tools / name).symlink_to(shutil.which(name))
-    for step in steps:
-        subprocess.run(
-            moved(step), shell=True, check=True, cwd=place, env=environment | {"PATH": f"{folder}/bin:{tools}"}
-        )
-    assert not Path(target).exists()
+    (tools / "sh").symlink_to(shutil.which("sh"))
+    subprocess.run(moved(step), shell=True, check=True, cwd=place, env=environment | {"PATH": f"{folder}/bin:{tools}"})
     return folder
 
 

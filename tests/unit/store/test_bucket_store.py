@@ -132,5 +132,5 @@ def test_an_address_that_is_none_is_refused_and_not_repeated(tmp_path, url):
 def test_without_the_package_one_line_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "obstore", None)
     monkeypatch.delitem(sys.modules, "onebert_store.blobs.bucket", raising=False)
-    with pytest.raises(InvalidSettings, match=r"pip install 'onebert\[s3\]'"):
+    with pytest.raises(InvalidSettings, match=r"pip install '\.\[s3\]'"):
         Registry.open(StoreAddress.within(tmp_path, blobs="s3://bucket/prefix"))

@@ -310,4 +310,7 @@ def test_without_psycopg_one_line_says_what_to_install(onebert, store, monkeypat
     for name in [name for name in sys.modules if name.startswith("onebert_store.registry.dialects.postgresql")]:
         monkeypatch.delitem(sys.modules, name)
     code, _, err = onebert("check", "--registry", "postgresql://localhost/onebert")
-    assert (code, err) == (1, "error: a registry in PostgreSQL needs psycopg: pip install 'onebert[postgresql]'\n")
+    assert (code, err) == (
+        1,
+        "error: a registry in PostgreSQL needs psycopg: pip install '.[postgresql]' in the checkout\n",
+    )

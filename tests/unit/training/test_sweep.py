@@ -314,7 +314,7 @@ def test_without_ray_it_says_how_to_get_it(onebert, tmp_path, data_folder, monke
     recipe = write(tmp_path / "few.toml", FEW)
     status, _, progress = onebert(*sweep_arguments(recipe, data_folder, tmp_path, "--ray", "auto"))
     assert status == 1
-    assert progress.splitlines()[1:] == ["error: --ray needs the package ray: pip install 'onebert[ray]'"]
+    assert progress.splitlines()[1:] == ["error: --ray needs the package ray: pip install '.[ray]' in the checkout"]
 
 
 SETTINGS = Settings(method="bitfit", seed=3)

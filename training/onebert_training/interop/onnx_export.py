@@ -27,7 +27,7 @@ _MAX_BYTES = 2**31 - 2**24
 def require_onnx() -> None:
     """Raises InvalidSettings before any work if the ONNX packages are missing."""
     if not all(map(find_spec, ("onnx", "onnxscript"))):
-        raise InvalidSettings("--onnx needs onnx and onnxscript: pip install 'onebert[onnx]'")
+        raise InvalidSettings("--onnx needs onnx and onnxscript: pip install '.[onnx]' in the checkout")
 
 
 def write_onnx(

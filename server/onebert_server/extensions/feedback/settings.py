@@ -11,7 +11,7 @@ class Settings(BaseModel):
 
     # Keys, never shown.
     #: Keys that encrypt kept texts ([feedback](../guide/feedback.md)), with commas between: the first one encrypts, all
-    #: decrypt. A key is 32 bytes in URL-safe base64, and takes the extra `onebert[samples]`. Without a key no text is
+    #: decrypt. A key is 32 bytes in URL-safe base64, and takes the extra `samples`. Without a key no text is
     #: kept.
     samples_key: Annotated[tuple[str, ...], NoDecode, Field(repr=False)] = ()
     #: Name of a [plug-in](../guide/plugins.md) that removes personal data from texts before they are kept.
