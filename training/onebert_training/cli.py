@@ -116,15 +116,32 @@ def evaluate(
 @with_options
 def calibrate(
     file: Annotated[Path, typer.Argument(help="The delta file.", metavar="FILE")],
-    data: Data,
     reading: ReadOptions,
+    data: Annotated[
+        str | None,
+        DATA.option(
+            "Labeled rows to fit to, as `onebert evaluate` takes them; --threshold and --positive need none.",
+            show_default=False,
+        ),
+    ] = None,
     target: Annotated[
         list[str] | None,
         typer.Option(
             metavar="KIND=SHARE",
-            help="What new rows shall have: fpr=0.01 or precision=0.95 by a threshold for each label, coverage=0.9 by "
-            "abstaining; one of the first two, and the last, may be given together.",
+            help="What new rows shall have: fpr=0.01 or precision=0.95 by a threshold for each label (of positive ones "
+            "alone, if there are any), coverage=0.9 by abstaining; one of the first two, and the last, may be given "
+            "together.",
         ),
+    ] = None,
+    threshold: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="LABEL=SCORE",
+            help="The score over which an answer has a label, as spam=0.8; may be given several times.",
+        ),
+    ] = None,
+    positive: Annotated[
+        str | None, typer.Option(help="Label that counts as positive, or a,b,c: several.", metavar="LABEL")
     ] = None,
     unknown: Unknown = None,
     split: Annotated[
@@ -135,15 +152,16 @@ def calibrate(
     machine: Machine = Machine(),  # noqa: B008 - frozen
     as_json: AsJson = False,
 ) -> None:
-    """Fit what a delta decides on rows that it was not trained on, and write it as a new file of equal tensors.
+    """Set what a delta decides, and write it as a new file of equal tensors.
 
-    A temperature, where the likelihood of rows that it was not fitted on gains; with --target thresholds and when to
-    abstain. Every rate comes with the interval in which it lies on as many new rows. A target that the rows are too few
-    for is refused.
+    With --data on rows that it was not trained on: a temperature, where the likelihood of rows that it was not fitted
+    on gains; with --target thresholds and when to abstain. Every rate comes with the interval in which it lies on as
+    many new rows. A target that the rows are too few for is refused. --threshold and --positive are written as stated.
     """
-    from onebert_training.commands.calibrate import run_calibrate  # noqa: PLC0415
+    from onebert_training.commands.calibrate import Rules, run_calibrate  # noqa: PLC0415
 
-    run_calibrate(file, data, split, reading, target or [], unknown, out, machine, as_json)
+    rules = Rules(target or [], threshold or [], positive)
+    run_calibrate(file, data, split, reading, rules, unknown, out, machine, as_json)
 
 
 @with_options

@@ -10,7 +10,8 @@ def positives_of(outputs: Outputs) -> list[str]:
     positives = outputs.decision.positives if outputs.decision is not None else None
     if positives is None:
         raise InvalidInput(
-            "the task does not say which of its labels are positive: `onebert train --positive LABEL` does"
+            "the task does not say which of its labels are positive: `onebert calibrate FILE --positive LABEL`, then "
+            "`onebert push`, says it"
         )
     return positives
 

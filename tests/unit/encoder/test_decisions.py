@@ -165,5 +165,7 @@ def test_positive_labels_are_flagged_over_their_thresholds() -> None:
     assert flagged(predicted(exclusive), exclusive) == ["a"]
     with_thresholds = task(positives=["b"], thresholds={"b": 0.01})
     assert flagged(predicted(with_thresholds), with_thresholds) == ["b"]
-    with pytest.raises(InvalidInput, match="which of its labels are positive: `onebert train --positive LABEL` does"):
+    with pytest.raises(
+        InvalidInput, match="which of its labels are positive: `onebert calibrate FILE --positive LABEL`"
+    ):
         flagged(predicted(task()), task())

@@ -11,6 +11,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 import onebert
 from bases import far_delta, manifest_for, tiny_base
+from onebert_encoder.answering.scores import score
 from onebert_encoder.base.base import load_base
 from onebert_store.errors import InvalidData, InvalidInput, InvalidSettings
 from onebert_store.file.delta import Delta
@@ -28,6 +29,7 @@ from onebert_training.insight.decision_rules import (
     thresholds_for_fpr,
     thresholds_for_precision,
 )
+from onebert_training.insight.fixed_rules import fixed_rules
 from onebert_training.insight.intervals import ScoredRows, interval_on_new_rows
 from tiny_delta import manifest_dict
 from trainings import invoke
@@ -190,8 +192,80 @@ def test_what_a_delta_decides_already_stays():
     assert not found.facts["temperature"]["calibrated"]
     found = calibrate(logits * 4, gold, manifest(**own), targets_of(["fpr=0.05"]))
     assert found.decision.keys() == {*own, "temperature"}
-    assert found.decision["thresholds"].keys() == {"a", "b", "c"}
     assert found.decision["positives"] == ["a"]
+
+
+@pytest.mark.parametrize("target", ["fpr=0.05", "precision=0.7"])
+def test_targets_touch_the_thresholds_of_positive_labels_alone(target):
+    logits, gold = drawn(500, 10)
+    whole = calibrate(logits, gold, manifest(), targets_of([target]))
+    assert whole.decision["thresholds"].keys() == {"a", "b", "c"}
+    some = calibrate(logits, gold, manifest(positives=["c", "a"]), targets_of([target]))
+    assert some.decision["thresholds"] == {name: whole.decision["thresholds"][name] for name in "ca"}
+    by_label = {one["label"]: one for one in whole.facts["thresholds"]["labels"]}
+    for one in some.facts["thresholds"]["labels"]:
+        assert one["precision"]["here"] == by_label[one["label"]]["precision"]["here"]
+    # Both positive labels together are counted without the third.
+    thresholds = np.array([some.decision["thresholds"][name] for name in "ac"])
+    over = softmax(logits / some.decision.get("temperature", 1.0), axis=1)[:, [0, 2]] > thresholds
+    assert some.facts["thresholds"]["all"]["recall"]["here"] == (over & gold[:, [0, 2]]).sum() / gold[:, [0, 2]].sum()
+    # A threshold of another label stays, and with it the temperature that it is for.
+    kept = calibrate(logits * 4, gold, manifest(positives=["a"], thresholds={"a": 0.7, "b": 0.9}), targets_of([target]))
+    assert kept.decision["thresholds"]["b"] == 0.9
+    assert "temperature" not in kept.decision
+
+
+def test_stated_rules_are_written_as_they_are_and_the_temperature_is_free_of_them():
+    logits, gold = drawn(500, 10)
+    of = manifest(thresholds={"a": 0.7}, positives=["a"])
+    found = calibrate(logits * 4, gold, of, [], None, fixed_rules(["a=0.8"], None, of))
+    assert found.decision["thresholds"] == {"a": 0.8}
+    assert found.facts["temperature"]["taken"]
+    bound = calibrate(logits * 4, gold, of, [], None, fixed_rules(["b=0.8"], None, of))
+    assert bound.decision["thresholds"] == {"a": 0.7, "b": 0.8}
+    assert not bound.facts["temperature"]["taken"]
+
+
+@pytest.mark.parametrize(
+    ("task_type", "options", "why"),
+    [
+        ("single_label", (["a"], None), "--threshold a: write LABEL=SCORE, such as spam=0.8"),
+        ("single_label", (["d=0.5"], None), "--threshold d is no label of the task; it has 'a', 'b', 'c'"),
+        ("single_label", (["A=0.5"], None), "--threshold A is no label of the task; is a meant?"),
+        ("single_label", (["a=0.5", "a=0.6"], None), "--threshold: a has two"),
+        ("single_label", (["a=8"], None), "--threshold a=8: a score of this task is a probability from 0 to 1"),
+        ("single_label", (["a=nan"], None), "--threshold a=nan: a score of this task is a probability from 0 to 1"),
+        ("single_label", (["a="], None), "--threshold a=: a score of this task is a probability from 0 to 1"),
+        ("single_label", (["a=0,5"], None), "--threshold a=0,5: a score of this task is a probability from 0 to 1"),
+        ("single_label", (["\x1b[31m=1"], None), "--threshold ?[31m is no label of the task; it has 'a', 'b', 'c'"),
+        ("single_label", ([], "a,b,c"), "--positive: one label of a single_label task is not positive"),
+        ("single_label", ([], ""), "--positive  is no label of the task; it has 'a', 'b', 'c'"),
+        ("token", (["a=0.5"], None), "--threshold: the labels of a token task have none"),
+    ],
+)
+def test_stated_rules_that_no_task_can_have_are_one_sentence(task_type, options, why):
+    more = {"pooling": "none", "golden": None} if task_type == "token" else {}
+    of = parse_manifest(manifest_dict(task_type=task_type, labels=["a", "b", "c"], **more))
+    with pytest.raises(InvalidSettings) as caught:
+        fixed_rules(*options, of)
+    assert caught.value.detail == why
+
+
+def test_a_label_may_have_an_equals_sign_in_its_name():
+    of = parse_manifest(manifest_dict(task_type="single_label", labels=["x=1", "x", "y"]))
+    assert fixed_rules(["x=1=0.5", "x=0.25"], "x=1", of).thresholds == {"x=1": 0.5, "x": 0.25}
+
+
+def test_positive_labels_keep_the_usual_threshold_beside_one_that_is_stated():
+    of = manifest(positives=["a", "b"])
+    decision, notes = fixed_rules(["a=0.8"], None, of).decided(of)
+    assert decision.thresholds == {"a": 0.8, "b": 0.5}
+    assert notes == ["positive labels without a threshold get the usual 0.5: 'b'"]
+    scored = score(np.array([[0.0, 1.5, 0.0]]), of.model_copy(update={"decision": decision}))
+    assert scored.selected.tolist() == [[False, True, False]]
+    several = manifest("multi_label", positives=["a", "b"])
+    decision, notes = fixed_rules(["a=0.8"], None, several).decided(several)
+    assert (decision.thresholds, notes) == ({"a": 0.8}, [])  # the others have one half without it
 
 
 @pytest.mark.parametrize(
@@ -326,6 +400,73 @@ def test_a_file_that_is_replaced_is_said(task):
     assert "is replaced" not in invoke(command, *common).stderr
     said = " ".join(invoke(command, *common, "--target", "fpr=0.1").stderr.split())
     assert f"note: {folder / 'tone-calibrated.safetensors'} is there, and is replaced if" in said
+
+
+def test_a_threshold_and_positive_labels_are_written_without_rows(task):
+    folder, texts, _ = task
+    before, out = folder / "tone.safetensors", folder / "tone-calibrated.safetensors"
+    labels = load(before).manifest.labels
+    found = json.loads(
+        ask(
+            before,
+            "--threshold",
+            f"{labels[0]}=0.8",
+            "--threshold",
+            f"{labels[2]}=0",
+            "--positive",
+            labels[0],
+            "--json",
+        )
+    )
+    one, two = load(before), load(out)
+    assert two.manifest.decision.thresholds == {labels[0]: 0.8, labels[2]: 0.0}
+    assert two.manifest.decision.positives == [labels[0]]
+    assert two.manifest.training["calibration"] == {"of": one.digest, "stated": found["stated"]}
+    assert {name: value.tobytes() for name, value in one.tensors.items()} == {
+        name: value.tobytes() for name, value in two.tensors.items()
+    }
+    for answer in onebert.load(out, base=str(tiny_base()), device="cpu").classify(texts[:50]):
+        over = {labels[0]: 0.8, labels[1]: 0.5, labels[2]: 0.0}
+        assert set(answer.labels) == {name for name, score in answer.scores.items() if score > over[name]}
+
+    again = ask(out, "--positive", labels[0], "--out", folder / "again.safetensors")
+    assert "nothing is written: the decision of the delta has all that already" in again
+    shown = ask(before, "--threshold", f"{labels[0]}=0.8")
+    assert f"thresholds {labels[0]} 0.8" in " ".join(shown.split())
+    assert f"next: onebert push {out}" in shown.replace("\n", "")
+
+
+def test_a_calibrated_file_keeps_its_history_and_its_reference_where_answers_stay(task):
+    folder, *_ = task
+    rows = (folder / "rows.jsonl").rename(folder / "others.jsonl")  # not the name of the training data
+    ask(folder / "tone.safetensors", "--data", rows, "--out", folder / "one.safetensors")
+    one = load(folder / "one.safetensors").manifest
+    assert one.reference is not None
+    ask(folder / "one.safetensors", "--positive", one.labels[0], "--out", folder / "two.safetensors")
+    two = load(folder / "two.safetensors").manifest
+    assert two.reference == one.reference
+    assert two.decision.temperature == one.decision.temperature
+    assert two.training["calibration"]["data"] == one.training["calibration"]["data"]
+    ask(folder / "two.safetensors", "--threshold", f"{one.labels[0]}=0.9", "--out", folder / "three.safetensors")
+    assert load(folder / "three.safetensors").manifest.reference is None  # it counts other answers
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ([], "give --data to fit to, or --threshold or --positive"),
+        (["--target", "fpr=0.1"], "only --threshold and --positive need no rows: give --data"),
+        (["--positive", "a", "--split", "test"], "only --threshold and --positive need no rows: give --data"),
+        (["--positive", "a", "--text", "t"], "only --threshold and --positive need no rows: give --data"),
+        (
+            ["--threshold", "a=1", "--target", "fpr=0.1", "--data", "rows.csv"],
+            "--threshold states the thresholds that --target fpr or precision would fit: give one",
+        ),
+    ],
+)
+def test_options_that_contradict_each_other_are_one_sentence(tmp_path, options, why):
+    done = invoke(command, tmp_path / "none.safetensors", *options)
+    assert (type(done.exception), str(done.exception)) == (InvalidSettings, why)
 
 
 def test_nothing_is_written_where_nothing_is_better(task):

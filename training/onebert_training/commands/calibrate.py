@@ -1,6 +1,7 @@
 """`onebert calibrate`: measures a delta, fits its decision, and writes a delta with the same tensors."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,43 +11,103 @@ from onebert_encoder.base.base import Base
 from onebert_encoder.text.tokens import Tokens
 from onebert_store.command import console
 from onebert_store.disk import check_writable
+from onebert_store.errors import InvalidSettings
+from onebert_store.file.decision import Decision
 from onebert_store.file.delta import Delta, check
 from onebert_store.file.format import load, save
 from onebert_store.file.manifest import format_for
 from onebert_store.file.strict_json import printable
-from onebert_training.commands.showing import abstaining_rule, percent, unknown_rows
+from onebert_training.commands.showing import abstaining_rule, percent, thresholds_line, unknown_rows
 from onebert_training.data.dataset import Dataset, load_split, load_texts
 from onebert_training.data.examples import Split
 from onebert_training.data.options import ReadOptions
 from onebert_training.fit.features import predict_delta, tokenize
 from onebert_training.fit.reference import reference_of, with_reference
-from onebert_training.insight.calibration import Calibrated, calibrate, check_task, targets_of
+from onebert_training.insight.calibration import Calibrated, Target, calibrate, check_task, targets_of
 from onebert_training.insight.evaluated import trained_on, truncation_notes
+from onebert_training.insight.fixed_rules import FixedRules, fixed_rules
 from onebert_training.insight.intervals import CONFIDENCE, Flags, Floats
 from onebert_training.options import Machine
 
 MOST_LABELS = 20  # the most labels in a table
 
 
+@dataclass(frozen=True)
+class Rules:
+    """What a decision shall have: rates that are fitted to rows, and what the user states of the labels."""
+
+    targets: Sequence[str] = ()
+    thresholds: Sequence[str] = ()
+    positive: str | None = None
+
+    def parsed(self) -> list[Target]:
+        """The targets; raises InvalidSettings for what contradicts itself."""
+        targets = targets_of(self.targets)
+        if self.thresholds and any(target.kind != "coverage" for target in targets):
+            raise InvalidSettings(
+                "--threshold states the thresholds that --target fpr or precision would fit: give one"
+            )
+        return targets
+
+
 def run_calibrate(
     file: Path,
-    data: str,
+    data: str | None,
     split: str | None,
     reading: ReadOptions,
-    targets: Sequence[str],
+    rules: Rules,
     unknown: str | None,
     out: Path | None,
     machine: Machine,
     as_json: bool,
 ) -> None:
-    """Calibrates a delta file on labeled rows, writes the better decision as a new file, and shows the measurements."""
-    parsed_targets = targets_of(targets)
+    """Writes a delta's better decision, by labeled rows or as stated, as a new file, and shows the measurements."""
+    targets = rules.parsed()
+    if data is None and (targets or unknown or split or reading != ReadOptions()):
+        raise InvalidSettings("only --threshold and --positive need no rows: give --data")
+    if data is None and not rules.thresholds and rules.positive is None:
+        raise InvalidSettings("give --data to fit to, or --threshold or --positive")
     delta = load(file)
-    manifest = delta.manifest
-    check_task(manifest)
+    fixed = fixed_rules(rules.thresholds, rules.positive, delta.manifest)
     out = out or file.with_name(f"{file.stem}-calibrated.safetensors")
     check_writable("--out", out, [Path(path) for path in (data, unknown) if path is not None])
     console.note_replaced(out, "if the calibration changes the decision")
+    if data is None:
+        decision, notes = fixed.decided(delta.manifest)
+        calibrated = Calibrated(decision.model_dump(exclude_none=True) if decision else {}, notes=notes)
+        facts: dict[str, Any] = {"stated": fixed.facts}
+        new_delta = _with_decision(delta, calibrated, facts)
+    else:
+        calibrated, facts, new_delta = _fitted(delta, data, split, reading, targets, fixed, unknown, machine)
+    if new_delta is not None:
+        save(out, new_delta)
+    record = {
+        "file": str(file),
+        "digest": delta.digest,
+        **facts,
+        "decision": calibrated.decision or None,
+        "notes": calibrated.notes,
+        "out": None if new_delta is None else {"file": str(out), "digest": new_delta.digest},
+    }
+    if as_json:
+        console.print_json(record)
+    else:
+        _show(record)
+
+
+def _fitted(
+    delta: Delta,
+    data: str,
+    split: str | None,
+    reading: ReadOptions,
+    targets: Sequence[Target],
+    fixed: FixedRules,
+    unknown: str | None,
+    machine: Machine,
+) -> tuple[Calibrated, dict[str, Any], Delta | None]:
+    """The calibration on labeled rows, its facts, and the delta with the new decision; None if that is unchanged."""
+    manifest = delta.manifest
+    check_task(manifest)
     read = reading.read(data)
     if split is None and "validation" in read.tables:
         split = "validation"
@@ -63,28 +124,17 @@ def run_calibrate(
             None if unknown_texts is None else _logits(loaded, delta, tokenize(loaded, manifest, unknown_texts))
         )
     with console.busy("calibrating"):
-        calibrated = calibrate(logits, _gold(examples, len(manifest.labels)), manifest, parsed_targets, unknown_logits)
+        gold = _gold(examples, len(manifest.labels))
+        calibrated = calibrate(logits, gold, manifest, targets, unknown_logits, fixed)
     warnings = trained_on(manifest, read.name, name)
     calibrated.notes += [*warnings, *truncation_notes(tokens, manifest)]
     digest = Dataset(read.name, manifest.task_type, tuple(manifest.labels), None, {name: examples}).digest
     facts = {"data": {"name": read.name, "digest": digest}, "split": name, "rows": len(examples), **calibrated.facts}
+    facts |= {"stated": fixed.facts} if fixed else {}
     new_delta = _with_decision(delta, calibrated, facts)
     if new_delta is not None and not warnings:
         new_delta = with_reference(new_delta, reference_of(new_delta.manifest, list(logits), examples.gold, name))
-    if new_delta is not None:
-        save(out, new_delta)
-    record = {
-        "file": str(file),
-        "digest": delta.digest,
-        **facts,
-        "decision": calibrated.decision or None,
-        "notes": calibrated.notes,
-        "out": None if new_delta is None else {"file": str(out), "digest": new_delta.digest},
-    }
-    if as_json:
-        console.print_json(record)
-    else:
-        _show(record)
+    return calibrated, facts, new_delta
 
 
 def _logits(base: Base, delta: Delta, tokens: Sequence[Tokens]) -> Floats:
@@ -105,16 +155,53 @@ def _with_decision(delta: Delta, calibrated: Calibrated, facts: Mapping[str, Any
     decision, manifest = calibrated.new_decision, delta.manifest
     if decision == manifest.decision:
         return None
-    why = {"of": delta.digest, **{name: facts[name] for name in ("data", "split", "rows")}}
+    why: dict[str, Any] = {"of": delta.digest}
+    if "data" not in facts and isinstance(earlier := manifest.training.get("calibration"), dict):
+        why = {**earlier, **why}  # what was fitted stays
+    why |= {name: facts[name] for name in ("data", "split", "rows", "stated") if name in facts}
     for name in ("temperature", "thresholds", "abstain"):
         if name in facts:
             why[name] = {key: value for key, value in facts[name].items() if key != "labels"}
     training = {**manifest.training, "calibration": why}
-    format_ = format_for(decision, manifest.head)
-    return delta.with_manifest(format=format_, decision=calibrated.decision or None, training=training, reference=None)
+    # Which labels are positive changes no answer that the reference counts.
+    same_answers = _counted(decision) == _counted(manifest.decision)
+    reference = manifest.reference if same_answers else None
+    return delta.with_manifest(
+        format=format_for(decision, manifest.head, reference),
+        decision=calibrated.decision or None,
+        training=training,
+        reference=reference and reference.model_dump(),
+    )
+
+
+def _counted(decision: Decision | None) -> dict[str, Any]:
+    return decision.model_dump(exclude_none=True, exclude={"positives"}) if decision else {}
 
 
 def _show(record: Mapping[str, Any]) -> None:
+    if "data" in record:
+        _show_fit(record)
+    if "stated" in record:
+        _show_stated(record["decision"])
+    for note in record["notes"]:
+        console.say(f"note: {note}")
+    if record["out"] is None:
+        reason = "is as good on these rows" if "data" in record else "has all that already"
+        console.say(f"nothing is written: the decision of the delta {reason}")
+    else:
+        console.say(f"next: onebert push {record['out']['file']}")
+
+
+def _show_stated(decision: Mapping[str, Any]) -> None:
+    table = console.facts()
+    if thresholds := decision.get("thresholds"):
+        table.add_row("thresholds", thresholds_line(thresholds))
+    if positives := decision.get("positives"):
+        table.add_row("positive", ", ".join(printable(label, 40) for label in positives))
+    console.out.print(table)
+
+
+def _show_fit(record: Mapping[str, Any]) -> None:
     table = console.facts()
     if fitted := record.get("temperature"):
         table.add_row("temperature", _temperature(fitted))
@@ -134,12 +221,6 @@ def _show(record: Mapping[str, Any]) -> None:
     console.out.print(table)
     if "thresholds" in record:
         _show_thresholds(record["thresholds"])
-    for note in record["notes"]:
-        console.say(f"note: {note}")
-    if record["out"] is None:
-        console.say("nothing is written: the decision of the delta is as good on these rows")
-    else:
-        console.say(f"next: onebert push {record['out']['file']}")
 
 
 def _show_thresholds(facts: Mapping[str, Any]) -> None:

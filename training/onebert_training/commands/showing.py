@@ -199,15 +199,20 @@ def _decided_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
     if "temperature" in decision:
         lines.append(("temperature", f"{decision['temperature']:.6g}"))
     if thresholds := decision.get("thresholds"):
-        named = [f"{printable(label, 40)} {over:.6g}" for label, over in list(thresholds.items())[:_THRESHOLDS]]
-        rest = f" and {len(thresholds) - _THRESHOLDS:,} more" if len(thresholds) > _THRESHOLDS else ""
-        lines.append(("thresholds", ", ".join(named) + rest))
+        lines.append(("thresholds", thresholds_line(thresholds)))
     if (abstained := record["abstained"]) is not None:
         score, answered = abstained["score_of_the_rest"], record["rows"] - abstained["rows"]
         right = "" if score is None else f", of these {abstained['metric']} {score:.4f}"
         lines.append(("abstains", abstaining_rule(decision["abstain"])))
         lines.append(("answered", f"{percent(answered / record['rows'])} of the rows{right}"))
     return lines
+
+
+def thresholds_line(thresholds: Mapping[str, float]) -> str:
+    """The thresholds of labels, as text; of many labels the first."""
+    named = [f"{printable(label, 40)} {over:.6g}" for label, over in list(thresholds.items())[:_THRESHOLDS]]
+    rest = f" and {len(thresholds) - _THRESHOLDS:,} more" if len(thresholds) > _THRESHOLDS else ""
+    return ", ".join(named) + rest
 
 
 def abstaining_rule(abstain: Mapping[str, Any]) -> str:

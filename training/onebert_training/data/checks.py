@@ -10,10 +10,11 @@ import numpy as np
 
 from onebert_encoder.answering.stretches import is_bio
 from onebert_encoder.text.tokens import Text
-from onebert_store.errors import InvalidData
+from onebert_store.errors import InvalidData, InvalidSettings
 from onebert_store.file.fields import label_fault
 from onebert_store.file.manifest import MAX_LABELS, TaskType, check_labels
 from onebert_store.file.strict_json import printable
+from onebert_store.suggestion import suggestion
 from onebert_store.tables.slices import MISSING
 from onebert_store.tables.table import Table
 from onebert_training.data.examples import Split
@@ -174,3 +175,14 @@ def listed(names: Iterable[str], notes: Sequence[str] = ()) -> str:
         quoted = [f"{name} ({note})" for name, note in zip(quoted, notes, strict=True)]
     rest = len(quoted) - MAX_SHOWN
     return ", ".join(quoted[:MAX_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def positives_of(option: str | None, labels: Sequence[str]) -> list[str]:
+    """The labels that `--positive` names; a label whose name has a comma must be named alone."""
+    if option is None:
+        return []
+    names = [option] if option in labels else list(dict.fromkeys(name.strip() for name in option.split(",")))
+    if strangers := [name for name in names if name not in labels]:
+        hint = suggestion(strangers[0], labels) or f"; it has {listed(labels)}"
+        raise InvalidSettings(f"--positive {printable(strangers[0], 40)} is no label of the task{hint}")
+    return names

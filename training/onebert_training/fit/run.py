@@ -31,9 +31,8 @@ from onebert_store.file.manifest import (
     head_width,
     parse_manifest,
 )
-from onebert_store.file.strict_json import printable
 from onebert_store.spec import BaseSpec
-from onebert_training.data.checks import listed
+from onebert_training.data.checks import positives_of
 from onebert_training.fit.features import Features, Model, predict
 from onebert_training.fit.inputs import BASELINE_SHARE, TaskInputs
 from onebert_training.fit.settings import REVISION, Schedule, Settings
@@ -118,7 +117,7 @@ class Run:
 
     def _manifest(self) -> Manifest:
         """Made before training, so that a label or a name that a manifest cannot hold is refused at once."""
-        positives = _positives(self.settings.positive, self.data.labels)
+        positives = positives_of(self.settings.positive, self.data.labels)
         decision = Decision(positives=positives) if positives else None
         outputs, length = (self.data.task_type, list(self.data.labels)), self.inputs.max_length
         return make_manifest(
@@ -311,13 +310,3 @@ def make_manifest(
             **{"pooling": pooling, "max_length": max_length, "method": method, "training": training},
         }
     )
-
-
-def _positives(option: str | None, labels: Sequence[str]) -> list[str]:
-    """The labels that count as positive; a label whose name has a comma must be named alone."""
-    if option is None:
-        return []
-    names = [option] if option in labels else [name.strip() for name in option.split(",")]
-    if strangers := [name for name in names if name not in labels]:
-        raise InvalidSettings(f"--positive {printable(strangers[0])} is no label of the task; it has {listed(labels)}")
-    return names

@@ -1,6 +1,6 @@
 """Calibrates a delta on labeled rows: fits its decision, and estimates its rates on new rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from math import ceil, floor
 from typing import Any, Literal, cast
@@ -14,6 +14,7 @@ from onebert_store.file.manifest import Manifest
 from onebert_training.data.checks import listed
 from onebert_training.insight import decision_rules as rules
 from onebert_training.insight.decision_rules import MIN_ROWS, fit_temperature
+from onebert_training.insight.fixed_rules import FixedRules
 from onebert_training.insight.intervals import Flags, Floats, ScoredRows, interval_on_new_rows
 
 Kind = Literal["fpr", "precision", "coverage"]
@@ -77,32 +78,47 @@ def check_task(manifest: Manifest) -> None:
 
 
 def calibrate(
-    logits: Floats, gold: Flags, manifest: Manifest, targets: Sequence[Target], unknown: Floats | None = None
+    logits: Floats,
+    gold: Flags,
+    manifest: Manifest,
+    targets: Sequence[Target],
+    unknown: Floats | None = None,
+    fixed: FixedRules = FixedRules(),  # noqa: B008 - frozen
 ) -> Calibrated:
     """Fits temperature, thresholds and a rule for abstaining, on rows that the delta was not trained on.
 
     `logits` and `gold` are [rows, labels]; `unknown` has logits [texts, labels] of texts that belong to no label.
+    Thresholds are fitted for the positive labels alone, if the task has any. `fixed` rules are taken as they are.
 
     Raises:
         InvalidInput: the task has no probabilities of labels.
         InvalidData: the rows are too few for a target, or no threshold keeps it.
     """
     check_task(manifest)
-    decided = manifest.decision.model_dump(exclude_none=True) if manifest.decision else {}
-    result = Calibrated(dict(decided))
+    decision, notes = fixed.decided(manifest)
     by = {("abstain" if target.kind == "coverage" else "thresholds"): target for target in targets}
-    _fit_temperature(result, logits, gold, manifest, by)
+    result = Calibrated(decision.model_dump(exclude_none=True) if decision else {})
+    result.notes += [] if "thresholds" in by else notes
+    labels = result.decision.get("positives") or manifest.labels
+    replaced = {*fixed.thresholds, *(labels if "thresholds" in by else ())}
+    _fit_temperature(result, logits, gold, manifest, _bound(manifest, replaced, "abstain" in by))
     if "thresholds" in by:
-        _fit_thresholds(
-            result, ScoredRows(score(logits, _by(result, manifest)).scores, gold), manifest, by["thresholds"]
-        )
+        columns = [manifest.labels.index(label) for label in labels]
+        scores = score(logits, _by(result, manifest)).scores
+        _fit_thresholds(result, ScoredRows(scores[:, columns], gold[:, columns]), labels, by["thresholds"])
     _fit_abstaining(result, logits, gold, manifest, by.get("abstain"), unknown)
     return result
 
 
-def _fit_temperature(
-    result: Calibrated, logits: Floats, gold: Flags, manifest: Manifest, refitted: Mapping[str, Target]
-) -> None:
+def _bound(manifest: Manifest, replaced: Set[str], new_abstain: bool) -> list[str]:
+    """The rules of the file that stay, and that hold for its present temperature only."""
+    decision = manifest.decision
+    thresholds = decision is not None and not set(decision.thresholds or ()) <= replaced
+    abstain = decision is not None and decision.abstain is not None and not new_abstain
+    return ["thresholds"] * thresholds + ["abstain"] * abstain
+
+
+def _fit_temperature(result: Calibrated, logits: Floats, gold: Flags, manifest: Manifest, bound: Sequence[str]) -> None:
     activation = own_activation(manifest)
     if activation == "softmax" and manifest.task_type == "multi_label":
         return  # softmax over several right labels has no likelihood
@@ -111,7 +127,6 @@ def _fit_temperature(
         return
     current = result.decision.get("temperature", 1.0)
     fitted = fit_temperature(logits, gold, activation, current)
-    bound = [name for name in ("thresholds", "abstain") if name in result.decision and name not in refitted]
     if fitted.gains and bound:
         result.notes.append(f"the temperature stays: the {' and '.join(bound)} of the delta are for it; give --target")
     if not fitted.is_bounded:
@@ -134,7 +149,7 @@ def _by(result: Calibrated, manifest: Manifest) -> Manifest:
     return manifest.model_copy(update={"decision": result.new_decision})
 
 
-def _fit_thresholds(result: Calibrated, sample: ScoredRows, manifest: Manifest, target: Target) -> None:
+def _fit_thresholds(result: Calibrated, sample: ScoredRows, names: Sequence[str], target: Target) -> None:
     def fit(rows: ScoredRows) -> Floats:
         if target.kind == "fpr":
             return rules.thresholds_for_fpr(rows, target.value)
@@ -146,12 +161,15 @@ def _fit_thresholds(result: Calibrated, sample: ScoredRows, manifest: Manifest, 
         raise InvalidData(_why_none(sample, target))
     if never.any():
         which = np.flatnonzero(never).tolist()
-        names = listed((manifest.labels[i] for i in which), [_why_not(sample, target, i) for i in which])
-        result.notes.append(f"no threshold of these labels keeps {target}, and they are never selected: {names}")
-    result.decision["thresholds"] = {
+        never_selected = listed((names[i] for i in which), [_why_not(sample, target, i) for i in which])
+        result.notes.append(
+            f"no threshold of these labels keeps {target}, and they are never selected: {never_selected}"
+        )
+    fitted = {
         label: NEVER if none else float(number)
-        for label, number, none in zip(manifest.labels, chosen.tolist(), never.tolist(), strict=True)
+        for label, number, none in zip(names, chosen.tolist(), never.tolist(), strict=True)
     }
+    result.decision["thresholds"] = result.decision.get("thresholds", {}) | fitted
     observed = rules.as_rates(rules.rates(chosen, sample))
     # A label that is never selected may get a threshold in a resample; that is not this file's, so its rates are NaN.
     selected = np.append(~never, True)
@@ -164,11 +182,11 @@ def _fit_thresholds(result: Calibrated, sample: ScoredRows, manifest: Manifest, 
             name: _rate(getattr(observed, name)[i], getattr(low, name)[i], getattr(high, name)[i])
             for name in observed._fields
         }
-        for i in range(len(manifest.labels) + 1)
+        for i in range(len(names) + 1)
     ]
     labels = [
-        {"label": label, "rows": int(sample.right[:, i].sum()), "threshold": result.decision["thresholds"][label]}
-        for i, label in enumerate(manifest.labels)
+        {"label": label, "rows": int(sample.right[:, i].sum()), "threshold": threshold}
+        for i, (label, threshold) in enumerate(fitted.items())
     ]
     rated = [label | rates for label, rates in zip(labels, each[:-1], strict=True)]
     result.facts["thresholds"] = {"target": str(target), "labels": rated, "all": each[-1]}
