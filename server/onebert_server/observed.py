@@ -123,11 +123,16 @@ class Observed:
         self._numbered += questions
         return first
 
-    def phase(self, name: str, start: float, end: float, batches: Sequence[Any] = ()) -> None:
-        """Records the end of a phase, in seconds on this process's monotonic clock; repeated phases add up."""
-        self.seconds[name] = self.seconds.get(name, 0.0) + end - start
-        if self.span is not None:
-            self.span.phase(name, start, end, batches)
+    def phases(self, phases: Sequence[tuple[str, float, float]], batches: Sequence[Any] = ()) -> None:
+        """Records the ends of phases, each with its start and end in seconds on this process's monotonic clock.
+
+        Repeated phases add up. `batches`: the spans of those that computed the FORWARD phase.
+        """
+        seconds, span = self.seconds, self.span
+        for name, start, end in phases:
+            seconds[name] = seconds.get(name, 0.0) + end - start
+            if span is not None:
+                span.phase(name, start, end, batches if name == FORWARD else ())
 
     def add(self, seconds: Mapping[str, float]) -> None:
         """Adds the phases that another process measured."""

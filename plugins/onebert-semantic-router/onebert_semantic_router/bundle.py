@@ -9,7 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from onebert_semantic_router.bodies import Bundle, BundleTask, Classify
 from onebert_semantic_router.classify import classified
 from onebert_semantic_router.heads import MAX_TASKS
-from onebert_server.answering.reading.sizes import AnswerTooLarge
+from onebert_server.answering.sizes import AnswerTooLarge
 from onebert_server.facades.clients.health import coded
 from onebert_server.facades.facade import Call, JsonParts, json_reply
 from onebert_server.http.formats import Reply

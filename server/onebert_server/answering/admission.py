@@ -11,12 +11,12 @@ import numpy as np
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Principal
 from onebert_server.answering.gateway import Computed, Wanted
-from onebert_server.answering.rates import Rates
 from onebert_server.answering.resolution import Resolved
 from onebert_server.answering.resolver import Resolver
 from onebert_server.answering.tokenizing import Splitter
 from onebert_server.engine.block import ENDED, Block, Ended
 from onebert_server.engine.engine import Engine
+from onebert_server.fairness.rates import Rates
 from onebert_server.logs import log_failure
 from onebert_server.versions.residency.residents import Residents
 from onebert_server.versions.version import Held

@@ -13,8 +13,8 @@ from onebert_server.answering.computing import Computing
 from onebert_server.answering.explaining import explain
 from onebert_server.answering.gateway import Gateway, Wanted
 from onebert_server.answering.reading.results import ANSWER_IN_NUMBERS
-from onebert_server.answering.reading.sizes import AnswerSize
 from onebert_server.answering.showing import Answered, Showing, Unanswered
+from onebert_server.answering.sizes import AnswerSize
 from onebert_server.answering.tokenizing import AT_ONCE, Splitter, Tokenizing
 from onebert_server.answering.turn import Asking, Part
 from onebert_server.fairness.places import PartByPart
@@ -70,7 +70,7 @@ class Answerer:
             OneBertError: see Gateway; QueueFull also if too many texts wait for tokenization.
         """
         blank = None if wanted.refs is None else blanks
-        part = Part(len(texts), AnswerSize(wanted.asked), blank, [] if context.counted else [1])
+        part = Part(len(texts), AnswerSize(), blank, [] if context.counted else [1])
         first = _first(context, wanted, texts) if first is None else first
         asking = await self._computing.compute(context, wanted, texts, range(len(wanted.refs or ())), part)
         return await self.showing.show(context, wanted, [asking], {}, show, first)
@@ -88,7 +88,7 @@ class Answerer:
         Forbidden, OverQuota and ShuttingDown end the whole request, and BlankText of a text in which no base finds a
         token.
         """
-        part = Part(len(texts), AnswerSize(wanted.asked), None, [] if context.counted else [1])
+        part = Part(len(texts), AnswerSize(), None, [] if context.counted else [1])
         first = _first(context, wanted, texts) if first is None else first
         refs = wanted.refs or ()
         outcomes = await self._computing.compute_each(_earlier(context), wanted, texts, part)

@@ -49,8 +49,8 @@ class Computing:
             asking: Asking | None = None
             try:
                 numbers = numbers if wanted.refs is not None else range(len(resolved))
-                asking = Asking(context, _by_version(resolved, wanted.asked, numbers, texts), part, began)
-                if apart := self._not_short(asking.questions, texts):
+                asking = Asking(context, self._by_version(resolved, wanted.asked, numbers, texts), part, began)
+                if apart := _not_short(asking.questions, len(texts)):
                     await self._split(context, apart)
                 await self._turn.ask(asking)
                 return asking
@@ -62,7 +62,7 @@ class Computing:
                 self._give_back(resolved)
                 if not _may_be_outdated(error, remembered is not None):
                     raise
-                self._resolutions.forget(wanted.refs or ())
+                self._resolutions.forget(zip(wanted.refs or (), resolved, strict=False))
         raise errors.VersionUnavailable("the version changes whenever it is asked", 1)
 
     async def compute_each(
@@ -98,12 +98,22 @@ class Computing:
         self._resolutions.remember(known)
         return [known[ref] for ref in wanted.refs]
 
-    def _not_short(self, questions: Sequence[Questions], texts: Sequence[Text]) -> list[Questions]:
-        """Returns the questions whose texts are to be split before their turn."""
-        if sum(map(len, texts)) > _SHORT_CHARACTERS:
-            return [*questions]
-        splitters = self._splitters
-        return [each for each in questions if not each.takes_ids(splitters[each.facts.base].tokenizer)]
+    def _by_version(
+        self, resolved: Sequence[Resolved], asked: Asked, numbers: Sequence[int], texts: Sequence[Text]
+    ) -> list[Questions]:
+        """The questions of each version; InvalidInput if it cannot answer them."""
+        texts = texts if len(texts) > 1 else [*texts] * len(resolved)
+        if resolved and resolved.count(resolved[0]) == len(resolved):
+            return [Questions(resolved[0], asked, numbers, texts, self._splitters[resolved[0].facts.base].tokenizer)]
+        of: dict[Resolved, tuple[list[int], list[Text]]] = {}
+        for version, number, text in zip(resolved, numbers, texts, strict=True):
+            of_version = of.setdefault(version, ([], []))
+            of_version[0].append(number)
+            of_version[1].append(text)
+        return [
+            Questions(version, asked, *columns, self._splitters[version.facts.base].tokenizer)
+            for version, columns in of.items()
+        ]
 
     async def _split(self, context: Context, questions: Sequence[Questions]) -> None:
         """Splits the texts of questions into pieces, once for each base."""
@@ -148,16 +158,12 @@ def _may_be_outdated(error: BaseException, remembered: bool) -> bool:
     return isinstance(error, OneBertError) and error.code == errors.RowGone.code
 
 
-def _by_version(
-    resolved: Sequence[Resolved], asked: Asked, numbers: Sequence[int], texts: Sequence[Text]
-) -> list[Questions]:
-    """The questions of each version; InvalidInput if it cannot answer them."""
-    texts = texts if len(texts) > 1 else [*texts] * len(resolved)
-    if resolved and resolved.count(resolved[0]) == len(resolved):
-        return [Questions(resolved[0], asked, numbers, texts)]
-    of: dict[Resolved, tuple[list[int], list[Text]]] = {}
-    for version, number, text in zip(resolved, numbers, texts, strict=True):
-        of_version = of.setdefault(version, ([], []))
-        of_version[0].append(number)
-        of_version[1].append(text)
-    return [Questions(version, asked, *columns) for version, columns in of.items()]
+def _not_short(questions: Sequence[Questions], texts: int) -> list[Questions]:
+    """Returns the questions about so many texts that are to be split before their turn."""
+    apart, characters = [], 0
+    for of_version in questions:
+        # A single text is for all versions.
+        characters = of_version.characters if texts == 1 else characters + of_version.characters
+        if of_version.pairs or of_version.rules.around is None:
+            apart.append(of_version)
+    return [*questions] if characters > _SHORT_CHARACTERS else apart

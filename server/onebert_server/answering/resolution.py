@@ -69,17 +69,19 @@ class Resolutions:
     def remember(self, resolved: Mapping[str, Resolved]) -> None:
         """Remembers versions by their references, if they last."""
         for ref, version in resolved.items():
-            self.forget((ref,))
+            if (before := self._known.pop(ref, None)) is not None:
+                self._bytes -= _bytes_of(before)
             if version.lasting:
                 self._known[ref] = version
                 self._bytes += _bytes_of(version)
         while self._bytes > self._most_bytes:
             self._bytes -= _bytes_of(self._known.popitem(last=False)[1])
 
-    def forget(self, refs: Iterable[str]) -> None:
-        """Forgets references whose rows the engine has refused."""
-        for ref in refs:
-            if (version := self._known.pop(ref, None)) is not None:
+    def forget(self, refused: Iterable[tuple[str, Resolved]]) -> None:
+        """Forgets references whose rows the engine has refused, unless another request has resolved them again."""
+        for ref, version in refused:
+            if self._known.get(ref) is version:
+                del self._known[ref]
                 self._bytes -= _bytes_of(version)
 
 

@@ -1,7 +1,9 @@
 """Shows computed questions: reads the answers, notes them, and has the caller's format write each one."""
 
+import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from onebert_encoder.explaining.words import Explanation
@@ -14,11 +16,11 @@ from onebert_server.answering.reading.seen import note, seen
 from onebert_server.answering.tokenizing import Splitter
 from onebert_server.answering.turn import Asking, note_phases
 from onebert_server.fairness.places import PartByPart
-from onebert_server.observed import ANSWER
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import AnswerNotFinite, OneBertError
 
 T = TypeVar("T")
+_ALL, _FACTS = slice(0, None), attrgetter("facts")
 
 
 class Answered(NamedTuple):
@@ -58,32 +60,35 @@ class Showing:
         first: int,
     ) -> list[T]:
         """Shows all answers, and reads each one just before; `first` is the number of the first one."""
-        began, results = time.monotonic(), joined([asking.results for asking in askings])
+        began = time.monotonic()
+        results = askings[0].results if len(askings) == 1 else joined([asking.results for asking in askings])
         every = wanted.refs is None
         places = range(len(results.items)) if every else results.places
 
         def shown(part: slice) -> list[T]:
-            items, readings = results.items[part], results.readings
+            items, own, readings = results.items[part], places[part], results.readings
             read = read_together(*results.part(part), self._splitters) if readings is None else readings[part]
-            keepings = [version.keeping for version in results.versions[part]]
-            note(context, [first + place for place in places[part]], items, keepings, read)
-            answers = zip(places[part], items, read, strict=True)
-            return [show(place, Answered(item.facts, reading)) for place, item, reading in answers]
+            note(context, first, own, items, results.versions[part], read)
+            return [*map(show, own, map(Answered, map(_FACTS, items), read))]
 
         try:
             if results.cost <= TINY_NUMBERS:
-                results_shown = shown(slice(0, None))
+                results_shown = shown(_ALL)
             else:
                 results_shown = await self._parts.run(context.principal.name, results.costs(), shown)
         finally:
-            self._follow(askings)
-        note_phases(context.observed, askings)
-        context.observed.phase(ANSWER, began, time.monotonic())
-        questions = [of_version for asking in askings for of_version in asking.questions]
+            questions = (
+                askings[0].questions if len(askings) == 1 else [each for one in askings for each in one.questions]
+            )
+            for of_version in questions:
+                if of_version.resolved.shadows:
+                    # Once the caller's answer is written as far as it does not wait.
+                    asyncio.get_running_loop().call_soon(self._compare, of_version)
+        note_phases(context.observed, askings, began)
+        if len(questions) == 1 and not missed and (every or not questions[0].blank):
+            return results_shown
         if not every:
             missed = {**missed, **{number: _blank(each) for each in questions for number in each.blank}}
-        if len(questions) == 1 and not missed:
-            return results_shown
         by_number = dict(zip(places, results_shown, strict=True))
         by_number |= {number: show(number, unanswered) for number, unanswered in missed.items()}
         return [by_number[number] for number in sorted(by_number)]
@@ -93,13 +98,6 @@ class Showing:
         if sum(numbers) <= TINY_NUMBERS:
             return work(slice(0, None))
         return await self._parts.run(principal, numbers, work)
-
-    def _follow(self, askings: Iterable[Asking]) -> None:
-        """Has shadows compute what was answered, once the caller's answer is written as far as it does not wait."""
-        for asking in askings:
-            for questions in asking.questions:
-                if questions.resolved.shadows:
-                    asking.answered.get_loop().call_soon(self._compare, questions)
 
     def _compare(self, questions: Questions) -> None:
         """Tells the shadows of a version's questions how it has answered, by its own rules."""

@@ -3,15 +3,14 @@
 import asyncio
 import itertools
 import time
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, islice, repeat
 from math import inf
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from onebert_encoder.answering.scores import Array
 from onebert_encoder.text.tokenizer import CutOnce
 from onebert_encoder.text.tokens import SEGMENT_BITS, Text
 from onebert_server.access.context import Context
@@ -20,14 +19,19 @@ from onebert_server.answering.gateway import Gateway
 from onebert_server.answering.plan import BlankText, Questions
 from onebert_server.answering.reading.logits import read_together
 from onebert_server.answering.reading.results import TINY_NUMBERS, Results, joined
-from onebert_server.answering.reading.sizes import AnswerSize
+from onebert_server.answering.sizes import AnswerSize
 from onebert_server.answering.tokenizing import Splitter
 from onebert_server.engine.block import REQUEST, SEQUENCE, Block, Ended
-from onebert_server.observed import FORWARD, QUEUE, TOKENIZE, Observed
-from onebert_store.errors import EngineFailed
+from onebert_server.fairness.round_robin import RoundRobin
+from onebert_server.fairness.shares import Permits
+from onebert_server.observed import ANSWER, FORWARD, QUEUE, TOKENIZE, Observed
+from onebert_store.errors import EngineFailed, QueueFull
 
-# Characters that a turn tokenizes, in some four milliseconds; what came after them waits for the next turn.
-TURN_CHARACTERS = 2**13
+# The work of a turn in characters, some four milliseconds; what is more waits for later turns. A text costs as much as
+# `TEXT_IN_CHARACTERS` beside its own.
+TURN_CHARACTERS, TEXT_IN_CHARACTERS = 10_240, 16
+# The work that may wait for later turns: each principal may hold as much as it leaves free.
+MAX_WAITING = 2**22
 
 
 class Part(NamedTuple):
@@ -51,15 +55,18 @@ class Asking:
 
     Attributes:
         questions: by version.
+        cost: the work of its turn, in characters; all that a turn does if it is more.
         came, began, submitted: times when they came, when their versions were there, and when they were tokenized.
         first, last: times when their first batch began, and when the last one ended; `batches` are the spans of all.
         answered: ends when all answers are there.
         numbers: of the engine's requests that are under way.
+        waits: whether it waits for a later turn.
+        sizes: of the answers that it has counted.
     """
 
     __slots__ = (
-        *("answered", "batches", "began", "came", "context", "first", "last", "numbers", "part", "questions"),
-        *("requests", "results", "submitted"),
+        *("answered", "batches", "began", "came", "context", "cost", "first", "last", "numbers", "part", "questions"),
+        *("requests", "results", "sizes", "submitted", "waits"),
     )
 
     def __init__(self, context: Context, questions: Sequence[Questions], part: Part, came: float) -> None:
@@ -69,13 +76,13 @@ class Asking:
         self.first, self.last = inf, 0.0
         self.numbers: list[int] = []
         self.batches: list[Any] = []
-        self.requests = 0
+        self.sizes: list[tuple[int, int, int]] = []
+        self.requests = cost = 0
+        self.waits = False
         self.results = Results()
-
-    @property
-    def characters(self) -> int:
-        """Characters of the texts that its turn tokenizes."""
-        return sum([sum(map(len, questions.texts)) for questions in self.questions if questions.pieces is None])
+        for of_version in questions:
+            cost += of_version.characters + TEXT_IN_CHARACTERS * len(of_version.texts)
+        self.cost = min(cost, TURN_CHARACTERS)
 
     def fail(self, error: Exception) -> None:
         if not self.answered.done():
@@ -89,14 +96,18 @@ class Turn:
         self._gateway, self._splitters = gateway, splitters
         gateway.answered = self._answered
         self._numbers = itertools.count()
-        self._asked: deque[Asking] = deque()
+        self._asked: list[Asking] = []
+        self._cost = 0
+        self._later: RoundRobin[Asking] = RoundRobin()
+        self._permits = Permits(MAX_WAITING, "as many texts wait to be tokenized as a process holds; try again soon")
         self._ends_on: asyncio.AbstractEventLoop | None = None
         # By the numbers of the engine's requests, each of one host.
         self._under_way: dict[int, tuple[Asking, Sequence[Questions]]] = {}
 
     def ask(self, asking: Asking) -> asyncio.Future[None]:
-        """Asks at the end of this turn; for errors see `Gateway.submit`, and BlankText and TooLarge."""
+        """Asks at the end of this turn; for errors see `Gateway.submit`, and BlankText, TooLarge and QueueFull."""
         self._asked.append(asking)
+        self._cost += asking.cost
         loop = asking.answered.get_loop()
         if self._ends_on is not loop:
             self._ends_on = loop
@@ -104,24 +115,19 @@ class Turn:
         return asking.answered
 
     def withdraw(self, asking: Asking) -> None:
-        """Withdraws what nobody waits for."""
+        """Withdraws what nobody waits for, or what is asked again as something else."""
         asking.answered.cancel()
+        self._release(asking)
         self._take_back(asking)
 
     def _end(self) -> None:
         self._ends_on = None
-        askings, characters = [], 0
-        while self._asked and characters < TURN_CHARACTERS:
-            asking = self._asked.popleft()
-            # Done: it was withdrawn.
-            if not asking.answered.done():
-                askings.append(asking)
-                characters += asking.characters
-        if self._asked:
-            self._ends_on = asyncio.get_running_loop()
-            self._ends_on.call_soon(self._end)
+        askings, cost = self._asked, self._cost
+        self._asked, self._cost = [], 0
+        if self._later or cost > TURN_CHARACTERS:
+            askings = self._first_of(askings)
         try:
-            self._tokenize(askings)
+            self._each(self._ask, askings)
         except BaseException:
             # Nobody waits in vain, also where a tokenizer panics, which is no Exception.
             for asking in askings:
@@ -129,40 +135,78 @@ class Turn:
                 asking.fail(EngineFailed("the server failed to ask; its log says where"))
             raise
 
-    def _tokenize(self, askings: Sequence[Asking]) -> None:
-        texts: dict[str, dict[Any, None]] = {}
+    def _first_of(self, askings: Iterable[Asking]) -> list[Asking]:
+        """Returns the work of one turn, which principals share in turns; the rest waits for later ones."""
+        for asking in askings:
+            principal = asking.context.principal.name
+            try:
+                self._permits.take(principal, asking.cost)
+            except QueueFull as error:
+                asking.fail(error)
+            else:
+                asking.waits = True
+                self._later.put(asking, principal)
+        first, cost = list[Asking](), 0
+        while cost < TURN_CHARACTERS and (next_one := self._later.take(_is_waited_for)) is not None:
+            first.append(next_one)
+            cost += next_one.cost
+            self._release(next_one)
+        if self._later:
+            self._ends_on = asyncio.get_running_loop()
+            self._ends_on.call_soon(self._end)
+        return first
+
+    def _release(self, asking: Asking) -> None:
+        """Gives back what questions hold of the work that may wait."""
+        if asking.waits:
+            asking.waits = False
+            self._permits.give_back(asking.context.principal.name, asking.cost)
+
+    def _each(self, work: Callable[[Sequence[Asking]], None], askings: Sequence[Asking]) -> None:
+        """Does work for all together, and if that fails for each alone: nobody fails for what another one asks."""
+        try:
+            work(askings)
+        except Exception as error:
+            for asking in askings:
+                self._take_back(asking)
+                if len(askings) == 1:
+                    asking.fail(error)
+                else:
+                    self._each(work, [asking])
+
+    def _ask(self, askings: Sequence[Asking]) -> None:
+        """Tokenizes texts, cuts them to sequences, and submits these."""
+        texts, laid = dict[str, dict[Any, None]](), list[Asking]()
         for asking in askings:
             for questions in asking.questions:
                 if questions.pieces is None:
                     texts.setdefault(questions.facts.base, {}).update(dict.fromkeys(questions.texts))
         ids_of: dict[str, Mapping[Any, list[int]]] = {}
-        try:
-            for base, distinct in texts.items():
-                ids_of[base] = dict(zip(distinct, self._splitters[base].tokenizer.ids([*distinct]), strict=True))
-        except Exception as error:
-            # A text that the library does not take fails no other request.
-            if len(askings) == 1:
-                askings[0].fail(error)
-            for asking in askings if len(askings) > 1 else ():
-                self._tokenize([asking])
-        else:
-            self._submit([asking for asking in askings if self._lay(asking, ids_of)])
+        for base, distinct in texts.items():
+            ids_of[base] = dict(zip(distinct, self._splitters[base].tokenizer.ids([*distinct]), strict=True))
+        for asking in askings:
+            # Done: it was withdrawn.
+            if not asking.answered.done():
+                try:
+                    self._lay(asking, ids_of)
+                except Exception as error:
+                    asking.fail(error)
+                else:
+                    laid.append(asking)
+        if laid:
+            self._submit(laid)
 
-    def _lay(self, asking: Asking, ids_of: Mapping[str, Mapping[Any, list[int]]]) -> bool:
-        """Cuts the texts to sequences; returns whether that could be done."""
-        cuts = CutOnce()
-        try:
-            for questions in asking.questions:
-                base = questions.facts.base
-                questions.lay(self._splitters[base].tokenizer, ids_of.get(base, {}), cuts)
-                for number, text in questions.blank.items():
-                    self._check_blank(asking.part, number, text)
-                if questions.items:
-                    asking.part.size.add(questions.facts, [*map(len, questions.ids)], len(questions.items))
-        except Exception as error:
-            asking.fail(error)
-            return False
-        return True
+    def _lay(self, asking: Asking, ids_of: Mapping[str, Mapping[Any, list[int]]]) -> None:
+        """Cuts the texts to sequences, and counts the answers that they will have."""
+        cuts, part = CutOnce(), asking.part
+        for questions in asking.questions:
+            base = questions.facts.base
+            questions.lay(self._splitters[base].tokenizer, ids_of.get(base, {}), cuts)
+            for number, text in questions.blank.items():
+                self._check_blank(part, number, text)
+            if questions.items:
+                counts = questions.rules.sizes, questions.lengths, len(questions.items)
+                asking.sizes.append(part.size.add(questions.facts, *counts))
 
     def _check_blank(self, part: Part, number: int, text: Text) -> None:
         """Raises BlankText if a text without a token is not to be left out."""
@@ -171,56 +215,59 @@ class Turn:
         if not part.blanks and not any(any(pieces.lengths) for [pieces] in split):
             raise BlankText(number if part.texts > 1 else 0, part.texts)
 
-    def _submit(self, askings: Sequence[Asking]) -> None:
-        try:
-            self._send(askings)
-        except Exception as error:
-            # A request that cannot be submitted fails no other one.
-            for asking in askings:
-                self._take_back(asking)
-                if len(askings) == 1:
-                    asking.fail(error)
-                else:
-                    self._submit([asking])
-
     def _take_back(self, asking: Asking) -> None:
-        """Withdraws what is under way of questions, which may be submitted again."""
+        """Withdraws what is under way and what is counted of questions, which may be submitted again."""
+        while asking.sizes:
+            asking.part.size.take_back(*asking.sizes.pop())
         numbers = [number for number in asking.numbers if self._under_way.pop(number, None)]
         asking.numbers = []
         if numbers:
             self._gateway.withdraw(numbers)
 
-    def _send(self, askings: Sequence[Asking]) -> None:
+    def _submit(self, askings: Sequence[Asking]) -> None:
         """Submits the sequences of these questions, in one request of the engine for each of their hosts."""
-        rows, sequences, now = [], _Sequences(), time.monotonic()
-        principals, spans = dict[int, tuple[int, Principal]](), []
+        now, tokens = time.monotonic(), 0
+        requests, spans, rows = [], [], list[tuple[int, int, int, int, int]]()
+        ids, types = list[list[int]](), list[tuple[int, Sequence[list[int]]]]()
+        callers = dict[int, tuple[int, Principal]]()
         for asking in askings:
-            asking.submitted, context = now, asking.context
-            place, _ = principals.setdefault(id(context.principal), (len(principals), context.principal))
-            if asking.part.requests:
-                asking.requests = asking.part.requests.pop()
-            requests = asking.requests
-            of_host: dict[int, list[Questions]] = {}
+            asking.submitted, context, counts = now, asking.context, asking.part.requests
+            caller = callers.setdefault(id(context.principal), (len(callers), context.principal))[0]
+            if counts:
+                asking.requests = counts.pop()
+            count, texts, of_host = asking.requests, dict[Any, int](), dict[int, list[Questions]]()
             for of_version in asking.questions:
                 if of_version.items:
                     of_host.setdefault(of_version.resolved.host, []).append(of_version)
             # Without a question it ends at once, and is counted.
             for host, questions in (of_host or {0: []}).items():
-                number = next(self._numbers)
+                number, first = next(self._numbers), len(rows)
+                texts.clear()
+                for of_version in questions:
+                    version, lengths, keys = of_version.resolved, of_version.lengths, of_version.keys
+                    numbers = map(texts.setdefault, keys, range(len(rows) - first, len(rows) - first + len(keys)))
+                    seconds = of_version.seconds or repeat(0)
+                    rows += zip(repeat(version.slot), lengths, seconds, numbers, repeat(version.generation))
+                    ids += of_version.ids
+                    if of_version.types is not None:
+                        types.append((tokens, of_version.types))
+                    tokens += sum(lengths)
                 self._under_way[number] = asking, questions
                 asking.numbers.append(number)
                 spans.append(context.observed.span)
-                count = sequences.add(questions)
-                rows.append((number, host, place, count, requests, context.deadline, now, False))
-                requests = 0
-        if rows:
-            callers = [principal for _, principal in principals.values()]
-            traced = spans if any(spans) else ()
-            self._gateway.submit(Block(callers, np.array(rows, REQUEST), *sequences.arrays(), traced))
+                requests.append((number, host, caller, len(rows) - first, count, context.deadline, now, False))
+                count = 0
+        flat = np.fromiter(chain.from_iterable(ids), np.int32, tokens)
+        for start, of_tokens in types:
+            segments = np.fromiter(chain.from_iterable(of_tokens), np.int32)
+            flat[start : start + len(segments)] |= segments << SEGMENT_BITS
+        principals = [*map(itemgetter(1), callers.values())]
+        block = np.array(requests, REQUEST), np.array(rows, SEQUENCE), flat, spans if any(spans) else ()
+        self._gateway.submit(Block(principals, *block))
 
     def _answered(self, ended: Ended) -> None:
         """Takes the answers of a batch to those who wait for them, and reads them together."""
-        stops, start, done = [0, *np.cumsum(ended.outputs).tolist()], 0, list[Asking]()
+        stops, start, done, read = [0, *np.cumsum(ended.outputs).tolist()], 0, list[Asking](), list[Asking]()
         for number, error, count, began, end in ended.requests.tolist():
             first, start = start, start + count
             if (under_way := self._under_way.pop(number, None)) is None:
@@ -230,74 +277,40 @@ class Turn:
                 asking.fail(ended.errors[error])
                 continue
             try:
-                for of_version in questions:
-                    stop = first + len(of_version.ids)
-                    logits = ended.logits[stops[first] : stops[stop]]
-                    asking.results.add(of_version, ended.outputs[first:stop], logits)
-                    first = stop
+                asking.results.add(questions, ended, first, stops)
             except Exception as failure:
                 asking.fail(failure)
             asking.first, asking.last = min(asking.first, began), max(asking.last, end)
             asking.batches += ended.batches.get(number, ())
             asking.numbers.remove(number)
-            if not questions:
-                asking.results.readings = []
             if not (asking.numbers or asking.answered.done()):
                 done.append(asking)
-        self._read([asking for asking in done if asking.results.items and asking.results.cost <= TINY_NUMBERS])
+                if 0 < asking.results.cost <= TINY_NUMBERS:
+                    read.append(asking)
+        if read:
+            self._each(self._read, read)
         for asking in done:
             if not asking.answered.done():
                 asking.answered.set_result(None)
 
     def _read(self, askings: Sequence[Asking]) -> None:
-        try:
-            results = joined([asking.results for asking in askings])
-            readings = iter(read_together(*results.whole, self._splitters) if askings else ())
-        except Exception as error:
-            # An answer that cannot be read fails no other request.
-            if len(askings) == 1:
-                askings[0].fail(error)
-            for asking in askings if len(askings) > 1 else ():
-                self._read([asking])
-        else:
-            for asking in askings:
-                asking.results.readings = [*islice(readings, len(asking.results.items))]
+        results = askings[0].results if len(askings) == 1 else joined([asking.results for asking in askings])
+        readings = read_together(*results.whole(), self._splitters)
+        if len(askings) == 1:
+            results.readings = readings
+            return
+        rest = iter(readings)
+        for asking in askings:
+            asking.results.readings = [*islice(rest, len(asking.results.items))]
 
 
-class _Sequences:
-    """The sequences of a block, one after another."""
-
-    def __init__(self) -> None:
-        self._rows: list[tuple[int, int, int, int, int]] = []
-        self._ids: list[list[int]] = []
-        self._types: list[tuple[int, Sequence[list[int]]]] = []
-        self._tokens = 0
-
-    def add(self, questions: Sequence[Questions]) -> int:
-        """Adds the sequences of one request of the engine; returns their number."""
-        before, texts = len(self._ids), dict[Any, int]()
-        for of_version in questions:
-            version, tokens = of_version.resolved, [*map(len, of_version.ids)]
-            keys = [texts.setdefault(key, len(texts)) for key in of_version.keys]
-            seconds, generations = of_version.seconds or repeat(0), repeat(version.generation)
-            self._rows += zip(repeat(version.slot), tokens, seconds, keys, generations)
-            self._ids += of_version.ids
-            if of_version.types is not None:
-                self._types.append((self._tokens, of_version.types))
-            self._tokens += sum(tokens)
-        return len(self._ids) - before
-
-    def arrays(self) -> tuple[Array, Array]:
-        """SEQUENCE, and the token ids with their segments."""
-        ids = np.fromiter(chain.from_iterable(self._ids), np.int32, self._tokens)
-        for start, types in self._types:
-            segments = np.fromiter(chain.from_iterable(types), np.int32)
-            ids[start : start + len(segments)] |= segments << SEGMENT_BITS
-        return np.array(self._rows, SEQUENCE), ids
+def _is_waited_for(asking: Asking) -> bool:
+    """Whether questions have not been withdrawn."""
+    return not asking.answered.done()
 
 
-def note_phases(observed: Observed, askings: Iterable[Asking]) -> None:
-    """Notes the phases of computed questions, as if they were one request."""
+def note_phases(observed: Observed, askings: Iterable[Asking], answered: float) -> None:
+    """Notes the phases of computed questions, as if they were one request, and since `answered` of their answer."""
     came = began = submitted = first = inf
     last, batches = 0.0, dict[int, Any]()
     for asking in askings:
@@ -305,9 +318,11 @@ def note_phases(observed: Observed, askings: Iterable[Asking]) -> None:
             came, began, submitted = min(came, asking.came), min(began, asking.began), min(submitted, asking.submitted)
             first, last = min(first, asking.first), max(last, asking.last)
             # By their spans' ids: OpenTelemetry's contexts have no hash.
-            batches |= {batch.span_id: batch for batch in asking.batches}
+            for batch in asking.batches:
+                batches[batch.span_id] = batch
+    phases = [(ANSWER, answered, time.monotonic())]
     if last:
-        observed.phase(TOKENIZE, began, submitted)
-        # With the time until the versions were loaded.
-        observed.phase(QUEUE, submitted - (began - came), first)
-        observed.phase(FORWARD, first, last, [*batches.values()])
+        # The time until the versions were loaded is waiting, too.
+        waited = submitted - (began - came)
+        phases[:0] = (TOKENIZE, began, submitted), (QUEUE, waited, first), (FORWARD, first, last)
+    observed.phases(phases, [*batches.values()])

@@ -137,10 +137,14 @@ class Engine:
         # Before any request ends: an ended request reports which batches it was in.
         span = None if self._tracing is None else self._tracing.batch(self._scheduler.traced(taken), flight.started)
         self._scheduler.settle(taken, logits, flight.launched.sizes)
-        self._observe(flight)
-        if span is not None:
-            span.set_attributes({"onebert.sequences": len(taken.rows), "onebert.tokens": taken.tokens})
-            span.end()
+        try:
+            self._observe(flight)
+            if span is not None:
+                span.set_attributes({"onebert.sequences": len(taken.rows), "onebert.tokens": taken.tokens})
+                span.end()
+        except Exception:
+            # Its requests have ended: others may have their places by now, and computing it again would be for them.
+            logger.exception("a batch could not be counted")
         self._failed = 0
 
     def close(self, timeout: float) -> None:

@@ -11,7 +11,7 @@ from starlette.types import Scope
 
 from onebert_server.access.keys import KeyRing
 from onebert_server.access.principal import Principal, nobody, root
-from onebert_server.fairness.buckets import Bucket
+from onebert_server.fairness.rates import Bucket
 from onebert_server.http.head import HEAD, Head
 from onebert_server.loopback import is_loopback
 from onebert_server.page import files

@@ -181,7 +181,7 @@ class Dispatch:
             content = await body.read()
             began = time.monotonic()
             decoded = await body.decoded(content, partial(form.read, scope=scope))
-        context.observed.phase(PARSE, began, time.monotonic())
+        context.observed.phases([(PARSE, began, time.monotonic())])
         return decoded
 
 

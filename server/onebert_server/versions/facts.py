@@ -3,7 +3,7 @@
 import sys
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from onebert_store.file.decision import Decision
 from onebert_store.file.manifest import PER_TOKEN, Pooling, TaskType
@@ -47,7 +47,12 @@ class Facts:
         """The reference that always means this version."""
         return f"{self.task}@{self.version}"
 
-    @property
+    @cached_property
+    def prepared(self) -> dict[str, Any]:
+        """What answering by the task's own rules has prepared of this version, by name."""
+        return {}
+
+    @cached_property
     def per_token(self) -> bool:
         """Whether there are logits for every token, [tokens, labels], and not for the sequence, [labels]."""
         return self.task_type in PER_TOKEN

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from onebert_server.access.keys import Holder
-from onebert_server.answering.reading import sizes
+from onebert_server.answering import sizes
 from onebert_server.facades.clients import models
 from onebert_server.facades.routes import facade_paths, form_of
 from onebert_server.http.problems import Fault

@@ -11,12 +11,11 @@ import pytest
 from bases import loaded
 from directories import retire
 from onebert_encoder.answering.asked import Asked
-from onebert_server.answering import showing, turn
+from onebert_server.answering import showing, sizes, turn
 from onebert_server.answering.answers import PART_NUMBERS, WORKERS
 from onebert_server.answering.gateway import Wanted
 from onebert_server.answering.many import GO_ON, ask_many
 from onebert_server.answering.plan import BlankText
-from onebert_server.answering.reading import sizes
 from onebert_server.answering.reading.logits import read_together
 from onebert_server.answering.showing import Unanswered
 from onebert_server.observed import Observed

@@ -10,6 +10,7 @@ import pytest
 from bases import far_row
 from directories import retire
 from onebert_encoder.answering.asked import Asked
+from onebert_server.answering.admission import Admission
 from onebert_server.answering.gateway import Wanted
 from onebert_store.errors import OneBertError, TaskNotFound, VersionNotFound
 from onebert_store.registry.records import Alias
@@ -122,6 +123,22 @@ def test_no_question_is_answered_by_the_version_before_once_a_move_is_acknowledg
     finally:
         sys.setswitchinterval(interval)
     assert moving.unpinned()
+
+
+@pytest.mark.parametrize("parts", [False], indirect=True)
+def test_many_requests_that_learn_of_a_move_together_resolve_once(moving, monkeypatch):
+    resolved, resolve = [], Admission.resolve
+    monkeypatch.setattr(Admission, "resolve", lambda *given: resolved.append(1) or resolve(*given))
+
+    async def asked(answerer):
+        await ask(answerer)
+        move(moving, 1)
+        resolved.clear()
+        answers = await asyncio.gather(*(ask(answerer) for _ in range(20)))
+        assert {version for version, _ in answers} == {1}
+        assert len(resolved) == 1
+
+    moving.run(asked)
 
 
 @pytest.mark.promise("pinned-stays")

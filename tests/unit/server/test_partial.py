@@ -8,8 +8,8 @@ import pytest
 from loops import Clock
 from onebert_encoder.answering.asked import PLAIN
 from onebert_server.answering.gateway import Wanted
-from onebert_server.answering.reading.sizes import AnswerSize
 from onebert_server.answering.showing import Unanswered
+from onebert_server.answering.sizes import AnswerSize, answer_bytes
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import OneBertError, TooLarge
 from parts import assert_like, context, same
@@ -103,10 +103,10 @@ def test_a_request_that_ends_at_any_time_holds_no_version(parts, turns):
 
 def test_a_question_that_is_too_large_takes_no_room_from_those_after_it():
     facts = Facts("tags", 1, "digest", "base", "token", [f"label {i}" for i in range(512)], 512, "none")
-    size = AnswerSize(PLAIN)
+    size, sizes = AnswerSize(), answer_bytes(facts, PLAIN)
     with pytest.raises(TooLarge):
-        size.add(facts, [512] * 100)
-    size.add(facts, [512])
+        size.add(facts, sizes, [512] * 100)
+    size.add(facts, sizes, [512])
 
 
 def test_what_is_in_time_is_answered_beside_what_is_late(parts):

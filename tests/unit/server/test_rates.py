@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onebert_server.access.principal import Principal, root
-from onebert_server.answering.rates import MANY, Rates
+from onebert_server.fairness.rates import MANY, Rates
 from onebert_store.errors import OverQuota
 from onebert_store.registry.grants import Quotas
 

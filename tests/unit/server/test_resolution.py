@@ -94,7 +94,7 @@ class Registered:
             resolved = found[0] if found else self.resolve(ref)
             if self.held(resolved):
                 return resolved
-            self.edge.forget([ref])
+            self.edge.forget([(ref, resolved)])
             found = None
 
 
@@ -211,10 +211,12 @@ def test_an_edge_forgets_what_was_used_longest_ago_and_never_holds_more_than_its
     edge.remember({"b": resolved})
     assert edge.find(["a"], context()) == [resolved]
     edge.remember({"c": resolved, "d": resolved})
+    # What another request has resolved anew meanwhile stays.
+    edge.forget([("d", resolved._replace())])
     known = [ref for ref in "abcd" if edge.find([ref], context())]
     assert "d" in known
     assert "b" not in known
-    edge.forget("abcd")
+    edge.forget((ref, resolved) for ref in "abcd")
     edge.remember(dict.fromkeys("ab", resolved))
     assert edge.find(["a", "b"], context()) == [resolved] * 2, "what is forgotten takes no room"
 
@@ -276,7 +278,7 @@ def test_no_slot_is_evicted_or_given_to_another_version_while_threads_use_it():
                 edge.edge.remember({ref: Resolved(facts, 0, slot.number, generation)})
                 continue
             if not edge.held(found[0]):
-                edge.edge.forget([ref])
+                edge.edge.forget([(ref, found[0])])
                 continue
             for _ in range(5):
                 assert owners[found[0].slot] is version

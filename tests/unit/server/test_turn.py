@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from onebert_encoder.text.tokenizer import Tokenizer
+from onebert_server.answering import sizes, turn
 from onebert_server.answering.admission import Admission
 from onebert_server.answering.gateway import Wanted
 from onebert_server.answering.reading.results import Results
 from onebert_server.engine.block import REQUEST, SEQUENCE, Block
 from onebert_server.engine.lane import Lane
 from onebert_server.remote import edge, wire
-from onebert_store.errors import EngineFailed, OneBertError
+from onebert_store.errors import EngineFailed, OneBertError, QueueFull
 from onebert_store.registry.grants import Quotas
 from parts import assert_like, context, same
 
@@ -82,7 +83,7 @@ def test_what_a_batch_has_ended_reaches_those_behind_a_request_that_cannot_take_
     add = Results.add
 
     def fail(results, questions, *logits):
-        if "now" in questions.texts:
+        if "now" in questions[0].texts:
             raise MemoryError
         add(results, questions, *logits)
 
@@ -187,3 +188,79 @@ def test_a_turn_that_fails_to_take_a_batch_takes_those_that_wait_behind_it(parts
         assert taken == [[1], [2]]
 
     parts.run(ask)
+
+
+@pytest.mark.promise("fair-turns")
+@pytest.mark.parametrize("parts", [False], indirect=True)
+@pytest.mark.parametrize(("texts", "length"), [(1, 4000), (64, 1)], ids=["long texts", "short texts"])
+def test_a_flood_of_one_turn_is_divided_and_delays_nobody_else(parts, monkeypatch, texts, length):
+    """A turn takes little enough that the loop comes to others, and takes principals in turns."""
+    blocks, submit = [], Lane.submit
+    monkeypatch.setattr(Lane, "submit", lambda lane, block: blocks.append(block) or submit(lane, block))
+
+    async def ask(answerer):
+        wanted, flood = Wanted(["short"] * texts), ["".join(["x"] * length)] * texts
+        first = [answerer.answer(context("flood"), wanted, flood, same) for _ in range(30)]
+        light = answerer.answer(context("light"), Wanted(["short"]), ["it is late"], same)
+        await asyncio.gather(*first, light)
+        assert answerer._computing._turn._permits.total == 0
+
+    parts.run(ask)
+    assert "light" in [principal.name for principal in blocks[0].principals]
+    assert max(len(block.sequences) for block in blocks) < 1000
+
+
+@pytest.mark.parametrize("parts", [False], indirect=True)
+def test_what_waits_for_turns_is_bounded_for_each_principal_and_given_back(parts, monkeypatch):
+    monkeypatch.setattr(turn, "MAX_WAITING", 1000)
+    monkeypatch.setattr(turn, "TURN_CHARACTERS", 100)
+
+    async def ask(answerer):
+        def one(principal):
+            return answerer.answer(context(principal), Wanted(["short"]), ["x" * 84], same)
+
+        flood, leaving = [one("flood") for _ in range(20)], asyncio.ensure_future(one("leaving"))
+        light = asyncio.gather(*flood, one("light"), return_exceptions=True)
+        await asyncio.sleep(0)
+        leaving.cancel()
+        *outcomes, answered = await light
+        refused = [error for error in outcomes if isinstance(error, QueueFull)]
+        assert len(refused) == 15
+        assert len(answered) == 1
+        assert answerer._computing._turn._permits.total == 0
+        return await one("flood")
+
+    assert len(parts.run(ask)) == 1
+
+
+@pytest.mark.promise("answer-size")
+@pytest.mark.parametrize("method", ["answer", "answer_each"])
+def test_a_request_whose_version_moves_meanwhile_counts_its_answers_once(parts, monkeypatch, method):
+    monkeypatch.setattr(sizes, "MAX_SEQUENCES", 5)
+
+    async def ask(answerer):
+        for version in (1, 2, 3):
+            parts.add("moves", version, seed=version)
+            answered = await getattr(answerer, method)(context(), Wanted(["moves"] * 4), ["it is late"] * 4, same)
+            assert [one.facts.version for one in answered] == [version] * 4
+
+    parts.run(ask)
+
+
+@pytest.mark.parametrize("parts", [False], indirect=True)
+def test_a_batch_that_cannot_be_counted_is_computed_once(parts, monkeypatch):
+    """Its requests have ended, and their places may be those of others."""
+    passes = []
+    launch = parts.engine.launch
+    monkeypatch.setattr(parts.engine, "launch", lambda *given, **named: passes.append(1) or launch(*given, **named))
+
+    def fail(*_):
+        raise RuntimeError("no metrics")
+
+    monkeypatch.setattr(parts.batches, "observe_batch", fail)
+    for text in ("it is late", "order now"):
+        [answered] = parts.answer(["good"], [text])
+        assert_like(answered, parts.alone("good", text))
+    parts.engine.close(60)
+    assert len(passes) == 2
+    assert parts.unpinned()

@@ -9,7 +9,7 @@ import pytest
 from onebert_encoder.answering.asked import Asked, AskedWindow
 from onebert_semantic_router.bodies import Bundle
 from onebert_semantic_router.bundle import bundle
-from onebert_server.answering.reading import sizes
+from onebert_server.answering import sizes
 from onebert_server.facades.clients import fms
 from onebert_server.facades.facade import read_whole
 from onebert_server.limits import MAX_ITEMS

@@ -6,7 +6,7 @@ from scipy.special import softmax
 
 from onebert_encoder.answering.asked import Asked, AskedWindow
 from onebert_encoder.text.windows import window_cuts
-from onebert_server.answering.reading import sizes
+from onebert_server.answering import sizes
 from onebert_store.errors import InvalidInput, OneBertError
 
 WINDOW = {"tokens": 12, "overlap": 4, "reduction": "max"}

@@ -10,10 +10,10 @@ from onebert_encoder.answering.asked import NUMBERS, OBJECTS, Asked
 from onebert_encoder.answering.results import Prediction
 from onebert_semantic_router.bodies import Bundle
 from onebert_semantic_router.bundle import bundle
-from onebert_server.answering.reading import sizes
+from onebert_server.answering import sizes
 from onebert_server.answering.reading.logits import Reading
-from onebert_server.answering.reading.sizes import AnswerSize
 from onebert_server.answering.showing import Answered
+from onebert_server.answering.sizes import AnswerSize, answer_bytes
 from onebert_server.facades.clients import fms, hugging_face, kserve, litellm, open_inference, openai, tensors, vllm
 from onebert_server.facades.clients.detections import detections
 from onebert_server.limits import MAX_ITEMS
@@ -77,11 +77,11 @@ def test_words_that_say_more_of_a_label_take_more():
     facts = Facts("wide", 1, "digest", "base", "single_label", LABELS, 64, "cls")
 
     def fits(asked):
-        size = AnswerSize(asked)
+        size, own = AnswerSize(), answer_bytes(facts, asked)
         count = 0
         try:
             while count < 10**5:
-                size.add(facts, [8])
+                size.add(facts, own, [8])
                 count += 1
         except TooLarge:
             return count

@@ -10,6 +10,7 @@ from onebert_server.answering.plan import Question, Questions
 from onebert_server.answering.reading.logits import Reading
 from onebert_server.answering.resolution import Resolved
 from onebert_server.answering.tokenizing import characters_of
+from onebert_server.engine.block import Ended
 from onebert_store.errors import AnswerNotFinite
 
 # Up to `TINY_NUMBERS` logits of a request are read on the event loop, in less than a third of a millisecond. An answer
@@ -26,6 +27,7 @@ class Results:
         versions, places: the version that answered each question, and the question's number in its request.
         sizes, logits: of each sequence the number of its logits, and these, in arrays one after another.
         cost: of reading them and of writing them in a client's format, in logits.
+        readings: the answers; None until they are read.
     """
 
     __slots__ = ("cost", "items", "logits", "places", "readings", "sizes", "versions")
@@ -37,21 +39,24 @@ class Results:
         self.sizes: list[Array] = []
         self.logits: list[Array] = []
         self.cost = 0
-        self.readings: list[Reading | AnswerNotFinite] | None = None
+        self.readings: list[Reading | AnswerNotFinite] | None = []
 
-    def add(self, questions: Questions, sizes: Array, logits: Array) -> None:
-        """Adds the logits of the sequences of one version's questions."""
-        questions.computed = logits, sizes
-        self.items += questions.items
-        self.versions += repeat(questions.resolved, len(questions.items))
-        self.places += questions.numbers
-        self.sizes.append(sizes)
-        self.logits.append(logits)
-        characters = sum(map(len if questions.pieces is None else characters_of, questions.texts))
-        repeated = len(questions.facts.labels) * characters // _CHARACTERS_IN_NUMBER
-        self.cost += logits.size + ANSWER_IN_NUMBERS * len(questions.items) + repeated
+    def add(self, questions: Sequence[Questions], ended: Ended, first: int, stops: Sequence[int]) -> None:
+        """Adds the logits of questions, whose sequences follow the `first` one; `stops`: of each one's logits."""
+        for of_version in questions:
+            self.readings = None
+            items, facts = of_version.items, of_version.facts
+            last = first + len(of_version.ids)
+            sizes, logits = ended.outputs[first:last], ended.logits[stops[first] : stops[last]]
+            of_version.computed, first = (logits, sizes), last
+            self.items += items
+            self.versions += repeat(of_version.resolved, len(items))
+            self.places += of_version.numbers
+            self.sizes.append(sizes)
+            self.logits.append(logits)
+            repeated = len(facts.labels) * of_version.characters // _CHARACTERS_IN_NUMBER
+            self.cost += logits.size + ANSWER_IN_NUMBERS * len(items) + repeated
 
-    @property
     def whole(self) -> tuple[Sequence[Question], Array, Array]:
         """The questions, the logits of all their sequences, and the number of these of each."""
         if len(self.logits) > 1:
@@ -60,7 +65,7 @@ class Results:
 
     def part(self, part: slice) -> tuple[Sequence[Question], Array, Array]:
         """Returns a part of `whole`."""
-        items, (_, logits, sizes) = self.items[part], self.whole
+        items, (_, logits, sizes) = self.items[part], self.whole()
         low = sum([len(item.cuts) for item in self.items[: part.start or 0]])
         sequences = slice(low, low + sum([len(item.cuts) for item in items]))
         ends = np.cumsum(sizes)
@@ -69,7 +74,7 @@ class Results:
 
     def costs(self) -> list[int]:
         """The cost of each question."""
-        items, _, sizes = self.whole
+        items, _, sizes = self.whole()
         firsts = [0, *accumulate([len(item.cuts) for item in items])][:-1]
         numbers = np.add.reduceat(sizes, firsts).tolist()
         repeated = [len(item.facts.labels) * characters_of(item.text) // _CHARACTERS_IN_NUMBER for item in items]
@@ -77,9 +82,7 @@ class Results:
 
 
 def joined(parts: Sequence[Results]) -> Results:
-    """The results of all parts of a request."""
-    if len(parts) == 1:
-        return parts[0]
+    """The results of several parts of a request, or of several requests."""
     joined = Results()
     for part in parts:
         joined.items += part.items

@@ -12,26 +12,27 @@ from onebert_encoder.text.tokens import Text, halves_of
 from onebert_server.access.context import Context
 from onebert_server.answering.plan import Question
 from onebert_server.answering.reading.logits import Reading
+from onebert_server.answering.resolution import Resolved
 from onebert_server.observed import ABSTAINED, OTHER, Kept, Seen
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import AnswerNotFinite
 from onebert_store.file.manifest import WATCHED
 from onebert_store.file.reference import MAX_ANSWERED
-from onebert_store.registry.keeping import Keeping
 
 
 def note(
     context: Context,
-    numbers: Iterable[int],
+    first: int,
+    places: Sequence[int],
     questions: Sequence[Question],
-    keepings: Iterable[Keeping | None],
+    versions: Sequence[Resolved],
     readings: Iterable[Reading | AnswerNotFinite],
 ) -> None:
-    """Notes answers of a request for metrics and logs, and maybe to be kept; `numbers` are its questions' numbers."""
+    """Notes answers of a request for metrics and logs, and maybe to be kept; `first` is the number of its place 0."""
     observed = context.observed
     answers, samples, sampled = observed.answers, observed.samples, list[Kept]()
-    for number, question, keeping, reading in zip(numbers, questions, keepings, readings, strict=True):
-        answer = None
+    for place, question, version, reading in zip(places, questions, versions, readings, strict=True):
+        answer, keeping = None, version.keeping
         if isinstance(reading, Reading):
             answer = reading.answer
             observed.tokens += reading.tokens
@@ -43,7 +44,7 @@ def note(
         if answers is not None:
             answers.append(summary)
         if chosen and answer and keeping:
-            own = f"{observed.answers_id}/{number}", time.time(), context.principal.name
+            own = f"{observed.answers_id}/{first + place}", time.time(), context.principal.name
             sampled.append(Kept(*own, halves_of(question.text), kept(answer, summary), keeping))
     if sampled and samples:
         samples(sampled)

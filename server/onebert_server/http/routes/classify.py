@@ -12,8 +12,8 @@ from onebert_encoder.answering.asked import PLAIN, Asked, AskedWindow
 from onebert_encoder.answering.results import fields_of
 from onebert_server.answering.gateway import Wanted
 from onebert_server.answering.reading.logits import Reading
-from onebert_server.answering.reading.sizes import AnswerBytes
 from onebert_server.answering.showing import Answered, Unanswered
+from onebert_server.answering.sizes import AnswerBytes
 from onebert_server.contract.answers import ClassifyItemsResponse, ClassifyResponse, Result, ResultError, TaskResult
 from onebert_server.contract.declared import REF
 from onebert_server.http.formats import DataRoute, Reply

@@ -1,18 +1,48 @@
-"""Quotas on requests and tokens per second: buckets in memory, one set per replica, that fill with time."""
+"""Rates: quotas of principals on requests and tokens per second, by buckets in memory that fill with time.
+
+Shares bound what is held at one moment and come back when it ends; a rate bounds what is begun over time.
+"""
 
 import time
 from collections.abc import Callable
+from typing import Protocol
 
-from onebert_server.access.principal import Principal
-from onebert_server.fairness.buckets import Bucket
 from onebert_store.errors import OverQuota
-from onebert_store.registry.records import Payer
+from onebert_store.registry.grants import Quotas
 
 # Seconds of its rate that an idle principal may spend at once.
 BURST_SECONDS = 1.0
 # Above this many principals, full buckets are dropped: an OIDC issuer may have any number of users.
 MANY = 4096
 _ROUNDING = 1e-6
+
+
+class Payer(Protocol):
+    """A principal with quotas."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def quotas(self) -> Quotas: ...
+
+
+class Bucket:
+    """Fills with `rate` per second up to `full`, where it begins; a level below 0 is a debt."""
+
+    def __init__(self, rate: float, full: float, now: float) -> None:
+        self.rate = rate
+        self.level = self._full = full
+        self._at = now
+
+    def fill(self, now: float) -> float:
+        """Fills the bucket up to this moment and returns its level."""
+        self.level = min(self._full, self.level + (now - self._at) * self.rate)
+        self._at = now
+        return self.level
+
+    def is_full(self, now: float) -> bool:
+        return self.fill(now) == self._full
 
 
 class Rates:
@@ -24,7 +54,7 @@ class Rates:
         self._buckets: dict[tuple[str, float | None, float | None], list[Bucket | None]] = {}
         self._many = MANY
 
-    def check(self, principal: Principal | Payer | None) -> None:
+    def check(self, principal: Payer | None) -> None:
         """Raises OverQuota, with the seconds until something is left, if a principal has spent its quota.
 
         A request of any size is admitted while something is left, and the excess becomes a debt.
@@ -38,7 +68,7 @@ class Rates:
                 wait = int(-bucket.level / bucket.rate + _ROUNDING) + 1
                 raise OverQuota(f"this caller may have {bucket.rate:g} {what} a second, and has had more", wait)
 
-    def count(self, principal: Principal | Payer | None, requests: int, tokens: int) -> None:
+    def count(self, principal: Payer | None, requests: int, tokens: int) -> None:
         """Counts what is computed for a principal, into debt if it is more than is left; None owes nothing."""
         if principal is None or not principal.quotas.of_rates:
             return
@@ -46,7 +76,7 @@ class Rates:
             if bucket is not None:
                 bucket.level -= spent
 
-    def _of(self, principal: Principal | Payer, now: float) -> list[Bucket | None]:
+    def _of(self, principal: Payer, now: float) -> list[Bucket | None]:
         rates = principal.quotas.requests, principal.quotas.tokens
         key = principal.name, *rates
         if key not in self._buckets:

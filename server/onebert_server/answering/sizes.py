@@ -18,17 +18,27 @@ _TOO_MANY_BYTES = "the answers would be over {} bytes; send the request in parts
 class AnswerSize:
     """Adds up the size of one request's answers; `add` refuses before a bound is exceeded."""
 
-    def __init__(self, asked: Asked) -> None:
-        self._asked = asked
+    def __init__(self) -> None:
         self._sequences = self._numbers = self._bytes = 0
         self._labels_of: set[str] = set()
 
-    def add(self, facts: Facts, lengths: Sequence[int], answers: int = 1) -> None:
-        """Counts answers of a version from sequences of these token lengths; raises TooLarge if they exceed a bound."""
-        tokens = sum(lengths) if facts.per_token else len(lengths)
-        sequences = self._sequences + len(lengths)
-        numbers = self._numbers + len(facts.labels) * tokens
-        size = self._bytes + _answer_bytes(facts, tokens, self._asked, answers)
+    def add(
+        self, facts: Facts, sizes: tuple[int, int], lengths: Sequence[int], answers: int = 1
+    ) -> tuple[int, int, int]:
+        """Counts answers of a version from sequences of these token lengths, until `take_back`.
+
+        Args:
+            sizes: see `answer_bytes`.
+
+        Returns:
+            What is counted: sequences, numbers and bytes, without the labels of the version.
+
+        Raises:
+            TooLarge: they exceed a bound; nothing is counted.
+        """
+        count = sum(lengths) if facts.per_token else len(lengths)
+        counted = len(lengths), len(facts.labels) * count, answers * sizes[0] + count * sizes[1]
+        sequences, numbers, size = self._sequences + counted[0], self._numbers + counted[1], self._bytes + counted[2]
         # A front end that does not know the version gets all of its labels, even if the answer shows few.
         if facts.ref not in self._labels_of:
             size += facts.label_bytes
@@ -43,6 +53,13 @@ class AnswerSize:
         # Count accepted answers only: one question of several may be refused on its own.
         self._sequences, self._numbers, self._bytes = sequences, numbers, size
         self._labels_of.add(facts.ref)
+        return counted
+
+    def take_back(self, sequences: int, numbers: int, size: int) -> None:
+        """Counts answers no more that are not given, or asked for again."""
+        self._sequences -= sequences
+        self._numbers -= numbers
+        self._bytes -= size
 
 
 class AnswerTooLarge(TooLarge):
@@ -68,18 +85,18 @@ class AnswerBytes:
             raise AnswerTooLarge(_TOO_MANY_BYTES.format(MAX_ANSWER_BYTES))
 
 
-def _answer_bytes(facts: Facts, tokens: int, asked: Asked, answers: int) -> int:
-    """Returns the bytes of some answers, from so many tokens together."""
+def answer_bytes(facts: Facts, asked: Asked) -> tuple[int, int]:
+    """Returns the bytes of an answer, and of each of its tokens if there are answers for tokens."""
     top_k, wording = asked.top_k, asked.wording
     if facts.task_type == "token":
         # A token may appear twice in the answer: among the words, and among the entities.
-        return answers * _RESULT + 2 * tokens * (_STRETCH + facts.longest_label_bytes)
+        return _RESULT, 2 * (_STRETCH + facts.longest_label_bytes)
     if facts.task_type == "span":
-        return answers * (_RESULT + min(top_k or 1, MAX_ANSWERS) * (_STRETCH + _SPAN_TEXT))
+        return _RESULT + min(top_k or 1, MAX_ANSWERS) * (_STRETCH + _SPAN_TEXT), 0
     shown = len(facts.labels) if top_k is None else min(top_k, len(facts.labels))
     scores = shown * wording.beside + wording.names * min(facts.label_bytes, shown * facts.longest_label_bytes)
     # Labels over their threshold are listed, too, for any `top_k`.
     selects = facts.task_type == "multi_label" or asked.threshold is not None
     selects = selects or (facts.decision is not None and facts.decision.thresholds is not None)
     listed = facts.label_bytes if selects and wording.names and not asked.only_scores else 0
-    return answers * (_RESULT + scores + listed)
+    return _RESULT + scores + listed, 0
