@@ -29,6 +29,7 @@ docs/generate.py makes docs/reference/errors.md of the classes.
     ├── VersionInUse                  409  version-in-use
     ├── TaskExists                    409  task-exists
     ├── GateFailed                    409  gate-failed
+    ├── NoAdmin                       409  no-admin
     ├── SamplesKeyNeeded              409  samples-key-needed
     ├── Improving                     409  improving
     ├── TrainerOff                    409  trainer-off
@@ -205,6 +206,10 @@ class GateFailed(OneBertError, status=409, code="gate-failed", title="The gate r
     def __init__(self, detail: str, report: Mapping[str, Any] | None = None) -> None:
         super().__init__(detail)
         self.report = report
+
+
+class NoAdmin(OneBertError, status=409, code="no-admin", title="Nobody would administer"):
+    """The first key ends access without one, and this one is no admin's: make one with `admin` for `*` first."""
 
 
 class SamplesKeyNeeded(OneBertError, status=409, code="samples-key-needed", title="No key for texts"):

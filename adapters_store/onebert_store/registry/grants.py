@@ -73,6 +73,11 @@ class Grant:
     default_task: str | None = None
     quotas: Quotas = UNLIMITED
 
+    @property
+    def administers(self) -> bool:
+        """Whether it allows to make keys for every task."""
+        return Scope.ADMIN in self.scopes and "*" in self.tasks
+
 
 @dataclass(frozen=True)
 class KeyRecord:

@@ -6,9 +6,9 @@ import secrets
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from sqlalchemy import Row, func, insert, select, update
+from sqlalchemy import Connection, Row, func, insert, select, update
 
-from onebert_store.errors import KeyNotFound
+from onebert_store.errors import KeyNotFound, NoAdmin
 from onebert_store.file.strict_json import printable
 from onebert_store.registry.database import KEYS
 from onebert_store.registry.dialects.database import Database
@@ -39,13 +39,25 @@ class Keys:
         self._database = database
         self._feed = Feed(database)
 
-    def create(self, grant: Grant, expires_at: datetime | None = None, by: Actor = CLI) -> tuple[KeyRecord, str]:
-        """Makes a key and returns its record and the key itself, which is not stored."""
+    def create(
+        self, grant: Grant, expires_at: datetime | None = None, by: Actor = CLI, *, keep_admin: bool = False
+    ) -> tuple[KeyRecord, str]:
+        """Makes a key and returns its record and the key itself, which is not stored.
+
+        Raises NoAdmin with `keep_admin`, if neither this key nor a valid earlier one administers.
+        """
         check_grant(grant, expires_at)
         key = PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
         digest = hashlib.sha256(key.encode()).digest()
         record = KeyRecord(digest.hex()[:_ID_DIGITS], digest, grant, datetime.now(UTC), expires_at)
         with self._database.writing(by.until) as connection:
+            # Of two first keys at once, one of which administers, the other may be refused: it does not see that one.
+            if keep_admin and not grant.administers and not _has_admin(connection):
+                raise NoAdmin(
+                    "this first key would end access without a key, and nobody could make others: first make one with "
+                    "the scope admin for '*' (onebert keys create --name admin --scope admin --tasks '*'), or run "
+                    "`onebert keys create` on the server's host"
+                )
             connection.execute(insert(KEYS).values(**_row(record)))
             self._feed.write(connection, by, Action.MINT_KEY, key=_label(record))
         return record, key
@@ -75,6 +87,12 @@ class Keys:
         marks = select(func.count(created), func.count(revoked), func.max(created), func.max(revoked))
         with self._database.reading() as connection:
             return KeysMark(*connection.execute(marks).one())
+
+
+def _has_admin(connection: Connection) -> bool:
+    now = datetime.now(UTC)
+    records = map(_record, connection.execute(select(KEYS).where(KEYS.c.revoked_at.is_(None))))
+    return any(record.grant.administers and record.state(now) == "valid" for record in records)
 
 
 def _no_such_key(key_id: str) -> KeyNotFound:

@@ -54,7 +54,7 @@ class KeyPoller:
 
     def create(self, grant: Grant, expires_at: datetime | None, by: Actor) -> tuple[KeyRecord, str]:
         """Makes a key, valid here at once if the registry can be read; see `Keys.create`."""
-        created = self._keys.create(grant, expires_at, by)
+        created = self._keys.create(grant, expires_at, by, keep_admin=self._ring.is_open)
         # The key exists, and its secret is shown only this once, so a failing registry must not hide it. The key
         # becomes valid here later.
         with suppress(OneBertError):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lengths import examples
-from onebert_store.errors import InvalidInput, KeyNotFound, OneBertError, OverQuota
+from onebert_store.errors import InvalidInput, KeyNotFound, NoAdmin, OneBertError, OverQuota
 from onebert_store.registry.database import KEYS, TABLES
 from onebert_store.registry.grants import Grant, Quotas, Scope
 from onebert_store.registry.records import Action, Actor
@@ -19,6 +19,7 @@ from stores import all_at_once
 from tiny_delta import make_delta
 
 CI = Grant("ci", frozenset({Scope.UPLOAD}), ("acme-*",))
+ADMIN = Grant("ops", frozenset({Scope.ADMIN}), ("acme-*", "*"))
 BY = Actor("key:boss", "a-request")
 
 
@@ -100,6 +101,22 @@ def test_no_key_is_made_that_breaks_a_rule(registry, changes, rule):
 def test_no_key_is_made_that_has_expired(registry):
     with pytest.raises(InvalidInput, match="future"):
         registry.keys.create(CI, datetime.now(UTC) - timedelta(seconds=1))
+
+
+def test_an_open_server_makes_no_key_that_leaves_nobody_to_administer(registry):
+    some_tasks = Grant("some", frozenset({Scope.ADMIN}), ("acme-*",))
+    for grant in (CI, some_tasks):
+        with pytest.raises(NoAdmin, match="onebert keys create"):
+            registry.keys.create(grant, keep_admin=True)
+    assert registry.keys.all() == []
+    assert registry.feed.audit(0, 9) == []
+    admin, _ = registry.keys.create(ADMIN, keep_admin=True)
+    registry.keys.create(CI, keep_admin=True)
+    registry.keys.revoke(admin.id)
+    with pytest.raises(NoAdmin):
+        registry.keys.create(CI, keep_admin=True)
+    # Whoever has the host makes another one at any time.
+    registry.keys.create(CI)
 
 
 @pytest.mark.promise("audit-trail")
