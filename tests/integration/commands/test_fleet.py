@@ -10,7 +10,7 @@ import pytest
 import forked
 from servers import Task, clean_env, run_onebert
 
-GUIDE = Path(__file__).parents[3] / "docs/guide/fleet.md"
+GUIDE = Path(__file__).parents[3] / "docs/guide/apply.md"
 
 WORDS = "late broken lovely bad good great parcel invoice screen refund help password".split()
 TEXTS = [f"{one} {other}" for one in WORDS[:6] for other in WORDS[6:]]
@@ -141,7 +141,7 @@ def test_the_command_of_the_guide_prints_what_it_shows(server, fleet, tmp_path):
     for name, rows in {"tone": "worse", "topic": "changed", "urgent": "level"}.items():
         (tmp_path / "rows" / f"{name}.jsonl").write_bytes((folder / f"{rows}.jsonl").read_bytes())
     page = GUIDE.read_text(encoding="utf-8")
-    [shown] = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
+    [_, shown] = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
     [command] = re.findall(r"```sh\n(onebert .*)\n```", page)
     printed = told(forked.run(*shlex.split(command)[1:], env=clean_env(url=server.url), cwd=tmp_path))
     # Tasks of other tests have no rows here.

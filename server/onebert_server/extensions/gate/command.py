@@ -1,5 +1,6 @@
 """`onebert gate`: shows, sets and deletes the gate of a task."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -69,10 +70,11 @@ def _print(facts: GateFacts) -> None:
     console.say(
         f"{facts.task}: the gate of {aliases}" + (f", pinned to {facts.rows:,} rows ({pinned[:19]}…)" if pinned else "")
     )
-    console.show(("check", "bound"), _checks(rules), ("bound",))
+    console.show(("check", "bound"), checks(rules), ("bound",))
 
 
-def _checks(rules: dict[str, Any]) -> list[tuple[str, str]]:
+def checks(rules: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Each check of a gate with its bound, in words."""
     checks = [(f"min.{name}", f"{bound:.4g}") for name, bound in rules.get("min", {}).items()]
     checks += [(f"max.{name}", f"{bound:.4g}") for name, bound in rules.get("max", {}).items()]
     if slices := rules.get("slices"):

@@ -174,9 +174,15 @@ def pin(gate: Gate, rows: Sequence[PinnedRow]) -> Gate:
 def read_toml(content: bytes) -> Gate:
     """Reads `gate.toml`; raises InvalidInput with one sentence."""
     try:
-        return Gate.model_validate(tomllib.loads(content.decode()))
+        return read_rules(tomllib.loads(content.decode()))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(f"the gate is not TOML: {strict_json.printable(str(error), 200)}") from None
+
+
+def read_rules(rules: Mapping[str, object]) -> Gate:
+    """Reads the rules of a gate; raises InvalidInput with the path of a key and one sentence."""
+    try:
+        return Gate.model_validate(rules)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "gate"

@@ -1,0 +1,1 @@
+"""`onebert apply`: makes a server equal to a file, and writes the file of a server."""

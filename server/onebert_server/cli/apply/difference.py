@@ -1,0 +1,185 @@
+"""The difference between a file and a server: the steps that make them equal, in an order in which each is safe."""
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from onebert_server.cli.apply.deltas import Delta
+from onebert_server.cli.apply.form import Meaning, TaskForm
+from onebert_server.cli.apply.part import Part
+from onebert_server.client import Client, ShadowShare, TargetFacts
+from onebert_store.errors import AliasConflict
+from onebert_store.file.manifest import Manifest
+from onebert_store.registry.names import LIVE
+from onebert_store.registry.target import Target, alone
+
+Numbers = dict[str, int]
+"""The numbers of a task's versions by their names in the file; a version that will be pushed has one below 0."""
+
+
+class Phase(IntEnum):
+    """Versions come first, since they change no answer; a gate before the moves that it judges."""
+
+    PUSH, BEFORE_MOVES, MOVE, AFTER_MOVES = range(4)
+
+
+class Step(NamedTuple):
+    """One line of the difference, and the call that takes it away.
+
+    Attributes:
+        sign: `+`, `~` or `-`.
+        what: the version, the alias or the part.
+        run: makes it so; a push enters the number of its version.
+    """
+
+    task: str
+    phase: Phase
+    sign: str
+    what: str
+    words: str
+    run: Callable[[Client, Numbers], object]
+
+
+class Present(NamedTuple):
+    """A task as the server has it, with the parts that the file names.
+
+    Attributes:
+        numbers: versions by their digests.
+        aliases, tags: the meaning of each alias, and its tag, which a move of the alias names.
+    """
+
+    numbers: Mapping[str, int]
+    aliases: Mapping[str, Target]
+    tags: Mapping[str, int | str]
+    parts: Mapping[str, Any]
+
+
+class Difference(NamedTuple):
+    """The steps of one task, as the file orders them."""
+
+    steps: list[Step]
+    numbers: Numbers
+
+
+def difference(
+    name: str,
+    form: TaskForm,
+    deltas: Mapping[str, Delta],
+    present: Present | None,
+    parts: Sequence[Part],
+    manifest: Callable[[], Manifest],
+) -> Difference:
+    """Compares one task; raises InvalidInput for a key that this server cannot fulfil.
+
+    Args:
+        present: None: the server does not have the task.
+        manifest: reads the manifest of the last version that the file names.
+    """
+    at = present.numbers if present else {}
+    numbers = {each: at.get(delta.digest, -place) for place, (each, delta) in enumerate(deltas.items(), 1)}
+    steps = [_push(name, each, delta) for each, delta in deltas.items() if numbers[each] < 0]
+    if present is None and LIVE not in form.aliases:
+        steps[0] = steps[0]._replace(words=f"{steps[0].words}, live as the first version")
+    # The server makes the first version of a new task live.
+    before = present.aliases if present else {LIVE: alone(-1)}
+    names = {number: each for each, number in numbers.items()}
+    for alias, meaning in form.aliases.items():
+        sides = _Sides(before.get(alias), meaning.target(numbers) if meaning else None, names)
+        if present is None and alias == LIVE:
+            steps.append(_first_move(name, meaning, sides))
+        elif sides.before != sides.after:
+            steps.append(_move(name, alias, meaning, sides, present and present.tags.get(alias)))
+    for part in parts:
+        if part.key in form.parts:
+            has = present and present.parts[part.key]
+            steps += _set(name, part, form.parts[part.key], has, manifest)
+    return Difference(steps, numbers)
+
+
+def facts_of(target: Target) -> int | TargetFacts:
+    """A target as a move of an alias takes it."""
+    if target == alone(target.version):
+        return target.version
+    shadows = [ShadowShare(*shadow) for shadow in target.shadows] or None
+    return TargetFacts({str(number): share for number, share in target.shares}, target.sticky, shadows)
+
+
+def _push(task: str, name: str, delta: Delta) -> Step:
+    file = delta.file
+    if file is None:
+        raise delta.key.wrong(
+            f"no version of {task} on this server has the digest {delta.digest}, and no file is there"
+        )
+
+    def run(client: Client, numbers: Numbers) -> None:
+        numbers[name] = client.push(task, file).version
+
+    words = f"{file.name} ({delta.size:,} bytes, {delta.digest[:19]}…)"
+    return Step(task, Phase.PUSH, "+", f"version {name}", words, run)
+
+
+class _Sides(NamedTuple):
+    """The targets of a move, and the names of versions in the file by their numbers."""
+
+    before: Target | None
+    after: Target | None
+    names: Mapping[int, str]
+
+    @property
+    def words(self) -> str:
+        return f"{self._meaning(self.before)} → {self.after_words}"
+
+    @property
+    def after_words(self) -> str:
+        return self._meaning(self.after)
+
+    def _meaning(self, target: Target | None) -> str:
+        if target is None:
+            return "nothing"
+        shares = target.shares
+        text = ", ".join(f"{share} % {self._label(number)}" for number, share in shares)
+        text = text if len(shares) > 1 else self._label(target.version)
+        text += f" by {target.sticky}" if target.sticky else ""
+        return text + "".join(f", shadow {self._label(number)} ({share} %)" for number, share in target.shadows)
+
+    def _label(self, number: int) -> str:
+        """The number of a version on the server, or the name of one that is not there yet."""
+        return str(number) if number > 0 else f"new {self.names[number]}"
+
+
+def _move(task: str, alias: str, meaning: Meaning | None, sides: _Sides, tag: int | str | None) -> Step:
+    sign = "-" if sides.after is None else "+" if sides.before is None else "~"
+
+    def run(client: Client, numbers: Numbers) -> None:
+        _make_mean(client, task, alias, meaning.target(numbers) if meaning else None, tag)
+
+    return Step(task, Phase.MOVE, sign, alias, sides.words, run)
+
+
+def _first_move(task: str, meaning: Meaning | None, sides: _Sides) -> Step:
+    """The move of `live` of a task that is made by the push of its first version."""
+
+    def run(client: Client, numbers: Numbers) -> None:
+        first, target = next(iter(numbers.values())), meaning.target(numbers) if meaning else None
+        if target != alone(first):
+            _make_mean(client, task, LIVE, target, first)
+        elif (place := client.alias(task, LIVE)).target or place.version != first:
+            raise AliasConflict(f"the alias {LIVE} of {task} is at version {place.version}")
+
+    return Step(task, Phase.MOVE, "-" if sides.after is None else "+", LIVE, sides.after_words, run)
+
+
+def _make_mean(client: Client, task: str, alias: str, target: Target | None, tag: int | str | None) -> None:
+    if target is not None:
+        client.move_alias(task, alias, facts_of(target), tag)
+    elif tag is not None:
+        client.delete_alias(task, alias, tag)
+
+
+def _set(task: str, part: Part, wanted: Any, present: Any, manifest: Callable[[], Manifest]) -> list[Step]:
+    if wanted is None:
+        change, sign = part.removal(task, present) if present is not None else None, "-"
+    else:
+        change, sign = part.change(task, wanted, present, manifest), "+" if present is None else "~"
+    phase = Phase.BEFORE_MOVES if part.before_moves else Phase.AFTER_MOVES
+    return [Step(task, phase, sign, part.title, change.words, lambda client, _: change.run(client))] if change else []

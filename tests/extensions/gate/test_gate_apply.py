@@ -1,0 +1,88 @@
+"""Gates in the file of `onebert apply`: set before the moves that they judge, changed, deleted, and refusing."""
+
+import pytest
+
+from onebert_server.cli.apply.form import read_form
+from onebert_server.cli.apply.part import parts
+from onebert_server.client import Client
+from onebert_store.errors import InvalidInput
+from servers import Task, run_onebert
+
+LABELS = ["complaint", "question", "praise"]
+TEXTS = ["late broken parcel", "good day", "help password", "lovely screen refund", "bad invoice", "great call"]
+
+
+@pytest.fixture
+def place(tmp_path):
+    """Delta files of two versions that differ, and rows that the first one answers rightly."""
+    tasks = [Task(seed=seed, labels=LABELS) for seed in (16, 21)]
+    for number, task in enumerate(tasks, 1):
+        (tmp_path / f"{number}.safetensors").write_bytes(task.file)
+    rows = [f"{text},{LABELS[tasks[0].logits(text).argmax()]}" for text in TEXTS]
+    (tmp_path / "rows.csv").write_text("\n".join(["text,label", *rows, ""]))
+    return tmp_path
+
+
+def apply(server, folder, name, live, gate, *options):
+    file = folder / "tasks.toml"
+    versions = 'versions = { 1 = "1.safetensors", 2 = "2.safetensors" }'
+    file.write_text(f"[tasks.{name}]\n{versions}\naliases.live = {live}\n{gate}\n")
+    return run_onebert("apply", "-f", file, *options, url=server.url)
+
+
+def test_a_gate_is_set_refuses_with_its_rows_changes_and_goes(server, place):
+    gate = 'gate = { data = "rows.csv", min = { accuracy = 0.9 } }'
+    done = apply(server, place, "gated", 1, gate)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "+ gate       min.accuracy 0.9, 6 rows\n" in done.stdout
+    refused = apply(server, place, "gated", 2, gate + "\nkept = false")
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("error: gated, live: gated@2 does not pass its gate: min.accuracy is ")
+    assert "row 1" in refused.stdout
+    with Client(server.url) as client:
+        assert client.task("gated").aliases == {"live": 1}
+    lower = 'gate = { data = "rows.csv", min = { accuracy = 0.0 } }'
+    done = apply(server, place, "gated", 2, lower)
+    assert done.returncode == 0, done.stderr
+    assert "~ gate  min.accuracy 0.9 → 0\n" in done.stdout
+    assert "~ live  1 → 2\n" in done.stdout
+    done = apply(server, place, "gated", 2, "gate = false")
+    assert "- gate  min.accuracy 0 and 6 rows\n" in done.stdout
+    assert apply(server, place, "gated", 2, "gate = false", "--dry-run").returncode == 0
+
+
+def test_other_rows_are_a_difference(server, place):
+    gate = 'gate = { data = "rows.csv", min = { accuracy = 0.0 } }'
+    apply(server, place, "rows", 1, gate)
+    assert apply(server, place, "rows", 1, gate, "--dry-run").returncode == 0
+    with (place / "rows.csv").open("a") as rows:
+        rows.write("one more,praise\n")
+    assert "~ gate  other rows: 7\n" in apply(server, place, "rows", 1, gate, "--dry-run").stdout
+
+
+WRONG = {
+    "no rows": ("min.accuracy = 0.5", "tasks.tone.gate: min, max and slices are about rows: name them with data"),
+    "misspelled": ('min.acuracy = 0.5\ndata = "rows.csv"', "tasks.tone.gate.min.acuracy: "),
+    "nothing": ("", "tasks.tone.gate: a gate has min, max, slices or must"),
+    "type": ("min = 3", "tasks.tone.gate.min: "),
+    "rows elsewhere": ('min.accuracy = 0.5\ndata = "../rows.csv"', "tasks.tone.gate.data: ../rows.csv is outside"),
+    "rows as a number": ("min.accuracy = 0.5\ndata = 3", "tasks.tone.gate.data: it must be a text, not a whole number"),
+}
+
+
+@pytest.mark.parametrize(("gate", "error"), WRONG.values(), ids=WRONG)
+def test_a_wrong_gate_is_refused_with_the_path_of_its_key(place, gate, error):
+    file = place / "tasks.toml"
+    file.write_text(f"[tasks.tone.gate]\n{gate}\n")
+    with pytest.raises(InvalidInput) as caught:
+        read_form(file, parts())
+    assert caught.value.detail.startswith(error)
+
+
+def test_rows_that_cannot_be_read_change_nothing(server, place):
+    (place / "rows.csv").write_text("text,label\na,unknown label\n")
+    done = apply(server, place, "unread", 1, 'gate = { data = "rows.csv", min = { accuracy = 0.5 } }')
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: tasks.toml: tasks.unread.gate: ")
+    with Client(server.url) as client:
+        assert "unread" not in {task.name for task in client.tasks()}

@@ -1,0 +1,244 @@
+"""`onebert apply`: a server made equal to a file, step by step, and the file that a server writes of itself."""
+
+import re
+
+import pytest
+from cryptography.fernet import Fernet
+
+from onebert_server.cli.apply.written import written
+from onebert_server.client import Client, ShadowShare, TargetFacts
+from pages import blocks
+from servers import Server, Task, run_onebert
+
+LABELS = ["complaint", "question", "praise"]
+TEXTS = ["late broken parcel", "good day", "help password", "lovely screen refund", "bad invoice"]
+DIFFERENT = 3
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with Server(tmp_path_factory.mktemp("server"), samples_key=Fernet.generate_key().decode()) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def files():
+    """Delta files of four versions, which answer differently."""
+    return [Task(seed=seed, labels=LABELS).file for seed in range(1, 5)]
+
+
+@pytest.fixture
+def place(tmp_path, files):
+    """A folder with the delta files `1.safetensors` to `4.safetensors`."""
+    for number, content in enumerate(files, 1):
+        (tmp_path / f"{number}.safetensors").write_bytes(content)
+    return tmp_path
+
+
+@pytest.fixture
+def name(request):
+    """A name for a task that no other test has."""
+    return re.sub("[^a-z]+", "-", request.node.name)[:60].strip("-")
+
+
+def apply(server, file, *options):
+    return run_onebert("apply", "-f", file, *options, url=server.url)
+
+
+def write(folder, text):
+    file = folder / "tasks.toml"
+    file.write_text(text)
+    return file
+
+
+def applied(server, file):
+    """The printed difference of an application that goes through, after which there is none."""
+    dry = apply(server, file, "--dry-run")
+    assert (dry.returncode, dry.stderr) == (DIFFERENT, "")
+    done = apply(server, file)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr + done.stdout
+    assert done.stdout.startswith(dry.stdout)
+    again = apply(server, file, "--dry-run")
+    assert (again.returncode, again.stdout.splitlines()[0]) == (0, "no difference")
+    return dry.stdout
+
+
+def test_a_task_from_nothing_then_a_split_then_alone_again(server, place, name):
+    file = write(place, f'[tasks.{name}]\nversions = {{ 1 = "1.safetensors" }}\naliases = {{ live = 1 }}\n')
+    out = applied(server, file)
+    assert "  + version 1  1.safetensors (" in out
+    assert "2 to add, 0 to change, 0 to remove" in out
+    file = write(
+        place,
+        f"[tasks.{name}]\n"
+        'versions = { 1 = "1.safetensors", 2 = "2.safetensors", 3 = "3.safetensors" }\n'
+        'aliases.live = { split = { 1 = 90, 2 = 10 }, sticky = "header:X-User", shadow = { 3 = 50 } }\n'
+        "aliases.canary = 2\n",
+    )
+    out = applied(server, file)
+    assert "3 to add, 1 to change, 0 to remove" in out
+    with Client(server.url) as client:
+        facts = client.task(name)
+        assert facts.aliases == {"live": 1, "canary": 2}
+        assert facts.targets["live"].split == {"1": 90, "2": 10}
+        assert facts.targets["live"].sticky == "header:X-User"
+        assert facts.targets["live"].shadow == [ShadowShare(3, 50)]
+    file = write(
+        place,
+        f'[tasks.{name}]\nversions = {{ 2 = "2.safetensors" }}\naliases = {{ live = 2, canary = false }}\n',
+    )
+    assert "0 to add, 1 to change, 1 to remove" in applied(server, file)
+    with Client(server.url) as client:
+        facts = client.task(name)
+    assert (facts.aliases, facts.targets, len(facts.versions)) == ({"live": 2}, {}, 3)
+
+
+def test_the_example_of_the_page_is_applied(server, files, tmp_path):
+    [page] = [block.code for block in blocks("docs/guide/apply.md", "toml")]
+    for path, content in zip(("tone-1", "tone-2", "topic"), files, strict=False):
+        (tmp_path / f"{path}.safetensors").write_bytes(content)
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows/tone.csv").write_text("text,label\ngood day,praise\n")
+    out = applied(server, write(tmp_path, page.replace("0.85", "0.0")))
+    assert "7 to add, 0 to change, 0 to remove" in out
+
+
+def test_versions_go_by_their_content_and_not_by_their_numbers(server, place, files, name):
+    with Client(server.url) as client:
+        for content in (files[3], files[2]):
+            client.push(name, content)
+    file = write(place, f'[tasks.{name}]\nversions = {{ may = "3.safetensors" }}\naliases.live = "may"\n')
+    assert "~ live  1 → 2\n" in applied(server, file)
+
+
+def test_another_name_than_live_leaves_the_first_version_live_and_says_so(server, place, name):
+    file = write(place, f'[tasks.{name}]\nversions.a = "1.safetensors"\naliases.next = "a"\n')
+    assert ", live as the first version\n" in applied(server, file)
+
+
+def test_a_new_task_may_have_nothing_live(server, place, name):
+    file = write(place, f'[tasks.{name}]\nversions.a = "1.safetensors"\naliases = {{ next = "a", live = false }}\n')
+    applied(server, file)
+    with Client(server.url) as client:
+        assert client.task(name).aliases == {"next": 1}
+
+
+def test_what_the_file_does_not_name_is_left_alone_and_said(server, place, files, name):
+    other = f"{name[:50]}-other"
+    with Client(server.url) as client:
+        client.push(other, files[0])
+        client.push(name, files[0])
+        client.move_alias(name, "canary", 1, None)
+        client.set_samples(name, 0.5)
+    file = write(place, f'[tasks.{name}]\nversions.1 = "1.safetensors"\naliases.live = 1\n')
+    done = apply(server, file)
+    assert done.returncode == 0
+    [left] = [line for line in done.stdout.splitlines() if line.startswith("not in the file")]
+    assert f"{name}@canary" in left
+    with Client(server.url) as client:
+        assert client.samples(name).share == 0.5
+        assert client.task(other).aliases == {"live": 1}
+
+
+def test_kept_answers_begin_change_and_end(server, place, name):
+    task = f'[tasks.{name}]\nversions.1 = "1.safetensors"\naliases.live = 1\n'
+    applied(server, write(place, task + "kept = { share = 0.5 }\n"))
+    out = applied(server, write(place, task + "kept = { share = 0.1, days = 7, most = 100 }\n"))
+    assert "~ kept answers  0.5 of the answers for 30 days, at most 10,000 → 0.1 of the answers for 7 days" in out
+    with Client(server.url) as client:
+        facts = client.samples(name)
+    assert (facts.share, facts.days, facts.most) == (0.1, 7, 100)
+    assert "0 kept answers are deleted" in applied(server, write(place, task + "kept = false\n"))
+
+
+def test_a_move_in_between_fails_its_task_alone(server, place, files, name):
+    """Somebody moves an alias after the difference was read: the walk names the tag that it has read."""
+    from onebert_server.cli.apply.plan import make_plan
+    from onebert_server.cli.apply.walk import walk
+
+    moved, still = f"{name[:50]}-a", f"{name[:50]}-b"
+    with Client(server.url) as client:
+        for task in (moved, still):
+            for content in files[:3]:
+                client.push(task, content)
+        tasks = "".join(
+            f'[tasks.{task}]\nversions = {{ 2 = "2.safetensors" }}\naliases.live = 2\nkept = {{ share = 0.5 }}\n'
+            for task in (moved, still)
+        )
+        plan = make_plan(client, write(place, tasks))
+        client.move_alias(moved, "live", 3, 1)
+        assert not walk(client, plan)
+        assert client.task(moved).aliases == {"live": 3}
+        assert client.samples(moved).share is None
+        assert client.task(still).aliases == {"live": 2}
+        assert client.samples(still).share == 0.5
+
+
+def test_a_delta_that_the_server_refuses_fails_its_task_alone(server, place, name):
+    bad, good = f"{name[:50]}-a", f"{name[:50]}-b"
+    (place / "bad.safetensors").write_bytes(Task(seed=9, labels=LABELS).with_golden(shift=1.0).file)
+    text = "".join(
+        f'[tasks.{task}]\nversions.1 = "{file}"\naliases.live = 1\n'
+        for task, file in ((bad, "bad.safetensors"), (good, "1.safetensors"))
+    )
+    done = apply(server, write(place, text))
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: {bad}, version 1: ")
+    assert f"2 of 4 done; stopped at: {bad}" in done.stdout
+    with Client(server.url) as client:
+        assert client.task(good).aliases == {"live": 1}
+
+
+def answers(client, task, digests):
+    """The scores of a task by texts and users, with the digest of the version that gave them."""
+    seen = []
+    for user in range(12):
+        client._http.headers["X-User"] = f"user-{user}"
+        for result in client.classify(task, TEXTS):
+            seen.append((digests[result.version], result.label, round(result.score, 4)))
+    return seen
+
+
+@pytest.mark.slow("starts two servers")
+def test_the_file_of_a_server_changes_nothing_there_and_makes_another_server_equal(place, files, tmp_path):
+    key = Fernet.generate_key().decode()
+    rows = place / "rows.csv"
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    with Server(tmp_path / "one", samples_key=key) as first:
+        with Client(first.url) as client:
+            for content in files:
+                client.push("tone", content)
+            client.push("plain.task", files[1])
+            meaning = TargetFacts({"2": 60, "3": 40}, "header:X-User", [ShadowShare(4, 50)])
+            client.move_alias("tone", "live", meaning, 1)
+            client.move_alias("tone", "canary", 3, None)
+            client.set_samples("tone", 0.25, 14, 500)
+            digests = {version.version: version.digest for version in client.task("tone").versions}
+            given = [{"text": text, "label": client.classify("tone@3", text).label} for text in TEXTS]
+            rows.write_text("text,label\n" + "".join(f"{row['text']},{row['label']}\n" for row in given))
+            client.set_gate("tone", {"min": {"accuracy": 0.1}, "must": given[:1]}, given)
+            file = write(place, "".join(written(client)))
+            same = apply(first, file, "--dry-run")
+            assert (same.returncode, same.stdout, same.stderr) == (0, "no difference\n", "")
+            audited = len(client.audit())
+            assert apply(first, file).returncode == 0
+            assert len(client.audit()) == audited
+            before = answers(client, "tone", digests), client.classify("plain.task", TEXTS)
+        downloaded = run_onebert("download", "--all", "--out", place, url=first.url)
+        assert downloaded.returncode == 0, downloaded.stderr
+    with Server(tmp_path / "two", samples_key=key) as second, Client(second.url) as client:
+        refused = apply(second, file)
+        assert refused.returncode == 1
+        assert "tasks.tone.gate: this server does not have its rows (sha256:" in refused.stderr
+        assert client.tasks() == []
+        text = file.read_text()
+        file.write_text(text.replace("gate.min", 'gate.data = "rows.csv"\ngate.min'))
+        done = apply(second, file)
+        assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+        digests = {version.version: version.digest for version in client.task("tone").versions}
+        assert (answers(client, "tone", digests), client.classify("plain.task", TEXTS)) == before
+        assert (client.samples("tone").share, client.samples("tone").days) == (0.25, 14)
+        assert client.gate("tone").rows == len(TEXTS)
+        assert apply(second, file, "--dry-run").returncode == 0
+        assert "".join(written(client)).count("aliases.") == text.count("aliases.")
