@@ -143,8 +143,8 @@ class Observed:
     def server_timing(self) -> str:
         """The `Server-Timing` header (W3C): phases in milliseconds, and the span; may be empty."""
         entries = []
-        if ANSWER in self.seconds:
-            entries = [f"{name};dur={1000 * seconds:.3f}" for name, seconds in self.seconds.items()]
+        for name, seconds in self.seconds.items() if ANSWER in self.seconds else ():
+            entries.append(f"{name};dur={1000 * seconds:.3f}")
         if self.span is not None and self.span.sampled:
             entries.append(f'traceparent;desc="{self.span.carried[0]}"')
         return ", ".join(entries)

@@ -4,6 +4,7 @@ import re
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import cached_property
 from math import isfinite
 from typing import Any
 
@@ -49,7 +50,7 @@ class Quotas:
     def of_storage(self) -> bool:
         return self.tasks is not None or self.bytes is not None
 
-    @property
+    @cached_property
     def of_rates(self) -> bool:
         return self.requests is not None or self.tokens is not None
 

@@ -170,17 +170,14 @@ class Tokenizer:
         return types
 
 
-class CutOnce:
+class CutOnce(dict[tuple[int, Cut, Tokenizer], Tokens]):
     """Caches `cut` by the `id` of pieces, which must outlive it: packing shares layers if the tokens are one object."""
-
-    def __init__(self) -> None:
-        self._cuts: dict[tuple[int, Cut, Tokenizer], Tokens] = {}
 
     def cut(self, tokenizer: Tokenizer, pieces: Pieces, cut: Cut) -> Tokens:
         key = id(pieces), cut, tokenizer
-        if key not in self._cuts:
-            self._cuts[key] = tokenizer.cut(pieces, cut)
-        return self._cuts[key]
+        if key not in self:
+            self[key] = tokenizer.cut(pieces, cut)
+        return self[key]
 
 
 def _pieces(halves: Sequence[str], encodings: Sequence[tokenizers.Encoding], limit: int, placed: bool) -> Pieces:

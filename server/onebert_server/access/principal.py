@@ -104,6 +104,11 @@ class Principal:
         return tuple(beginnings)
 
     @cached_property
+    def classifies_all(self) -> bool:
+        """Whether it may classify with every task."""
+        return self.may(Action.CLASSIFY)
+
+    @cached_property
     def _sees_all(self) -> bool:
         return EVERY_TASK in self.tasks
 

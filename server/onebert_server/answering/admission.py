@@ -31,69 +31,14 @@ _NOT_TAKEN = QueueFull, OverShare, RowGone, TooLarge
 _NO_OUTPUTS, _NO_LOGITS = np.empty(0, np.int32), np.empty(0, np.float32)
 
 
-class Admission:
-    """The Gateway of the engine's process: the directory resolves, the engine computes.
-
-    `computed` and `sampled` are the hooks: questions with shadows are for the first, and without any of the second no
-    answer is chosen. `rates` has what is left of the principals' quotas.
-    """
-
-    answered: Callable[[Ended], None]
-
-    def __init__(
-        self,
-        engine: Engine,
-        residents: Residents,
-        computed: Sequence[Followed] = (),
-        sampled: Collection[object] = (),
-    ) -> None:
-        self._engine = engine
-        self._resolver = Resolver(residents, sampled, computed)
-        self._computed = computed
-        self.rates = Rates()
-        self._entry = self.entry(self._ended)
-
-    @property
-    def splitters(self) -> dict[str, Splitter]:
-        """The tokenizers of the hosts, by the digest of their bases."""
-        hosts = self._engine.hosts
-        return {digest: Splitter(host.base.tokenizer, host.base.spec.max_length) for digest, host in hosts.items()}
-
-    def check(self, context: Context) -> None:
-        # The first part of a request in parts was admitted; quotas do not refuse the other parts any more.
-        if not context.counted:
-            self.rates.check(context.principal)
-        self._engine.check(context)
-
-    async def resolve(self, context: Context, wanted: Wanted) -> list[Resolved]:
-        return await self._resolver.resolve(context, wanted)
-
-    def submit(self, block: Block) -> None:
-        self._entry.submit(block)
-
-    def withdraw(self, numbers: Sequence[int]) -> None:
-        self._entry.withdraw(numbers)
-
-    def computed(self, questions: Computed) -> None:
-        held = self._resolver.take_shadows(questions.shadows)
-        for listener in self._computed if held and questions.texts else ():
-            listener(held, questions)
-
-    def _ended(self, ended: Ended) -> None:
-        self.answered(ended)
-
-    def entry(self, answered: Callable[[Ended], None]) -> "Entry":
-        """Returns the way of one more edge to the engine; `answered` gets its requests on the loop that submitted."""
-        return Entry(self._engine, self.rates, answered)
-
-
 class Entry:
     """The way of one edge to the engine: quotas before a lane, and behind it the event loop of the edge."""
 
-    def __init__(self, engine: Engine, rates: Rates, answered: Callable[[Ended], None]) -> None:
+    answered: Callable[[Ended], None]
+
+    def __init__(self, engine: Engine, rates: Rates) -> None:
         self._lane = engine.lane(self._arrive)
-        self._rates = rates
-        self._answered = answered
+        self.rates = rates
         # The counts that quotas have of requests under way: principal, requests and tokens.
         self._counted: dict[int, tuple[Principal, int, int]] = {}
         self._ended: deque[Ended] = deque()
@@ -107,8 +52,10 @@ class Entry:
             self._loop, self._waking = loop, False
         numbers = block.requests["number"]
         try:
-            if any(principal.quotas.of_rates for principal in block.principals):
-                block = self._within_quotas(block)
+            for principal in block.principals:
+                if principal.quotas.of_rates:
+                    block = self._within_quotas(block)
+                    break
             if len(block.requests):
                 self._lane.submit(block)
         except Exception:
@@ -138,11 +85,11 @@ class Entry:
             try:
                 # Other requests of the client's request were admitted with its first one.
                 if count:
-                    self._rates.check(caller)
+                    self.rates.check(caller)
             except OverQuota as error:
                 refused[place] = error
             else:
-                self._rates.count(caller, count, tokens[place])
+                self.rates.count(caller, count, tokens[place])
                 self._counted[number] = caller, count, tokens[place]
         if not refused:
             return block
@@ -166,7 +113,7 @@ class Entry:
 
     def _take_back(self, number: int) -> None:
         caller, count, tokens = self._counted.pop(number, (None, 0, 0))
-        self._rates.count(caller, -count, -tokens)
+        self.rates.count(caller, -count, -tokens)
 
     def _arrive(self, ended: Ended) -> None:
         """Runs on the engine's thread, or in `submit`: what arrives until the loop's next turn shares a wake-up."""
@@ -185,7 +132,53 @@ class Entry:
             try:
                 if self._counted:
                     self._settle(ended)
-                self._answered(ended)
+                self.answered(ended)
             except Exception as error:
                 # Requests of later batches are still waited for.
                 log_failure(logger, "an edge, when it took its answers,", error)
+
+
+class Admission(Entry):
+    """The Gateway of the engine's process: the directory resolves, the engine computes.
+
+    `computed` and `sampled` are the hooks: questions with shadows are for the first, and without any of the second no
+    answer is chosen. `rates` has what is left of the principals' quotas.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        residents: Residents,
+        computed: Sequence[Followed] = (),
+        sampled: Collection[object] = (),
+    ) -> None:
+        super().__init__(engine, Rates())
+        self._engine = engine
+        self._resolver = Resolver(residents, sampled, computed)
+        self._computed = computed
+
+    @property
+    def splitters(self) -> dict[str, Splitter]:
+        """The tokenizers of the hosts, by the digest of their bases."""
+        hosts = self._engine.hosts
+        return {digest: Splitter(host.base.tokenizer, host.base.spec.max_length) for digest, host in hosts.items()}
+
+    def check(self, context: Context) -> None:
+        # The first part of a request in parts was admitted; quotas do not refuse the other parts any more.
+        if context.principal.quotas.of_rates and not context.counted:
+            self.rates.check(context.principal)
+        self._engine.check(context)
+
+    async def resolve(self, context: Context, wanted: Wanted) -> list[Resolved]:
+        return await self._resolver.resolve(context, wanted)
+
+    def computed(self, questions: Computed) -> None:
+        held = self._resolver.take_shadows(questions.shadows)
+        for listener in self._computed if held and questions.texts else ():
+            listener(held, questions)
+
+    def entry(self, answered: Callable[[Ended], None]) -> Entry:
+        """Returns the way of one more edge to the engine; `answered` gets its requests on the loop that submitted."""
+        entry = Entry(self._engine, self.rates)
+        entry.answered = answered
+        return entry

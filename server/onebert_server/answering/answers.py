@@ -12,7 +12,7 @@ from onebert_server.access.principal import Action
 from onebert_server.answering.computing import Computing
 from onebert_server.answering.explaining import explain
 from onebert_server.answering.gateway import Gateway, Wanted
-from onebert_server.answering.reading.results import ANSWER_IN_NUMBERS
+from onebert_server.answering.reading.logits import ANSWER_IN_NUMBERS
 from onebert_server.answering.showing import Answered, Showing, Unanswered
 from onebert_server.answering.sizes import AnswerSize
 from onebert_server.answering.tokenizing import AT_ONCE, Splitter, Tokenizing
@@ -44,7 +44,8 @@ class Answerer:
 
     def check(self, context: Context) -> None:
         """Before the body is read: raises Forbidden, or the errors of `Gateway.check`."""
-        context.principal.require_scope(Action.CLASSIFY)
+        if not context.principal.classifies_all:
+            context.principal.require_scope(Action.CLASSIFY)
         self._gateway.check(context)
 
     async def answer(
@@ -71,7 +72,9 @@ class Answerer:
         """
         blank = None if wanted.refs is None else blanks
         part = Part(len(texts), AnswerSize(), blank, [] if context.counted else [1])
-        first = _first(context, wanted, texts) if first is None else first
+        if first is None:
+            # A fan-out to every task, whose number is not known yet, comes last in its request.
+            first = context.observed.number(max(len(texts), len(wanted.refs or ())))
         asking = await self._computing.compute(context, wanted, texts, range(len(wanted.refs or ())), part)
         return await self.showing.show(context, wanted, [asking], {}, show, first)
 
@@ -89,8 +92,8 @@ class Answerer:
         token.
         """
         part = Part(len(texts), AnswerSize(), None, [] if context.counted else [1])
-        first = _first(context, wanted, texts) if first is None else first
         refs = wanted.refs or ()
+        first = context.observed.number(max(len(texts), len(refs))) if first is None else first
         outcomes = await self._computing.compute_each(_earlier(context), wanted, texts, part)
         missed = {
             number: Unanswered(refs[number], error)
@@ -123,11 +126,6 @@ class Answerer:
 
         costs = [len(answer.facts.labels) + ANSWER_IN_NUMBERS for answer in answered]
         return await self.showing.here_or_beside(context.principal.name, costs, shown)
-
-
-def _first(context: Context, wanted: Wanted, texts: Sequence[Text]) -> int:
-    """Numbers the questions; a fan-out to every task, whose number is not known yet, comes last in its request."""
-    return context.observed.number(max(len(texts), len(wanted.refs or ())))
 
 
 def _earlier(context: Context) -> Context:

@@ -10,7 +10,6 @@ from typing import Any
 from onebert_encoder.answering.asked import PLAIN, Asked
 from onebert_encoder.text.tokens import Text
 from onebert_server.access.context import Context
-from onebert_server.access.principal import Action
 from onebert_server.answering.gateway import Computed, Gateway, Wanted
 from onebert_server.answering.plan import BlankText, Questions
 from onebert_server.answering.resolution import Resolutions, Resolved
@@ -41,7 +40,6 @@ class Computing:
         self, context: Context, wanted: Wanted, texts: Sequence[Text], numbers: Sequence[int], part: Part
     ) -> Asking:
         """Has the current versions compute; resolves them again if remembered ones are not current any more."""
-        context.principal.require_scope(Action.CLASSIFY)
         for _ in range(_TRIES):
             began = time.monotonic()
             remembered = None if wanted.refs is None else self._resolutions.find(wanted.refs, context)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from onebert_encoder.answering.answer import kind_of
 from onebert_encoder.answering.asked import Asked
 from onebert_server.access.context import Context
+from onebert_server.access.principal import Action
 from onebert_server.versions.facts import Facts
 from onebert_store.registry.keeping import Keeping
 
@@ -53,18 +54,19 @@ class Resolutions:
     def find(self, refs: Sequence[str], context: Context) -> list[Resolved] | None:
         """Returns the versions of references, or None if they must be resolved.
 
-        They must if one of them is not remembered, or its task is not one that the principal sees; or if the answer
+        They must if one of them is not remembered, or the principal may not classify with its task; or if the answer
         must include a certain change, which only the engine's process can tell.
         """
         known = self._known
         distinct = set(refs)
         if context.min_seq or not distinct <= known.keys():
             return None
+        principal = context.principal
         for ref in distinct:
-            if not context.principal.sees(known[ref].facts.task):
+            if not (principal.classifies_all or principal.may(Action.CLASSIFY, known[ref].facts.task)):
                 return None
             known.move_to_end(ref)
-        return [known[ref] for ref in refs]
+        return [*map(known.__getitem__, refs)]
 
     def remember(self, resolved: Mapping[str, Resolved]) -> None:
         """Remembers versions by their references, if they last."""

@@ -10,8 +10,7 @@ from onebert_encoder.explaining.words import Explanation
 from onebert_server.access.context import Context
 from onebert_server.answering.gateway import Computed, Gateway, Wanted
 from onebert_server.answering.plan import BlankText, Questions
-from onebert_server.answering.reading.logits import Reading, read_together
-from onebert_server.answering.reading.results import TINY_NUMBERS, joined
+from onebert_server.answering.reading.logits import TINY_NUMBERS, Reading, joined, read_together
 from onebert_server.answering.reading.seen import note, seen
 from onebert_server.answering.tokenizing import Splitter
 from onebert_server.answering.turn import Asking, note_phases

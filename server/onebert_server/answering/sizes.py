@@ -18,9 +18,8 @@ _TOO_MANY_BYTES = "the answers would be over {} bytes; send the request in parts
 class AnswerSize:
     """Adds up the size of one request's answers; `add` refuses before a bound is exceeded."""
 
-    def __init__(self) -> None:
-        self._sequences = self._numbers = self._bytes = 0
-        self._labels_of: set[str] = set()
+    _sequences = _numbers = _bytes = 0
+    _labels_of: frozenset[str] = frozenset()
 
     def add(
         self, facts: Facts, sizes: tuple[int, int], lengths: Sequence[int], answers: int = 1
@@ -52,7 +51,7 @@ class AnswerSize:
             raise TooLarge(_TOO_MANY_BYTES.format(MAX_ANSWER_BYTES))
         # Count accepted answers only: one question of several may be refused on its own.
         self._sequences, self._numbers, self._bytes = sequences, numbers, size
-        self._labels_of.add(facts.ref)
+        self._labels_of |= {facts.ref}
         return counted
 
     def take_back(self, sequences: int, numbers: int, size: int) -> None:
@@ -69,8 +68,7 @@ class AnswerTooLarge(TooLarge):
 class AnswerBytes:
     """Adds up the parts of one answer while they are written; refuses before they are too large together."""
 
-    def __init__(self) -> None:
-        self._bytes = 0
+    _bytes = 0
 
     def add(self, part: bytes) -> bytes:
         """Counts a part and returns it; raises AnswerTooLarge above `MAX_ANSWER_BYTES`."""

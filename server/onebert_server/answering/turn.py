@@ -17,8 +17,7 @@ from onebert_server.access.context import Context
 from onebert_server.access.principal import Principal
 from onebert_server.answering.gateway import Gateway
 from onebert_server.answering.plan import BlankText, Questions
-from onebert_server.answering.reading.logits import read_together
-from onebert_server.answering.reading.results import TINY_NUMBERS, Results, joined
+from onebert_server.answering.reading.logits import TINY_NUMBERS, Results, joined, read_together
 from onebert_server.answering.sizes import AnswerSize
 from onebert_server.answering.tokenizing import Splitter
 from onebert_server.engine.block import REQUEST, SEQUENCE, Block, Ended
@@ -77,12 +76,12 @@ class Asking:
         self.numbers: list[int] = []
         self.batches: list[Any] = []
         self.sizes: list[tuple[int, int, int]] = []
-        self.requests = cost = 0
+        self.requests = self.cost = 0
         self.waits = False
         self.results = Results()
         for of_version in questions:
-            cost += of_version.characters + TEXT_IN_CHARACTERS * len(of_version.texts)
-        self.cost = min(cost, TURN_CHARACTERS)
+            self.cost += of_version.characters + TEXT_IN_CHARACTERS * len(of_version.texts)
+        self.cost = min(self.cost, TURN_CHARACTERS)
 
     def fail(self, error: Exception) -> None:
         if not self.answered.done():
@@ -99,6 +98,7 @@ class Turn:
         self._asked: list[Asking] = []
         self._cost = 0
         self._later: RoundRobin[Asking] = RoundRobin()
+        self._any_later = False
         self._permits = Permits(MAX_WAITING, "as many texts wait to be tokenized as a process holds; try again soon")
         self._ends_on: asyncio.AbstractEventLoop | None = None
         # By the numbers of the engine's requests, each of one host.
@@ -124,10 +124,13 @@ class Turn:
         self._ends_on = None
         askings, cost = self._asked, self._cost
         self._asked, self._cost = [], 0
-        if self._later or cost > TURN_CHARACTERS:
+        if self._any_later or cost > TURN_CHARACTERS:
             askings = self._first_of(askings)
         try:
-            self._each(self._ask, askings)
+            try:
+                self._ask(askings)
+            except Exception as error:
+                self._alone(self._ask, askings, error)
         except BaseException:
             # Nobody waits in vain, also where a tokenizer panics, which is no Exception.
             for asking in askings:
@@ -151,7 +154,8 @@ class Turn:
             first.append(next_one)
             cost += next_one.cost
             self._release(next_one)
-        if self._later:
+        self._any_later = bool(self._later)
+        if self._any_later:
             self._ends_on = asyncio.get_running_loop()
             self._ends_on.call_soon(self._end)
         return first
@@ -162,17 +166,17 @@ class Turn:
             asking.waits = False
             self._permits.give_back(asking.context.principal.name, asking.cost)
 
-    def _each(self, work: Callable[[Sequence[Asking]], None], askings: Sequence[Asking]) -> None:
-        """Does work for all together, and if that fails for each alone: nobody fails for what another one asks."""
-        try:
-            work(askings)
-        except Exception as error:
-            for asking in askings:
-                self._take_back(asking)
+    def _alone(self, work: Callable[[Sequence[Asking]], None], askings: Sequence[Asking], error: Exception) -> None:
+        """Does work that has failed for all together for each alone: nobody fails for what another one asks."""
+        for asking in askings:
+            self._take_back(asking)
+            try:
                 if len(askings) == 1:
-                    asking.fail(error)
-                else:
-                    self._each(work, [asking])
+                    raise error
+                work([asking])
+            except Exception as failure:
+                self._take_back(asking)
+                asking.fail(failure)
 
     def _ask(self, askings: Sequence[Asking]) -> None:
         """Tokenizes texts, cuts them to sequences, and submits these."""
@@ -198,7 +202,7 @@ class Turn:
 
     def _lay(self, asking: Asking, ids_of: Mapping[str, Mapping[Any, list[int]]]) -> None:
         """Cuts the texts to sequences, and counts the answers that they will have."""
-        cuts, part = CutOnce(), asking.part
+        part, cuts = asking.part, CutOnce()
         for questions in asking.questions:
             base = questions.facts.base
             questions.lay(self._splitters[base].tokenizer, ids_of.get(base, {}), cuts)
@@ -287,13 +291,17 @@ class Turn:
                 done.append(asking)
                 if 0 < asking.results.cost <= TINY_NUMBERS:
                     read.append(asking)
-        if read:
-            self._each(self._read, read)
+        try:
+            self._read(read)
+        except Exception as failure:
+            self._alone(self._read, read, failure)
         for asking in done:
             if not asking.answered.done():
                 asking.answered.set_result(None)
 
     def _read(self, askings: Sequence[Asking]) -> None:
+        if not askings:
+            return
         results = askings[0].results if len(askings) == 1 else joined([asking.results for asking in askings])
         readings = read_together(*results.whole(), self._splitters)
         if len(askings) == 1:

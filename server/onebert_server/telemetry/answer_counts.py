@@ -78,8 +78,8 @@ class AnswerCounts:
             # In each slot, too: its oldest state is found without a look at all versions.
             self._versions.move_to_end(key)
             for slot in self._slots:
-                if key in slot._states:
-                    slot._states.move_to_end(key)
+                if key in slot.states:
+                    slot.states.move_to_end(key)
         while len(self._versions) > MAX_VERSIONS:
             self._drop(next(iter(self._versions)), EVICTED)
 
@@ -94,42 +94,34 @@ class Slot(Generic[S]):
     Args:
         most: the largest sum of their sizes.
         left: called when a state leaves its key; after a rename it goes on under the new one.
+
+    Attributes:
+        states: only the slot changes them.
     """
 
     def __init__(self, counts: AnswerCounts, most: float = math.inf, left: Left[S] = lambda *_: None) -> None:
         self._counts = counts
         self._most = most
         self._left = left
-        self._states = OrderedDict[Key, tuple[S, int]]()
+        self.states = OrderedDict[Key, S]()
+        self._sizes: dict[Key, int] = {}
         self._size = 0
         counts._slots.append(self)
-
-    def __len__(self) -> int:
-        return len(self._states)
-
-    def get(self, key: Key) -> S | None:
-        return self._states[key][0] if key in self._states else None
-
-    def items(self) -> list[tuple[Key, S]]:
-        return [(key, state) for key, (state, _) in self.copy().items()]
-
-    def copy(self) -> dict[Key, tuple[S, int]]:
-        """Returns the states and their sizes, so that a long look at them needs no lock."""
-        return self._states.copy()
 
     def put(self, key: Key, state: S, size: int = 1) -> S:
         """Sets the state of a version that has just answered."""
         self._counts._hold([key])
-        self._size += size - self._states.get(key, (state, 0))[1]
-        self._states[key] = state, size
-        while self._size > self._most and len(self) > 1:
-            self.drop(next(iter(self._states)), EVICTED)
+        self._size += size - self._sizes.get(key, 0)
+        self.states[key], self._sizes[key] = state, size
+        while self._size > self._most and len(self.states) > 1:
+            self.drop(next(iter(self.states)), EVICTED)
         return state
 
     def drop(self, key: Key, reason: str) -> tuple[S, int] | None:
         """Returns the state that was there, and its size."""
-        dropped = self._states.pop(key, None)
-        if dropped is not None:
-            self._size -= dropped[1]
-            self._left(key, dropped[0], reason)
-        return dropped
+        if key not in self.states:
+            return None
+        state, size = self.states.pop(key), self._sizes.pop(key)
+        self._size -= size
+        self._left(key, state, reason)
+        return state, size

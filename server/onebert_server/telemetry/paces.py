@@ -40,8 +40,8 @@ class Paces:
         """Returns the paces of these tasks, without those that have not been asked since the start."""
         now, sums = self._clock(), dict[str, list[float]]()
         with self._lock:
-            states = self._requests.copy()
-        requests = [(key[0], at, counts[:]) for key, ((at, counts), _) in states.items() if key[0] in tasks]
+            states = self._requests.states.copy()
+        requests = [(key[0], at, counts[:]) for key, (at, counts) in states.items() if key[0] in tasks]
         for task, at, counts in requests:
             sums[task] = [*map(add, sums.get(task, _NONE), _faded(counts, now - at))]
         # A constant rate that began with the server has filled this share of its limit.
@@ -61,7 +61,7 @@ class Paces:
 
     def _now(self, key: Key, now: float) -> list[float]:
         """The counts of a version, faded until now."""
-        at, counts = self._requests.get(key) or self._requests.put(key, (now, [*_NONE]))
+        at, counts = self._requests.states.get(key) or self._requests.put(key, (now, [*_NONE]))
         # Once a second is exact to a third of a percent.
         if now - at >= 1.0:
             _, counts = self._requests.put(key, (now, _faded(counts, now - at)))

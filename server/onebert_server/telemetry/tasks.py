@@ -50,7 +50,7 @@ class TaskSeries(Collector):
     def collect(self) -> Iterable[Metric]:
         """A consistent snapshot of all counts."""
         with self._lock:
-            counted = [((task, str(number)), series.copy()) for (task, number), series in self._shown.items()]
+            counted = [((task, str(number)), series.copy()) for (task, number), series in self._shown.states.items()]
             counted.append(((OTHER, ""), self._other.copy()))
         seconds, scores, labels = families = _families()
         for key, series in counted:
@@ -85,15 +85,15 @@ class TaskSeries(Collector):
 
     def _found(self, key: Key) -> tuple["_Traffic", "_Series"]:
         """The traffic and the series of a version that has answered."""
-        traffic = self._traffic.get(key) or self._traffic.put(key, _Traffic())
-        series = self._shown.get(key)
-        if series is None and len(self._shown) < self._most:
+        traffic = self._traffic.states.get(key) or self._traffic.put(key, _Traffic())
+        series = self._shown.states.get(key)
+        if series is None and len(self._shown.states) < self._most:
             series = self._shown.put(key, _Series())
         return traffic, series or self._other
 
     def _rank(self) -> None:
-        traffic = {key: traffic.requests for key, traffic in self._traffic.items()}
-        shown = [key for key, _ in self._shown.items()]
+        traffic = {key: traffic.requests for key, traffic in self._traffic.states.items()}
+        shown = [key for key, _ in self._shown.states.items()]
         coming = sorted(traffic.keys() - set(shown), key=lambda key: -traffic[key])
         going = sorted(shown, key=lambda key: traffic[key])
         for new, old in zip(coming, going, strict=False):
@@ -101,7 +101,7 @@ class TaskSeries(Collector):
                 break
             self._shown.drop(old, "others have more traffic")
             self._shown.put(new, _Series())
-        for _, followed in self._traffic.items():
+        for _, followed in self._traffic.states.items():
             followed.requests //= 2
         self._ranked = self._clock()
 
@@ -135,11 +135,14 @@ class _Series:
 
     def count(self, seconds: Sequence[float], answers: Sequence[Seen]) -> None:
         self.seconds.observe_all(seconds)
-        self.scores.observe_all([seen.score for seen in answers if seen.score is not None])
+        scores: list[float] = []
         for seen in answers:
+            if seen.score is not None:
+                scores.append(seen.score)
             for label in seen.labels:
                 known = label in self.labels or len(self.labels) < MAX_LABELS
                 self.labels[label if known else OTHER] += 1
+        self.scores.observe_all(scores)
 
     def copy(self) -> "_Series":
         copied = _Series()

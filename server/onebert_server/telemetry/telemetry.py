@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from onebert_server.observed import Ended, Observed, Samples
@@ -78,7 +79,7 @@ class Telemetry:
         if self.access_log is not None:
             lines = [line(ended, number, name, observed.tokens) for ended, number, name, observed in finished]
             self.access_log.write(lines)
-        self.counts.requests_ended([one.ended for one in finished])
+        self.counts.requests_ended([*map(itemgetter(0), finished)])
 
 
 @contextmanager

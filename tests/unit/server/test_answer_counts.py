@@ -93,7 +93,7 @@ def test_any_order_of_answers_states_and_renames_is_that_of_a_plain_list(steps):
         assert counts.lock.locked()
         for seen in (seen for request in requests for seen in request.answers):
             key = seen.task, seen.version
-            answers.put(key, (answers.get(key) or 0) + 1)
+            answers.put(key, (answers.states.get(key) or 0) + 1)
 
     counts.listeners.append(listen)
     with patch.object(answer_counts, "MAX_VERSIONS", MAX_VERSIONS):
@@ -112,8 +112,8 @@ def test_any_order_of_answers_states_and_renames_is_that_of_a_plain_list(steps):
                 case "rename", (task, name):
                     counts.rename(task, name)
                     twin.rename(task, name)
-            assert dict(answers.items()) == {key: count for key, count, _ in twin.rows if count}
-            assert dict(sized.items()) == {key: state[0] for key, _, state in twin.rows if state}
+            assert dict(answers.states.items()) == {key: count for key, count, _ in twin.rows if count}
+            assert dict(sized.states.items()) == {key: state[0] for key, _, state in twin.rows if state}
             assert left == twin.left
 
 
@@ -131,5 +131,5 @@ def test_a_state_that_makes_room_costs_no_look_at_all_versions():
     for key in keys[-MOST - 1 :]:
         hashed.clear()
         sized.put(key, "state")
-    assert len(sized) == MOST
+    assert len(sized.states) == MOST
     assert len(hashed) < 20

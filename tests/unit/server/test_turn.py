@@ -11,7 +11,7 @@ from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_server.answering import sizes, turn
 from onebert_server.answering.admission import Admission
 from onebert_server.answering.gateway import Wanted
-from onebert_server.answering.reading.results import Results
+from onebert_server.answering.reading.logits import Results
 from onebert_server.engine.block import REQUEST, SEQUENCE, Block
 from onebert_server.engine.lane import Lane
 from onebert_server.remote import edge, wire
@@ -122,7 +122,7 @@ def test_a_damaged_block_is_answered_at_once_and_costs_no_quota(parts, sequences
         assert ended.requests["number"].tolist() == [5]
         assert [error.code for error in ended.errors] == [EngineFailed.code]
         entry = parts.desk._edge._entry
-        entry._rates.check(block.principals[0])
+        entry.rates.check(block.principals[0])
         assert not entry._counted
         gateway.answered = answered
         return await answerer.answer(context(), Wanted(["good"]), ["it is now"], same)

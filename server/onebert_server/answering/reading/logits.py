@@ -1,6 +1,8 @@
-"""Reads the answers of many questions from their logits together, in this process, whichever computed them."""
+"""Computed questions: their logits, and the answers that are read from them together, whichever process computed."""
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate, chain, repeat
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -8,11 +10,20 @@ from numpy.typing import NDArray
 
 from onebert_encoder.answering.answer import answer, answer_texts
 from onebert_encoder.answering.results import Answer
+from onebert_encoder.answering.scores import Array
 from onebert_encoder.answering.windows import WindowLogits, answer_windows, whole_window, window_of
 from onebert_encoder.text.tokens import Alignment
-from onebert_server.answering.plan import Question
-from onebert_server.answering.tokenizing import Splitter
+from onebert_server.answering.plan import Question, Questions
+from onebert_server.answering.resolution import Resolved
+from onebert_server.answering.tokenizing import Splitter, characters_of
+from onebert_server.engine.block import Ended
 from onebert_store.errors import AnswerNotFinite
+
+# Up to `TINY_NUMBERS` logits of a request are read on the event loop, in less than a third of a millisecond. An answer
+# costs `ANSWER_IN_NUMBERS` beside its own. A client's format may repeat the text beside each label:
+# `_CHARACTERS_IN_NUMBER` characters cost one logit.
+TINY_NUMBERS, ANSWER_IN_NUMBERS, _CHARACTERS_IN_NUMBER = 2048, 16, 128
+_FACTS, _LABELS = attrgetter("facts"), attrgetter("labels")
 
 
 class Reading(NamedTuple):
@@ -27,6 +38,75 @@ class Reading(NamedTuple):
     tokens: int
     truncated: bool
     windows: int | None = None
+
+
+class Results:
+    """Computed questions: their logits and, unless that is too much for the event loop, their answers.
+
+    Attributes:
+        items: the questions.
+        versions, places: the version that answered each question, and the question's number in its request.
+        sizes, logits: of each sequence the number of its logits, and these, in arrays one after another.
+        cost: of reading them and of writing them in a client's format, in logits.
+        readings: the answers; None until they are read.
+    """
+
+    items: Sequence[Question] = ()
+    versions: Sequence[Resolved] = ()
+    places: Sequence[int] = ()
+    sizes: Sequence[Array] = ()
+    logits: Sequence[Array] = ()
+    cost = 0
+    readings: Sequence[Reading | AnswerNotFinite] | None = ()
+
+    def add(self, questions: Sequence[Questions], ended: Ended, first: int, stops: Sequence[int]) -> None:
+        """Adds the logits of questions, whose sequences follow the `first` one; `stops`: of each one's logits."""
+        for of_version in questions:
+            self.readings = None
+            items, facts = of_version.items, of_version.facts
+            last = first + len(of_version.ids)
+            sizes, logits = ended.outputs[first:last], ended.logits[stops[first] : stops[last]]
+            of_version.computed, first = (logits, sizes), last
+            self.items = [*self.items, *items]
+            self.versions = [*self.versions, *repeat(of_version.resolved, len(items))]
+            self.places = [*self.places, *of_version.numbers]
+            self.sizes, self.logits = [*self.sizes, sizes], [*self.logits, logits]
+            repeated = len(facts.labels) * of_version.characters // _CHARACTERS_IN_NUMBER
+            self.cost += logits.size + ANSWER_IN_NUMBERS * len(items) + repeated
+
+    def whole(self) -> tuple[Sequence[Question], Array, Array]:
+        """The questions, the logits of all their sequences, and the number of these of each."""
+        if len(self.logits) > 1:
+            self.logits, self.sizes = [np.concatenate(self.logits)], [np.concatenate(self.sizes)]
+        return self.items, self.logits[0], self.sizes[0]
+
+    def part(self, part: slice) -> tuple[Sequence[Question], Array, Array]:
+        """Returns a part of `whole`."""
+        items, (_, logits, sizes) = self.items[part], self.whole()
+        low = sum([len(item.cuts) for item in self.items[: part.start or 0]])
+        sequences = slice(low, low + sum([len(item.cuts) for item in items]))
+        ends = np.cumsum(sizes)
+        start = int(ends[low] - sizes[low])
+        return items, logits[start : int(ends[sequences.stop - 1])], sizes[sequences]
+
+    def costs(self) -> list[int]:
+        """The cost of each question."""
+        items, _, sizes = self.whole()
+        firsts = [0, *accumulate([len(item.cuts) for item in items])][:-1]
+        numbers = np.add.reduceat(sizes, firsts).tolist()
+        repeated = [len(item.facts.labels) * characters_of(item.text) // _CHARACTERS_IN_NUMBER for item in items]
+        return [sum(parts) + ANSWER_IN_NUMBERS for parts in zip(numbers, repeated, strict=True)]
+
+
+def joined(parts: Sequence[Results]) -> Results:
+    """The results of several parts of a request, or of several requests."""
+    joined = Results()
+    joined.cost = sum(part.cost for part in parts)
+    for name in ("items", "versions", "places", "sizes", "logits"):
+        setattr(joined, name, [*chain.from_iterable(map(attrgetter(name), parts))])
+    if all(part.readings is not None for part in parts):
+        joined.readings = [*chain.from_iterable(part.readings or () for part in parts)]
+    return joined
 
 
 def read_together(
@@ -64,12 +144,13 @@ def read_together(
             numbers.append(number)
             places.append(start)
     for numbers, places in alike.values():
-        texts = [questions[number] for number in numbers]
-        rows = logits[np.array(places)[:, None] + np.arange(len(texts[0].facts.labels))]
-        predictions = answer_texts(rows, texts[0].facts, [text.facts.labels for text in texts], texts[0].asked)
+        texts = [*map(questions.__getitem__, numbers)]
+        facts = [*map(_FACTS, texts)]
+        rows = logits[np.array(places)[:, None] + np.arange(len(facts[0].labels))]
+        predictions = answer_texts(rows, facts[0], [*map(_LABELS, facts)], texts[0].asked)
         for number, text, prediction in zip(numbers, texts, predictions, strict=True):
             readings[number] = Reading(prediction, text.tokens, text.truncated)
-    return [readings[number] for number in range(len(questions))]
+    return [*map(readings.__getitem__, range(len(questions)))]
 
 
 def _read_alone(question: Question, parts: Sequence[NDArray[np.float32]], splitter: Splitter) -> Reading:

@@ -91,14 +91,14 @@ class Shadows:
     def agreement(self, version: Version, shadow: Version) -> Agreement:
         """Returns a copy of the counts of two versions."""
         with self._lock:
-            counts = (self._agreements.get(_key(version)) or {}).get((version, shadow), Agreement())
+            counts = (self._agreements.states.get(_key(version)) or {}).get((version, shadow), Agreement())
             missed = (shadow.missed or {}).get(version.entry.version, 0)
             return replace(counts, labels=counts.labels.copy(), left_out=counts.left_out + missed)
 
     def pairs(self) -> list[Pair]:
         """Returns the versions and shadows with counts, as long as both exist."""
         with self._lock:
-            return [pair for _, pairs in self._agreements.items() for pair in pairs if not _retired(pair)]
+            return [pair for _, pairs in self._agreements.states.items() for pair in pairs if not _retired(pair)]
 
     async def _compare(
         self, pair: Pair, payer: Payer | None, text: Text, labels: Sequence[str] | None, asked: Asked
@@ -132,7 +132,7 @@ class Shadows:
 
     def _agreement(self, version: Version, shadow: Version) -> Agreement:
         key, pair = _key(version), (version, shadow)
-        pairs = self._agreements.get(key) or {}
+        pairs = self._agreements.states.get(key) or {}
         if pair not in pairs:
             pairs = {known: counts for known, counts in pairs.items() if not _retired(known)} | {pair: Agreement()}
             self._agreements.put(key, pairs, len(pairs))

@@ -90,12 +90,12 @@ class Watch(Collector):
     def get(self, task: str, version: int) -> Watched | None:
         """Returns what is known of a version; None if it has not answered since the start."""
         with self._lock:
-            return self._watched.get((task, version))
+            return self._watched.states.get((task, version))
 
     def alarms(self) -> list[Key]:
         """Returns the versions whose alarm is on."""
         with self._lock:
-            return [key for key, watched in self._watched.items() if watched.alarm_since is not None]
+            return [key for key, watched in self._watched.states.items() if watched.alarm_since is not None]
 
     def describe(self) -> Iterable[Metric]:
         """The metrics without samples; the registry reads their names."""
@@ -111,7 +111,7 @@ class Watch(Collector):
         return families
 
     def _count(self, key: Key, answers: Sequence[Seen]) -> None:
-        watched = self._watched.get(key)
+        watched = self._watched.states.get(key)
         if watched is not None:
             for full in watched.count(answers):
                 self._waiting.put(partial(self._take, key, watched, full))
@@ -147,7 +147,7 @@ class Watch(Collector):
             with suppress(OneBertError):
                 watched = Watched.from_manifest(self._manifests.find(*key))
                 with self._lock:
-                    if self._watched.get(key) is None:
+                    if self._watched.states.get(key) is None:
                         self._watched.put(key, watched, len(watched.labels))
         finally:
             self._beginning.discard(key)

@@ -11,7 +11,7 @@ from pydantic import Field
 from onebert_encoder.answering.results import Prediction
 from onebert_encoder.text.tokens import Text as Input
 from onebert_server.answering.gateway import Wanted
-from onebert_server.answering.reading.results import TINY_NUMBERS
+from onebert_server.answering.reading.logits import TINY_NUMBERS
 from onebert_server.answering.showing import Answered
 from onebert_server.facades.clients import models
 from onebert_server.facades.clients.kserve import prediction, worded
