@@ -124,9 +124,9 @@ class Observed:
         return first
 
     def phases(self, phases: Sequence[tuple[str, float, float]], batches: Sequence[Any] = ()) -> None:
-        """Records the ends of phases, each with its start and end in seconds on this process's monotonic clock.
+        """Records phases with start and end, in seconds on this process's monotonic clock; repeated ones add up.
 
-        Repeated phases add up. `batches`: the spans of those that computed the FORWARD phase.
+        `batches`: the spans of the batches of the FORWARD phase.
         """
         seconds, span = self.seconds, self.span
         for name, start, end in phases:

@@ -76,6 +76,7 @@ class Rows:
             start = stop - int(request["sequences"][0])
             own, principal = sequences[start:stop].copy(), block.principals[request["principal"][0]]
             distinct, own["generation"] = np.unique(own["generation"], return_inverse=True)
+            own["text"] = np.unique(own["text"], return_inverse=True)[1]
             request["principal"] = 0
             arrays = bytes_of(request), bytes_of(own), bytes_of(ids[ends[start] : ends[stop]])
             message = wire.Block([principal], *arrays, block.spans[place : place + 1])

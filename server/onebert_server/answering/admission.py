@@ -101,7 +101,9 @@ class Entry:
         of_sequence = np.repeat(kept, requests["sequences"])
         of_token = np.repeat(of_sequence, sequences["tokens"])
         spans = [span for span, one in zip(block.spans, kept.tolist(), strict=False) if one]
-        return Block(block.principals, requests[kept], sequences[of_sequence], block.ids[of_token], spans)
+        sequences = sequences[of_sequence]
+        sequences["text"] = np.unique(sequences["text"], return_inverse=True)[1]
+        return Block(block.principals, requests[kept], sequences, block.ids[of_token], spans)
 
     def _settle(self, ended: Ended) -> None:
         """Takes back what was counted of requests that were not taken in."""

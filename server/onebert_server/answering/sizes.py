@@ -30,10 +30,10 @@ class AnswerSize:
             sizes: see `answer_bytes`.
 
         Returns:
-            What is counted: sequences, numbers and bytes, without the labels of the version.
+            Sequences, numbers and bytes, without the labels of the version.
 
         Raises:
-            TooLarge: they exceed a bound; nothing is counted.
+            TooLarge: a bound is exceeded. Nothing is counted then.
         """
         count = sum(lengths) if facts.per_token else len(lengths)
         counted = len(lengths), len(facts.labels) * count, answers * sizes[0] + count * sizes[1]

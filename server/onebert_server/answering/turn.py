@@ -233,23 +233,24 @@ class Turn:
         now, tokens = time.monotonic(), 0
         requests, spans, rows = [], [], list[tuple[int, int, int, int, int]]()
         ids, types = list[list[int]](), list[tuple[int, Sequence[list[int]]]]()
-        callers = dict[int, tuple[int, Principal]]()
+        callers, texts_of = dict[int, tuple[int, Principal]](), dict[tuple[int, int], dict[Any, int]]()
         for asking in askings:
             asking.submitted, context, counts = now, asking.context, asking.part.requests
             caller = callers.setdefault(id(context.principal), (len(callers), context.principal))[0]
             if counts:
                 asking.requests = counts.pop()
-            count, texts, of_host = asking.requests, dict[Any, int](), dict[int, list[Questions]]()
+            count, of_host = asking.requests, dict[int, list[Questions]]()
             for of_version in asking.questions:
                 if of_version.items:
                     of_host.setdefault(of_version.resolved.host, []).append(of_version)
             # Without a question it ends at once, and is counted.
             for host, questions in (of_host or {0: []}).items():
                 number, first = next(self._numbers), len(rows)
-                texts.clear()
+                # Questions of one request may be requests of their own.
+                texts = texts_of.setdefault((id(asking.part), host), {})
                 for of_version in questions:
                     version, lengths, keys = of_version.resolved, of_version.lengths, of_version.keys
-                    numbers = map(texts.setdefault, keys, range(len(rows) - first, len(rows) - first + len(keys)))
+                    numbers = map(texts.setdefault, keys, range(len(rows), len(rows) + len(keys)))
                     seconds = of_version.seconds or repeat(0)
                     rows += zip(repeat(version.slot), lengths, seconds, numbers, repeat(version.generation))
                     ids += of_version.ids

@@ -30,7 +30,7 @@ REQUEST = np.dtype(
     ]
 )
 # slot, generation: of the row in the host's bank. tokens: number of its `Block.ids`, in the order of the sequences.
-# second: start of a pair's own sequence (siamese), else 0. text: equal numbers in one request are one text, cut alike,
+# second: start of a pair's own sequence (siamese), else 0. text: equal numbers in one block are one text, cut alike,
 # whose layers they share.
 SEQUENCE = np.dtype([("slot", "i4"), ("tokens", "i4"), ("second", "i4"), ("text", "i4"), ("generation", "i8")])
 # error: index in `Ended.errors`, -1 if answered. sequences: how many the request had; 0 with an error. began, ended:
@@ -82,7 +82,7 @@ def check(block: Block, hosts: "Sequence[Host]") -> None:
         and int(counts.sum()) == len(sequences)
         and _most(tokens - 1) < len(block.ids)
         and int(tokens.sum()) == len(block.ids)
-        and bool((sequences["text"].view(np.uint32) < counts.repeat(counts).view(np.uint32)).all())
+        and _most(sequences["text"]) < len(sequences)
         and len(block.spans) in (0, len(requests))
     )
     if not (whole and all(_fits(hosts[host], *own) for host, *own in _by_host(block, len(hosts)))):

@@ -20,10 +20,11 @@ from onebert_store.errors import OneBertError
 logger = logging.getLogger("onebert.engine")
 
 # number, host, deadline, submitted, waits: see REQUEST. began, ended: see ENDED. lane: -1 of a free row. first,
-# sequences: its stretch of `_SEQUENCE`. ids, tokens: its stretch of the ids. left: sequences without logits. running:
-# sequences in batches under way. gone: it ends without answers as soon as none of them is.
+# sequences: its stretch of `_SEQUENCE`. ids, tokens: its stretch of the ids. texts: is added to the numbers of its
+# texts. left: sequences without logits. running: sequences in batches under way. gone: it ends without answers as soon
+# as none of them is.
 _REQUEST = np.dtype(
-    [(name, "i8") for name in ("number", "first", "ids")]
+    [(name, "i8") for name in ("number", "first", "ids", "texts")]
     + [(name, "f8") for name in ("deadline", "submitted", "began", "ended")]
     + [(name, "i4") for name in ("lane", "host", "sequences", "tokens", "left", "running")]
     + [("gone", "?"), ("waits", "?")]
@@ -64,6 +65,7 @@ class Requests:
         self._sequences, self._ids, self._logits = Stretches(_SEQUENCE), Stretches("i4"), Stretches("f4")
         self._lanes: dict[int, Answered] = {}
         self._numbers = count()
+        self._texts = 0
 
     def open_lane(self, answered: Answered) -> int:
         lane = next(self._numbers)
@@ -90,6 +92,7 @@ class Requests:
         rows["began"] = rows["ended"] = requests["submitted"]
         rows["first"] = self._sequences.append(added) + starts
         rows["ids"] = self._ids.append(block.ids) + tokens[starts]
+        rows["texts"], self._texts = self._texts, self._texts + len(sequences)
         places = self._places(len(requests))
         records(self.table)[places] = records(rows)
         self.principals[places] = [block.principals[index].name for index in requests["principal"].tolist()]
@@ -99,10 +102,10 @@ class Requests:
         return places
 
     def inputs(self, rows: NDArray[Any]) -> Sequences:
-        """Returns the inputs of WAITING rows; equal texts of one request stay equal, and no others are."""
+        """Returns the inputs of WAITING rows; equal texts of one block stay equal, and no others are."""
         requests = picked(self.table, rows["request"])
         ids = self._ids.array[ranges(requests["ids"] + rows["start"], rows["tokens"])]
-        return Sequences(ids, rows["tokens"], rows["second"], requests["first"] + rows["text"])
+        return Sequences(ids, rows["tokens"], rows["second"], requests["texts"] + rows["text"])
 
     def slots(self, places: Array) -> Array:
         """Returns the slots of the rows that requests use, as often as they do."""

@@ -38,8 +38,8 @@ def waiting_rows(hosts: Sequence[Host], block: Block, places: Array) -> NDArray[
     for host, own in by_host(rows["host"]):
         if hosts[host].weight != 1.0:
             rows["work"][own] = hosts[host].work(tokens[own])
-        # Texts that differ have numbers in their order.
-        if (rows["text"][own] != rows["position"][own]).any():
+        # A request pays for what its own sequences do not share.
+        if (rows["text"] != np.arange(len(rows)))[own].any():
             texts = of[own] << 32 | rows["text"][own]
             rows["cost"][own] = hosts[host].passes.costs(rows["slot"][own], tokens[own], texts)
     return rows

@@ -57,7 +57,7 @@ class RemoteEdge:
         return wire.Versions([_found(one) for one in resolved], [*facts.values()])
 
     def take(self, message: wire.ToGateway) -> None:
-        """Does what a message tells; raises for a block of which not even the requests can be read."""
+        """Takes a message; raises for a block whose requests cannot be read."""
         match message:
             case wire.Block():
                 self._submit(block_of(message, self._tracing))

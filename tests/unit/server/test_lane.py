@@ -60,9 +60,9 @@ def block(requests: dict[int, Texts], principals: Sequence[str] = ("a",), second
     """Requests of principals in turn; equal ids in a request are one text."""
     described, sequences, ids = np.zeros(len(requests), REQUEST), list[tuple[int, ...]](), list[int]()
     for texts in requests.values():
-        distinct = list(dict.fromkeys(tuple(own) for _, own in texts))
+        first, distinct = len(sequences), list(dict.fromkeys(tuple(own) for _, own in texts))
         for slot, own in texts:
-            sequences.append((slot, len(own), 0, distinct.index(tuple(own)), slot + 1))
+            sequences.append((slot, len(own), 0, first + distinct.index(tuple(own)), slot + 1))
             ids += own
     described["number"], described["sequences"] = list(requests), [len(texts) for texts in requests.values()]
     described["principal"] = np.arange(len(requests)) % len(principals)

@@ -5,11 +5,13 @@ import asyncio
 import numpy as np
 import pytest
 
+from bases import far_delta
 from loops import Clock
 from onebert_encoder.answering.asked import PLAIN
 from onebert_server.answering.gateway import Wanted
 from onebert_server.answering.showing import Unanswered
 from onebert_server.answering.sizes import AnswerSize, answer_bytes
+from onebert_server.engine.engine import Engine
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import OneBertError, TooLarge
 from parts import assert_like, context, same
@@ -99,6 +101,29 @@ def test_a_request_that_ends_at_any_time_holds_no_version(parts, turns):
 
     assert [one.facts.task for one in parts.run(ask)] == ["good", "short"]
     assert parts.unpinned()
+
+
+@pytest.mark.parametrize("parts", [False], indirect=True)
+def test_one_text_for_many_tasks_shares_its_layers_as_in_a_whole_answer(parts, monkeypatch):
+    computed, launch = [], Engine.launch
+
+    def launched(*given, **named):
+        flight = launch(*given, **named)
+        computed.append(flight.launched.computed_tokens)
+        return flight
+
+    monkeypatch.setattr(Engine, "launch", launched)
+    monkeypatch.setattr("parts.far_delta", lambda spec, _, *more: far_delta(spec, "frozen", *more))
+    refs, text = [f"head-{number}" for number in range(6)], "it is late now order"
+    for number, ref in enumerate(refs):
+        parts.add(ref, seed=number)
+    parts.answer(refs, [text])
+    whole, computed[:] = sum(computed), []
+    asked(parts, refs, [text])
+    assert sum(computed) == whole
+    computed.clear()
+    parts.answer(refs[:1], [text])
+    assert whole == sum(computed)
 
 
 def test_a_question_that_is_too_large_takes_no_room_from_those_after_it():

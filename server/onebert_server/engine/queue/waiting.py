@@ -12,7 +12,7 @@ REQUEST_TURN = 2048
 
 # One sequence. request: the caller's number of its request, of no other that waits. position: in the request.
 # principal: its number in `Flows`. host: index among the engine's hosts. slot: of the row in the host's bank. second:
-# start of a pair's own sequence, else 0. text: equal numbers in one request are one text. start: place of the ids in
+# start of a pair's own sequence, else 0. text: equal numbers in one block are one text. start: place of the ids in
 # the caller's buffer. tokens: at least one. cost: the computed tokens, fewer if it shares a text with an earlier
 # one. work: in tokens of the slowest host.
 WAITING = np.dtype(
