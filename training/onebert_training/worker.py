@@ -29,7 +29,6 @@ from onebert_training.pauses import calling_at_pauses, pause
 from onebert_training.prepared import prepare
 from onebert_training.selection.selection import Selection, train_and_select
 
-_READING = DataOptions(task_type="single_label")
 _UNSCORED = "nothing is trained or scored without examples: a text gets the label whose name is nearest"
 
 Request = Mapping[str, Any]
@@ -127,10 +126,11 @@ def train_examples(base: Base, request: Request, report: Report) -> dict[str, An
     if "text" not in request["rows"][0]:
         labels = [row["label"] for row in request["rows"]]
         content, notes = _content(delta_of_names(base, labels)), [_UNSCORED, *name_doubts(labels)]
-        return {**content, "metric": "accuracy", "score": None, "notes": notes, "ahead": False}
+        return {**content, "metric": "accuracy", "score": None, "notes": notes, "ahead": False, "useful": True}
     settings = Settings(method=DEFAULT_METHOD if request["improve"] else HEAD)
     # Nothing is written: the server may have no folder to write to.
-    job = prepare(request["task"], _source(request["rows"]), _READING, settings, base, out=Path(os.devnull))
+    source, reading = _source(request["rows"])
+    job = prepare(request["task"], source, reading, settings, base, out=Path(os.devnull))
     selection = train_and_select(job.run, report)
     result = job.completed(selection)
     return {
@@ -139,6 +139,7 @@ def train_examples(base: Base, request: Request, report: Report) -> dict[str, An
         "score": result.validation[result.metric],
         "notes": [*selection.run.notes, *result.verdict.warnings],
         "ahead": _is_ahead(selection),
+        "useful": result.verdict.useful,
     }
 
 
@@ -159,11 +160,14 @@ def _is_ahead(selection: Selection) -> bool:
     )
 
 
-def _source(rows: Sequence[Mapping[str, str]]) -> Source:
-    columns = {name: [row.get(name) for row in rows] for name in ("text", "text_pair", "label")}
+def _source(rows: Sequence[Mapping[str, Any]]) -> tuple[Source, DataOptions]:
+    """The rows as a table, and how it is read."""
+    label = "labels" if "labels" in rows[0] else "label"
+    columns = {name: [row.get(name) for row in rows] for name in ("text", "text_pair", label)}
     if not any(columns["text_pair"]):
         del columns["text_pair"]
-    return Source("examples", {"train": Table(columns, "examples")}, single_file=True)
+    source = Source("examples", {"train": Table(columns, "examples")}, single_file=True)
+    return source, DataOptions(task_type="multi_label" if label == "labels" else "single_label")
 
 
 def main() -> None:

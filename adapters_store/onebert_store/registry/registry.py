@@ -132,11 +132,15 @@ class Registry:
                 blobs.put(data)
             yield Stored(len(data), lock)
 
-    def add_stored(self, task: str, delta: Delta, stored: Stored, by: Actor = CLI) -> Added:
-        """Writes the row, once, in `storing`'s block; raises OverQuota if the principal would exceed its quotas."""
+    def add_stored(self, task: str, delta: Delta, stored: Stored, by: Actor = CLI, live: bool = True) -> Added:
+        """Writes the row, once, in `storing`'s block; raises OverQuota if the principal would exceed its quotas.
+
+        Args:
+            live: whether a task's first version becomes `live`.
+        """
         check_name(task)
         with stored.lock.writing() as connection:
-            record, created, first = statements.add_version(connection, task, delta, stored.size)
+            record, created, first = statements.add_version(connection, task, delta, stored.size, live)
             if not created:
                 return Added(record, created, last_change(connection))
             statements.count_upload(connection, task, by.principal, stored.size)

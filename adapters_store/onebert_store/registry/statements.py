@@ -41,8 +41,13 @@ MAX_SEQ = 2**63 - 1
 MAX_ALIASES = 1000
 
 
-def add_version(connection: sa.Connection, task: str, delta: Delta, size: int) -> tuple[VersionRecord, bool, bool]:
-    """Adds a version unless the task has this content; returns it, whether it is new, and whether `live` was set."""
+def add_version(
+    connection: sa.Connection, task: str, delta: Delta, size: int, live: bool
+) -> tuple[VersionRecord, bool, bool]:
+    """Adds a version unless the task has this content; returns it, whether it is new, and whether `live` was set.
+
+    With `live` the first version of a task gets that alias.
+    """
     connection.execute(upsert(connection, TASKS).values(name=task, last_version=0).on_conflict_do_nothing())
     _lock_task(connection, task)
     connection.execute(sa.delete(ORPHANS).where(ORPHANS.c.digest == delta.digest))
@@ -57,9 +62,9 @@ def add_version(connection: sa.Connection, task: str, delta: Delta, size: int) -
         connection.execute(sa.insert(VERSIONS).values(**row, manifest=manifest))
         other_versions = sa.exists().where(VERSIONS.c.task == task, VERSIONS.c.version != n)
         first = sa.select(sa.literal(task), sa.literal(LIVE), sa.literal(n)).where(~other_versions)
-        live = upsert(connection, ALIASES).from_select(["task", "alias", "version"], first)
-        created = live.on_conflict_do_nothing().returning(ALIASES.c.version)
-        is_live = connection.execute(created).first() is not None
+        alias = upsert(connection, ALIASES).from_select(["task", "alias", "version"], first)
+        created = alias.on_conflict_do_nothing().returning(ALIASES.c.version)
+        is_live = live and connection.execute(created).first() is not None
         named = upsert(connection, IDENTITIES).values(task=task, id=uuid4().hex)
         connection.execute(named.on_conflict_do_nothing(index_elements=["task"]))
     return VersionRecord(task, n, delta.digest, size, created_at, delta.manifest), known is None, is_live

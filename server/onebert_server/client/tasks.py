@@ -97,18 +97,22 @@ class TaskCalls(Asking):
         return Pushed(**asdict(decode(answer, Uploaded)), created=answer.status_code == 201)
 
     async def create_from_examples(
-        self, task: str, examples: Sequence[tuple[Input, str]], improve: bool = False
+        self, task: str, examples: Sequence[tuple[Input, str | Sequence[str]]], improve: bool = False
     ) -> CreatedFacts:
         """Makes examples, each an input and its label, the next version of a task: the exact head, in seconds.
 
         Args:
+            examples: with a list of labels each, also an empty one, for a multi_label task.
             improve: train the default method on them in the background, too; `improvement` shows how far that is.
 
         Raises:
             TrainerOff: the server was started without `--trainer`.
             Improving: an improvement of the task is under way.
         """
-        rows = [{**item_of(text), "label": label} for text, label in examples]
+        rows = [
+            {**item_of(text), **({"label": label} if isinstance(label, str) else {"labels": [*label]})}
+            for text, label in examples
+        ]
         # Repeatable, because the same examples give the same version.
         body = {"examples": rows, "improve": improve}
         return await self._decoded(CreatedFacts, "POST", f"/v1/tasks/{quoted(task)}/examples", body)

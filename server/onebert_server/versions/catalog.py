@@ -109,8 +109,11 @@ class Catalog:
             self.manifests.learn_all(versions, progress.advance)
         return unloaded
 
-    def upload(self, task: str, body: StagedFile, context: Context) -> UploadResult:
+    def upload(self, task: str, body: StagedFile, context: Context, live: bool = True) -> UploadResult:
         """Takes an upload: reads, checks, folds, installs, stores and publishes it, or leaves no trace of it.
+
+        Args:
+            live: whether it becomes live if it is the task's first version.
 
         Raises:
             Forbidden, TaskNotFound: see `Principal.require`.
@@ -131,20 +134,20 @@ class Catalog:
                 # Store the bytes before the change takes its lock: to make them durable takes long, and longer during a
                 # sweep of the store.
                 with self._noting_storage(), self._registry.storing(delta, body) as stored:
-                    added = self._register(offer, delta, stored, context)
+                    added = self._register(offer, delta, stored, context, live)
             finally:
                 # The slot of a published version belongs to the directory, even if a later step failed.
                 if not offer.taken:
                     slot.release()
             return UploadResult(added.record, added.created, added.seq)
 
-    def upload_trained(self, task: str, content: bytes, context: Context) -> UploadResult:
+    def upload_trained(self, task: str, content: bytes, context: Context, live: bool) -> UploadResult:
         """Takes a file that this server has made like an upload; TooLarge too, within the same bound."""
         if len(content) > self._max_trained_bytes:
             raise TooLarge(f"the version has {len(content)} bytes, and an upload at most {self._max_trained_bytes}")
         with self._registry.writer() as body:
             body.write(content)
-            return self.upload(task, body, context)
+            return self.upload(task, body, context, live)
 
     def require_room(self, task: str, size: int, context: Context) -> None:
         """Raises OverQuota if one more version of a task, of `size` bytes, would exceed the principal's quotas."""
@@ -264,11 +267,11 @@ class Catalog:
         unloaded = fetches.give_up() + versions
         return unloaded if room else []
 
-    def _register(self, offer: Offer, delta: Delta, stored: Stored, context: Context) -> Added:
+    def _register(self, offer: Offer, delta: Delta, stored: Stored, context: Context, live: bool) -> Added:
         with self._follower.offering(offer):
             # No deadline: the body may have taken any time to arrive.
             with self._changing(inf):
-                added = self._registry.add_stored(offer.task, delta, stored, context.actor)
+                added = self._registry.add_stored(offer.task, delta, stored, context.actor, live)
                 self._follower.reach(added.seq)
             if not added.created:
                 # Registered already: it is unavailable or damaged here, or another replica has taken the same content

@@ -120,6 +120,32 @@ def test_the_guides_request_makes_a_task(client):
     assert labels(client, "mail@1", rows) == [label for _, label in rows]
 
 
+def test_a_first_version_that_a_constant_answer_equals_is_not_live_and_says_so(client):
+    told = post(client, "two", [("where is it?", "question"), ("it is broken", "complaint")]).json()
+    assert (told["version"], told["live"]) == (1, False)
+    assert told["score"] <= 0.5
+    assert "it is not live, since one constant answer is as good" in told["notes"][-1]
+    assert client.task("two")["aliases"] == {}
+    assert not any("not live" in note for note in post(client, "more", EXAMPLES).json()["notes"])
+
+
+def test_examples_with_several_labels_make_a_multi_label_task(server, client):
+    texts = {(word, when): f"the {{}} was very {word} {when}" for word in ("good", "bad") for when in ("now", "late")}
+    rows = [
+        (text.format(thing), [label for label, sign in (("praise", "good"), ("late", "late")) if sign in (word, when)])
+        for (word, when), text in texts.items()
+        for thing in THINGS
+    ]
+    assert {len(labels) for _, labels in rows} == {0, 1, 2}
+    with Client(server.url) as own:
+        made = own.create_from_examples("several", rows)
+        assert made.live
+        assert own.version("several", 1).task_type == "multi_label"
+        answers = own.classify("several", [text for text, _ in rows])
+    right = [sorted(answer.labels or ()) == sorted(labels) for answer, (_, labels) in zip(answers, rows, strict=True)]
+    assert sum(right) > 0.9 * len(rows)
+
+
 @pytest.mark.nightly("improvements")
 def test_the_head_answers_until_an_improvement_is_a_version(server, client):
     began = post(client, "free", EXAMPLES, improve=True).json()["improvement"]
@@ -205,6 +231,8 @@ def test_more_rows_times_labels_than_one_core_fits_in_seconds_are_refused(server
         ([("good", "a"), (" ", "b")], InvalidInput, "examples.1.text"),
         ([("good", "a"), ("bad", "")], InvalidInput, "examples.1.label"),
         ([("good", "a")], InvalidInput, "at least 2 items"),
+        ([("good", "a"), ("bad", ["b"])], InvalidInput, r"examples\.1 has labels, and others do not"),
+        ([("good", ["a"]), ("bad", [""])], InvalidInput, r"examples\.1\.labels\.0"),
         ([("good", "a"), ("bad", "a")], InvalidData, "same label"),
     ],
 )
@@ -235,6 +263,7 @@ def test_label_names_alone_give_a_served_task(server, client):
     ("body", "said"),
     [
         ({}, "give examples"),
+        ({"examples": [{"text": "x"}, {"text": "y"}]}, r"examples\.0 must have label, or labels"),
         ({"labels": ["a", "b"], "examples": rows_of([("x", "a"), ("y", "b")])}, "give examples"),
         ({"labels": ["a", "b"], "improve": True}, "improve takes examples"),
         ({"labels": ["a"]}, "labels: must have at least 2 items"),

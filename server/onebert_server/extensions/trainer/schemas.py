@@ -1,6 +1,6 @@
 """The body with examples."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, JsonValue, model_validator
 
@@ -8,13 +8,15 @@ from onebert_server.http.schemas.common import RequestBody
 from onebert_server.texts import TextPair
 from onebert_store.file.fields import Label
 
-MAX_EXAMPLES = 2000
+# Examples of a request, and labels of one of them.
+MAX_EXAMPLES, MAX_LABELS = 2000, 64
 
 
 class Example(TextPair):
-    """A text, or a pair of texts, with its label."""
+    """A text, or a pair of texts, with its label, or with all its labels."""
 
-    label: Label
+    label: Label | None = None
+    labels: Annotated[list[Label] | None, Field(max_length=MAX_LABELS, description="of a multi_label task")] = None
 
 
 _EXAMPLES: list[JsonValue] = [
@@ -24,7 +26,10 @@ _EXAMPLES: list[JsonValue] = [
 
 
 class ExamplesRequest(RequestBody):
-    """Labeled examples of two labels or more, eight of each to begin with; or the labels' names alone."""
+    """Labeled examples of two labels or more, eight of each to begin with; or the labels' names alone.
+
+    The examples have one `label` each, or any number of `labels`.
+    """
 
     # Its fields exclude each other.
     model_config = ConfigDict(json_schema_extra={"examples": [{"examples": _EXAMPLES}]})
@@ -41,13 +46,19 @@ class ExamplesRequest(RequestBody):
             raise ValueError("give examples, or labels alone")
         if self.improve and self.labels:
             raise ValueError("improve takes examples: names alone train nothing")
+        several = [row.labels is not None for row in self.examples or ()]
+        for at, row in enumerate(self.examples or ()):
+            if (row.label is None) == (row.labels is None):
+                raise ValueError(f"examples.{at} must have label, or labels")
+            if several[at] != several[0]:
+                raise ValueError(f"examples.{at} has {'labels' if several[at] else 'label'}, and others do not")
         alone = [row.text_pair is None for row in self.examples or ()]
         if any(alone) and not all(alone):
             raise ValueError(f"examples.{alone.index(True)} has no text_pair, and others have")
         return self
 
     @property
-    def rows(self) -> list[dict[str, str]]:
+    def rows(self) -> list[dict[str, Any]]:
         """The examples, or a row without a text for each label."""
         if self.examples is None:
             return [{"label": label} for label in self.labels or ()]

@@ -33,6 +33,7 @@ logger = logging.getLogger("onebert.trainer")
 MAX_WAITING, MAX_IMPROVEMENTS = 64, 1000
 # Times that an improvement counts its tokens: the usual epochs of the default method.
 EPOCHS = 4
+_NOT_LIVE = "it is not live, since one constant answer is as good: send more examples, or promote it"
 UNDER_WAY = ("waiting", "training", "measuring")
 
 
@@ -108,7 +109,9 @@ class Trainer:
         self._running: set[asyncio.Task[None]] = set()
 
     async def create(self, task: str, rows: Rows, improve: bool, context: Context) -> CreatedVersion:
-        """Makes the exact head of the rows the next version of a task, live if it is the first; improves it if asked.
+        """Makes the exact head of the rows the next version of a task; improves it if asked.
+
+        The first version is live if it is better than one constant answer.
 
         Until the version is being stored a cancelled caller, or a late one, ends the work; after that it is made.
 
@@ -162,11 +165,14 @@ class Trainer:
             )
             self._running.add(running)
             running.add_done_callback(self._running.discard)
+        if not facts["useful"] and LIVE not in self._catalog.directory.task(task, limit=0).aliases:
+            facts = {**facts, "notes": [*facts["notes"], _NOT_LIVE]}
         return CreatedVersion(taken, facts, self._is_live(task, version), improvement)
 
     async def _tokens(self, rows: Rows, context: Context) -> int:
         texts = [
-            (row["text"], row["text_pair"]) if "text_pair" in row else row.get("text", row["label"]) for row in rows
+            (row["text"], row["text_pair"]) if "text_pair" in row else row["text"] if "text" in row else row["label"]
+            for row in rows
         ]
         tokenizing, base = self._runtime.answerer.tokenizing, self._runtime.hosts[0].digest
         pieces = await tokenizing.split(context.principal.name, base, texts, placed=False)
@@ -255,7 +261,7 @@ class Trainer:
             # On the thread that stores: a request that was refused must make no version.
             if time.monotonic() >= context.deadline:
                 raise errors.DeadlineExceeded("the version was not there in time; ask with a longer X-Request-Timeout")
-            return self._catalog.upload_trained(task(), base64.b64decode(facts["content"]), context)
+            return self._catalog.upload_trained(task(), base64.b64decode(facts["content"]), context, facts["useful"])
 
         with self._runtime.receiving.admitted(context.principal.name) as incoming:
             async with self._runtime.receiving.turn(incoming):

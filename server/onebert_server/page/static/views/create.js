@@ -14,10 +14,11 @@ const STATES = { waiting: "Waits for its turn", training: "Trains", measuring: "
 export function Create() {
   const [task, setTask] = useState("");
   const [labels, setLabels] = useState([BLANK, BLANK]);
+  const [several, setSeveral] = useState(false);
   const [state, setState] = useState({});
   const set = (at, changed) => setLabels(labels.map((one, place) => (place === at ? { ...one, ...changed } : one)));
-  const examples = labels.flatMap(({ label, lines }) =>
-    lines.split("\n").map((line) => line.trim()).filter(Boolean).map((text) => ({ text, label: label.trim() })));
+  const single = labels.flatMap(({ label, lines }) => textsOf(lines).map((text) => ({ text, label: label.trim() })));
+  const examples = several ? merged(single) : single;
   // An improvement is of the version that is shown, whatever the form has become since.
   const create = async (task, examples, improve) => {
     if (state.busy) return;
@@ -27,34 +28,50 @@ export function Create() {
     const body = { examples, improve };
     try {
       const { value } = await ask("POST", where, { body });
-      const rows = examples.map(({ text, label }) => `(${py(text)}, ${py(label)})`).join(", ");
+      const rows = examples.map(({ text, label, labels }) => `(${py(text)}, ${labels ? `[${labels.map(py).join(", ")}]` : py(label)})`).join(", ");
       note({ method: "POST", path: where, body, python: `create_from_examples(${py(task)}, [${rows}]${improve ? ", improve=True" : ""})` });
       setState({ made: { ...value, examples } });
-      say(improve ? "The improvement has begun" : `Version ${value.version} of ${task} answers`);
+      say(improve ? "The improvement has begun" : `Version ${value.version} of ${task} is made`);
     } catch (error) {
       setState({ made, error });
     }
   };
   return html`
     <h1 tabindex="-1">From examples</h1>
+    <p>Some texts of each label make a classifier in seconds. Take them as people write them, short and unclear ones too:
+      eight of a label are a start, with twenty its score begins to mean something. What belongs nowhere needs a label of its own.</p>
     <form class="try stack" onSubmit=${(event) => { event.preventDefault(); create(task, examples, false); }}>
       <div>
         <label for="name">Task</label>
         <input id="name" value=${task} required pattern="[a-z0-9][a-z0-9._\\-]*" maxlength="63" spellcheck=${false} autocomplete="off" autocapitalize="none"
           onInput=${(event) => setTask(event.currentTarget.value)} />
       </div>
-      ${labels.map((one, at) => html`
+      <label class="check"><input id="several" type="checkbox" checked=${several} onChange=${(event) => setSeveral(event.currentTarget.checked)} />
+        A text may have several labels: write it under each of them</label>
+      <div class="two">${labels.map((one, at) => html`
         <div class="stack" key=${at}>
           <div><label for=${`label${at}`}>Label ${at + 1}</label>
             <input id=${`label${at}`} required maxlength="256" value=${one.label} onInput=${(event) => set(at, { label: event.currentTarget.value })} /></div>
-          <div><label for=${`lines${at}`}>Examples of label ${at + 1}: about eight, one a line</label>
-            <textarea id=${`lines${at}`} rows="8" required value=${one.lines} onInput=${(event) => set(at, { lines: event.currentTarget.value })}></textarea></div>
-        </div>`)}
+          <div><label for=${`lines${at}`}>Examples of label ${at + 1}, one a line</label>
+            <textarea id=${`lines${at}`} rows="8" required aria-describedby=${`count${at}`} value=${one.lines} onInput=${(event) => set(at, { lines: event.currentTarget.value })}></textarea>
+            <p class="quiet small" id=${`count${at}`}>${many(textsOf(one.lines).length, "example")}</p></div>
+        </div>`)}</div>
       <p class="buttons"><button class="main" aria-disabled=${state.busy}>${state.busy ? "One moment…" : "Create"}</button>
         <button type="button" onClick=${() => setLabels([...labels, BLANK])}>Add a label</button></p>
     </form>
     ${state.error && html`<${Refused} error=${state.error} />`}
     ${state.made && html`<${Made} made=${state.made} improve=${() => create(state.made.task, state.made.examples, true)} />`}`;
+}
+
+function textsOf(lines) {
+  return lines.split("\n").map((line) => line.trim()).filter(Boolean);
+}
+
+/** Each text once, with all its labels. */
+function merged(examples) {
+  const labels = new Map();
+  for (const { text, label } of examples) labels.set(text, [...new Set([...(labels.get(text) ?? []), label])]);
+  return [...labels].map(([text, names]) => ({ text, labels: names }));
 }
 
 function Made({ made, improve }) {
@@ -75,6 +92,7 @@ function Made({ made, improve }) {
       <h2 id="version" class="wrap">${made.task} <span class="quiet">version ${made.version}</span></h2>
       <div class="card stack">
         <p>${made.metric} ${probability(made.score)} in folds of ${many(made.examples.length, "example")}; ${made.live ? "live" : html`not live: <a href=${link(["tasks", made.task], { version: made.version })}>promote it</a>`}.</p>
+        ${made.notes.map((line) => html`<p class="quiet small wrap">${line}.</p>`)}
         <form class="stack" onSubmit=${classify}>
           <div><label for="text">Try a text</label><input id="text" required value=${text} onInput=${(event) => setText(event.currentTarget.value)} /></div>
           <p class="buttons"><button>Classify</button></p>
