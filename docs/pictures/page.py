@@ -14,19 +14,18 @@ from playwright.sync_api import Page, sync_playwright
 
 from onebert_demo.processes import train
 from onebert_demo.tasks import TONE
-from onebert_server.client import Client
+from onebert_server.client import Client, ShadowShare, TargetFacts
 from onebert_server.process import serving
 
 HERE = Path(__file__).parent
 TASK = TONE.name
 TEXT = "The soup was cold and the waiter forgot us, but the dessert was lovely."
-# Of two methods, so that there are two kinds of changes to be seen.
 VERSIONS = (("bitfit", "--epochs", "8"), ("spafit:0-2-I", "--epochs", "8", "--lr", "2e-3"))
 
 
 @contextmanager
 def served() -> Iterator[str]:
-    """The address of a server that has both versions, the second one live, and has answered before."""
+    """The address of a server that has answered before: the second version is live, the first one its shadow."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for number, (method, *options) in enumerate(VERSIONS, 1):
@@ -36,8 +35,9 @@ def served() -> Iterator[str]:
             for number in range(1, len(VERSIONS) + 1):
                 client.push(TASK, folder / f"{number}.safetensors")
             client.move_alias(TASK, "live", 2, expected=1)
+            client.move_alias(TASK, "live", TargetFacts({"2": 100}, shadow=[ShadowShare(1, 20)]), expected=2)
             for _ in range(20):
-                client.classify_items([(f"{TASK}@{number}", TEXT) for number in (2, 1)])
+                client.classify_items([(f"{TASK}@1", TEXT), (TASK, TEXT)])
             yield server.url
 
 
@@ -61,9 +61,9 @@ def look(page: Page, url: str) -> None:
     page.locator(".choice").evaluate("one => one.scrollIntoView()")
     shoot(page, "page-try")
     page.emulate_media(color_scheme="dark")
-    page.goto(f"{url}/#/tasks/{TASK}?version=2&beside=1")
-    page.locator(".heat").last.scroll_into_view_if_needed()
-    shoot(page, "page-changes")
+    page.goto(f"{url}/#/tasks/{TASK}")
+    page.get_by_role("heading", name="Last moves").wait_for()
+    shoot(page, "page-task")
 
 
 def main() -> None:

@@ -100,6 +100,10 @@ def read(answer):
     return list(text_string_to_metric_families(answer.text))
 
 
+def unfold(page):
+    page.get_by_text("What is changed in the base").click()
+
+
 def shown(page):
     """(kind, title, layer, symbol) -> length, of every heat map."""
     found = {}
@@ -133,6 +137,7 @@ def measured(server, task, queries):
 )
 def test_the_heat_maps_have_the_norms_each_kind_by_itself(page, server, task, one, other, kinds):
     page.goto(f"{server.url}/#/tasks/{task}?version={one}&beside={other}")
+    unfold(page)
     expect(page.locator(".heat")).to_have_count(3 * kinds)
     queries = {
         f"Version {one}": f"{one}/changes",
@@ -147,6 +152,7 @@ def test_the_heat_maps_have_the_norms_each_kind_by_itself(page, server, task, on
 @needs_chromium
 def test_an_only_version_has_a_heat_map_as_well(page, server):
     page.goto(f"{server.url}/#/tasks/sole")
+    unfold(page)
     expect(page.locator(".heat")).to_have_count(1)
     assert shown(page) == pytest.approx(measured(server, "sole", {"Version 1": "1/changes"}), rel=1e-2)
     assert_accessible(page)
@@ -156,6 +162,7 @@ def test_an_only_version_has_a_heat_map_as_well(page, server):
 @needs_chromium
 def test_what_was_of_other_versions_is_gone_until_theirs_is_there(page, server):
     page.goto(f"{server.url}/#/tasks/tone?version=3&beside=1")
+    unfold(page)
     expect(page.locator(".heat")).to_have_count(3)
     # Never answered.
     page.route("**/versions/2/changes", lambda route: None)
@@ -212,6 +219,8 @@ def test_a_dropped_file_that_is_refused_is_refused_in_the_servers_words(browser,
 def test_what_the_server_does_now_is_plotted(browser, server, scheme):
     with opened(browser, f"{server.url}/#/load", color_scheme=scheme, viewport=PHONE) as page:
         expect(page.get_by_role("figure")).to_have_count(4)
+        expect(page.get_by_text("Nothing has waited.")).to_be_visible()
+        assert_accessible(page, "nothing yet")
         requests = page.get_by_role("img", name=re.compile("^Requests, a second: now [0-9.]*[1-9]"))
         with httpx.Client(base_url=server.url, timeout=180) as web:
             # Until the page has seen some of them.
@@ -221,8 +230,14 @@ def test_what_the_server_does_now_is_plotted(browser, server, scheme):
                     break
                 assert number < 20_000, "the page does not see them"
         expect(page.get_by_role("img", name=re.compile("^Latency"))).to_be_visible()
-        assert page.locator("canvas").count() == 4
+        assert page.locator("canvas").count() >= 3
         assert_accessible(page)
+        # Another view does not end it: what was seen is there at once.
+        page.get_by_role("link", name="Try").click()
+        page.route("**/metrics*", lambda route: None)
+        page.get_by_role("link", name="Load").click()
+        expect(page.get_by_role("figure")).to_have_count(4)
+        expect(requests).to_be_visible()
 
 
 @pytest.mark.nightly("browsers")
@@ -234,6 +249,8 @@ def test_each_time_under_a_plot_is_there_once(page, server):
     plots = []
     # One point alone has no time under it, two or more have the seconds between them.
     while not any(plots):
+        # Without requests nothing is drawn.
+        httpx.post(f"{server.url}/v1/tasks/tone/classify", json={"inputs": "a text"}, timeout=180)
         with page.expect_request("**/metrics*"):
             pass
         drawn = page.evaluate("drawn")

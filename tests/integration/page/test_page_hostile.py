@@ -27,8 +27,9 @@ STORED = {
 def test_names_labels_and_what_a_trainer_wrote_are_text(browser, server):
     with opened(browser, f"{server.url}/#/tasks/tone", viewport={"width": 360, "height": 700}) as page:
         expect(page.get_by_role("listitem", name="Version 2")).to_contain_text(MARKUP)
+        page.get_by_text("of the manifests differ").click()
         page.get_by_label("Show what is the same, too").check()
-        expect(page.get_by_role("region", name="Facts of both")).to_contain_text(MARKUP)
+        expect(page.get_by_role("region", name="Manifests of both")).to_contain_text(MARKUP)
         assert page.locator("main img, main script").count() == 0
         assert page.evaluate("({}).polluted") is None
         assert_accessible(page)

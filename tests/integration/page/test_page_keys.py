@@ -1,4 +1,4 @@
-"""The page of a server with keys: who signs in sees what its key is for, and the key is nowhere but in memory."""
+"""The page of a server with keys: who signs in sees what its key is for, and the key is in memory or one tab alone."""
 
 import pytest
 from playwright.sync_api import expect
@@ -59,6 +59,23 @@ def test_the_key_is_in_memory_only(page, server):
     page.reload()
     expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
     assert page.get_by_label("API key").input_value() == ""
+
+
+def test_a_tab_keeps_the_key_if_the_user_wants_that(page, server):
+    page.get_by_label("Stay signed in").check()
+    sign_in(page, KEY)
+    expect(page.get_by_role("list", name="Tasks").get_by_role("link")).to_have_count(2)
+    page.goto(f"{server.url}/#/tasks/acme-tone")
+    page.reload()
+    expect(page.get_by_role("heading", level=1)).to_have_text("acme-tone")
+    assert KEY not in page.evaluate("JSON.stringify([{...localStorage}, document.cookie, location.href])")
+    # Another tab knows nothing of it.
+    other = page.context.new_page()
+    other.goto(server.url)
+    expect(other.get_by_role("heading", level=1)).to_have_text("Sign in")
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
+    assert page.evaluate("sessionStorage.length") == 0
 
 
 def test_signing_out_forgets(page):

@@ -24,6 +24,7 @@ STORED = {
     # Those whose names begin with x are changed, each by one test.
     **dict.fromkeys(("tone", "x-moved", "x-raced", "x-typed"), TONES),
     "tone-of-mail": Task(seed=4),
+    "folded": Task(seed=4, training={"metric": "macro_f1", "validation": {"macro_f1": 0.5}, "folds": 5}),
     # The second says what the first does not: which label is positive.
     "topic": [Task(seed=4), decided(positives=["label 2"])],
     "anger": [
@@ -38,10 +39,12 @@ def names(page):
 
 
 def test_tasks_are_found_as_one_types(page):
-    expect(names(page)).to_have_text(["anger", "tone", "tone-of-mail", "topic", "x-moved", "x-raced", "x-typed"])
+    expect(names(page)).to_have_text(
+        ["anger", "folded", "tone", "tone-of-mail", "topic", "x-moved", "x-raced", "x-typed"]
+    )
     page.get_by_label("Search tasks").fill("mail TONE")
     expect(names(page)).to_have_text(["tone-of-mail"])
-    expect(page.get_by_text("1 task of 7 tasks")).to_be_visible()
+    expect(page.get_by_text("1 of 8 tasks")).to_be_visible()
     page.get_by_role("link", name="tone-of-mail").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("tone-of-mail")
     page.go_back()
@@ -52,22 +55,35 @@ def test_versions_say_how_good_they_are_and_what_they_learned_from(page, server)
     page.goto(f"{server.url}/#/tasks/tone")
     newest = page.get_by_role("listitem", name="Version 3")
     expect(newest).to_contain_text("accuracy, test")
-    expect(newest).to_contain_text("0.75")
+    expect(newest).to_contain_text("0.750")
     expect(newest).to_contain_text("270 train, 76 test")
     expect(page.locator(".versions h3")).to_have_text(["Version 3", "Version 2", "Version 1"])
     expect(page.get_by_role("listitem", name="Version 1")).to_contain_text("live")
+
+
+def rows_of(page, name):
+    """The rows of a table in a region of this name."""
+    table = page.get_by_role("region", name=name).get_by_role("table")
+    return table, lambda row: table.get_by_role("row", name=row, exact=True)
 
 
 def test_what_differs_between_two_versions(page, server):
     page.goto(f"{server.url}/#/tasks/tone")
     page.get_by_label("Version", exact=True).select_option("3")
     page.get_by_label("beside").select_option("2")
-    table = page.get_by_role("region", name="Facts of both").get_by_role("table")
-    expect(table.get_by_role("row", name="note new old")).to_be_visible()
-    expect(table.get_by_role("row", name="test accuracy 0.75 0.875")).to_be_visible()
+    table, row = rows_of(page, "Facts of both")
+    # What decides is seen at once, also where it is the same.
+    expect(row("score 0.750 accuracy, test 0.875 accuracy, test")).to_be_visible()
+    expect(row("data reviews, 270 train, 76 test reviews, 270 train, 76 test")).to_be_visible()
+    expect(table.get_by_role("rowheader")).to_have_text(["score", "data", "method", "labels", "size"])
+    expect(page.get_by_role("region", name="Manifests of both")).to_have_count(0)
+    page.get_by_text("entries of the manifests differ").click()
+    table, row = rows_of(page, "Manifests of both")
+    expect(row("note new old")).to_be_visible()
+    expect(row("test accuracy 0.75 0.875")).to_be_visible()
     expect(table.get_by_role("rowheader", name="epochs")).to_have_count(0)
     page.get_by_label("Show what is the same, too").check()
-    expect(table.get_by_role("row", name="epochs 3 3")).to_be_visible()
+    expect(row("epochs 3 3")).to_be_visible()
     # What is shown is in the address, for who is sent it.
     page.reload()
     expect(page.get_by_label("Version", exact=True)).to_have_value("3")
@@ -76,8 +92,9 @@ def test_what_differs_between_two_versions(page, server):
 
 def test_what_neither_version_says_does_not_differ(page, server):
     page.goto(f"{server.url}/#/tasks/topic?version=2&beside=1")
-    table = page.get_by_role("region", name="Facts of both").get_by_role("table")
-    expect(table.get_by_role("row", name="decision positives label 2 –")).to_be_visible()
+    page.get_by_text("of the manifests differ").click()
+    table, row = rows_of(page, "Manifests of both")
+    expect(row("decision positives label 2 –")).to_be_visible()
     expect(table.get_by_role("rowheader", name="decision")).to_have_text(["decision positives"])
     page.get_by_label("Show what is the same, too").check()
     expect(table.get_by_role("rowheader", name="max length")).to_be_visible()
@@ -86,9 +103,16 @@ def test_what_neither_version_says_does_not_differ(page, server):
 
 def test_thresholds_that_are_nearly_the_same_differ(page, server):
     page.goto(f"{server.url}/#/tasks/anger?version=3&beside=2")
-    table = page.get_by_role("region", name="Facts of both").get_by_role("table")
-    expect(table.get_by_role("row", name="decision thresholds label 1 0.999998 0.999991")).to_be_visible()
+    page.get_by_text("of the manifests differ").click()
+    table, row = rows_of(page, "Manifests of both")
+    expect(row("decision thresholds label 1 0.999998 0.999991")).to_be_visible()
     expect(table.get_by_role("rowheader", name="decision")).to_have_text(["decision thresholds label 1"])
+
+
+def test_scores_of_folds_are_called_so(page, server):
+    page.goto(f"{server.url}/#/tasks/folded")
+    expect(page.get_by_role("listitem", name="Version 1")).to_contain_text("macro_f1, 5 folds")
+    expect(page.get_by_role("region", name="In force")).to_contain_text("macro_f1, 5 folds")
 
 
 def test_promoting_and_rolling_back_ask_first(page, server):
@@ -96,7 +120,7 @@ def test_promoting_and_rolling_back_ask_first(page, server):
         page.goto(f"{server.url}/#/tasks/x-moved")
         page.get_by_role("button", name="Promote version 2").click()
         dialog = page.get_by_role("dialog")
-        expect(dialog).to_contain_text("live of x-moved is at version 1 now")
+        expect(dialog).to_contain_text("live of x-moved is 1 now")
         assert_accessible(page)
         dialog.get_by_role("button", name="Cancel").click()
         expect(dialog).to_have_count(0)
@@ -113,9 +137,9 @@ def test_promoting_and_rolling_back_ask_first(page, server):
         assert client.task("x-moved")["aliases"] == {"live": 1}
         # What is live needs no promotion, and what was rolled back is not one click away.
         expect(page.get_by_role("button", name="Promote version 1")).to_have_count(0)
-        page.get_by_role("button", name="Roll live back to version 2").click()
-        expect(dialog).to_contain_text("live of x-moved goes from 1 back to 2, which was rolled back.")
-        dialog.get_by_role("button", name="Cancel").click()
+        expect(page.get_by_role("list", name="Last moves").get_by_role("listitem").first).to_contain_text(
+            "rolled back to 1"
+        )
 
         page.get_by_role("button", name="Promote version 3").click()
         dialog.get_by_label("Alias").fill("next")
@@ -152,7 +176,7 @@ def tab_to(page, name):
 
 
 def test_everything_can_be_done_without_a_mouse(page, server):
-    expect(names(page)).to_have_count(7)
+    expect(names(page)).to_have_count(8)
     page.keyboard.press("Tab")
     assert focused(page) == "To the content"
     page.keyboard.press("Enter")
@@ -189,7 +213,7 @@ def test_everything_can_be_done_without_a_mouse(page, server):
 def test_every_view_is_accessible_light_and_dark_wide_and_narrow(browser, server, scheme):
     for options in ({}, {"viewport": PHONE}):
         with opened(browser, server.url, color_scheme=scheme, **options) as page:
-            expect(names(page)).to_have_count(7)
+            expect(names(page)).to_have_count(8)
             assert_accessible(page, "tasks")
             page.goto(f"{server.url}/#/tasks/tone")
             expect(page.get_by_role("region", name="Facts of both")).to_be_visible()

@@ -7,8 +7,21 @@ export const session = cell({ state: "asking" });
 /** The user's last request, for calls.js. */
 export const lastCall = cell(null);
 
-// The key stays in memory: never in storage, cookies or the address. It is lost when the page is left.
+// The key stays in memory, and in this tab's session storage if the user asks for that: never in cookies or the address.
 let key = "";
+const KEPT = "onebert-key";
+
+/** The tab's storage; null where the browser forbids it. */
+function storage() {
+  try {
+    return sessionStorage;
+  } catch {
+    return null;
+  }
+}
+
+/** The key that this tab keeps over a reload; "" for none. */
+export const keptKey = () => storage()?.getItem(KEPT) ?? "";
 // Aborts all requests of the session at its end, so that no reply reaches the next user or signs that one out.
 let life = new AbortController();
 
@@ -75,17 +88,21 @@ export function upload(where, file, progress) {
   });
 }
 
-/** Takes a key ("" for no key) and asks the server for its principal; without an argument asks again for the current key. */
-export async function signIn(given = key) {
+/**
+ * Takes a key ("" for no key) and asks the server for its principal; without an argument asks again for the current key.
+ * `keep` lets the key outlive a reload of this tab.
+ */
+export async function signIn(given = key, keep = false) {
   begin(given);
   try {
     const { value } = await ask("GET", "/v1/whoami");
+    if (keep) storage()?.setItem(KEPT, given);
     session.set({ state: "in", who: value });
   } catch (error) {
     if (error.name === "AbortError") return;
     const out = error.problem?.status === 401;
     // An unreachable server has not refused the key.
-    if (out) key = "";
+    if (out) forget();
     session.set({ state: out ? "out" : "down", said: given || !out ? error.message : "" });
   }
 }
@@ -93,8 +110,14 @@ export async function signIn(given = key) {
 /** Ends the session; `said` is the reason, if the user did not ask for it. */
 export function signOut(said = "") {
   begin("");
+  forget();
   lastCall.set(null);
   session.set({ state: "out", said });
+}
+
+function forget() {
+  key = "";
+  storage()?.removeItem(KEPT);
 }
 
 function begin(given) {

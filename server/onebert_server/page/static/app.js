@@ -1,13 +1,12 @@
 // The page: the session, the current view, and the frame around it.
 
-import { may, session, signIn, signOut, signedIn } from "./api.js";
+import { keptKey, lastCall, may, session, signIn, signOut, signedIn } from "./api.js";
 import { Calls } from "./calls.js";
-import { html, render, useEffect, useRef, useState } from "./lib.js";
+import { html, render, useEffect, useLayoutEffect, useRef, useState } from "./lib.js";
 import { Said, Waiting } from "./parts.js";
 import { here } from "./route.js";
 import { Create } from "./views/create.js";
 import { SignIn } from "./views/signin.js";
-import { Fleet } from "./views/fleet.js";
 import { Load } from "./views/load.js";
 import { Review } from "./views/review.js";
 import { Task } from "./views/task.js";
@@ -18,7 +17,6 @@ import { Upload } from "./views/upload.js";
 // The first part of the address -> name, view, and whether the principal may see it.
 const VIEWS = {
   tasks: { name: "Tasks", view: ({ parts, query }) => (parts[1] ? oneTask(parts[1], parts[2], query) : html`<${Tasks} />`) },
-  fleet: { name: "Fleet", view: () => html`<${Fleet} />` },
   try: { name: "Try", view: ({ query }) => html`<${Try} query=${query} />` },
   upload: { name: "Upload", view: ({ query }) => html`<${Upload} query=${query} />`, offered: () => may("upload") },
   create: { name: "From examples", view: () => html`<${Create} />`, offered: () => may("upload") },
@@ -27,7 +25,17 @@ const VIEWS = {
 
 const oneTask = (name, view, query) => view === "review" ? html`<${Review} name=${name} key=${name} />` : html`<${Task} name=${name} query=${query} key=${name} />`;
 
-const titles = ({ parts, at }) => `${parts[1] ?? VIEWS[at].name} · OneBERT`;
+/** The view of an address; "" for an address without one. */
+function viewOf([first = "tasks", ...rest]) {
+  const known = Object.hasOwn(VIEWS, first) && (first === "tasks" ? rest.length < 2 || (rest.length === 2 && rest[1] === "review") : !rest.length);
+  return known ? first : "";
+}
+
+const Unknown = ({ parts }) => html`
+  <h1 tabindex="-1">Not found</h1>
+  <p>This page has no view at <code class="wrap">#/${parts.join("/")}</code>. <a href="#/tasks">See the tasks</a></p>`;
+
+const titles = ({ parts, at }) => `${parts[1] ?? (VIEWS[at]?.name ?? "Not found")} · OneBERT`;
 
 function Page() {
   const { state } = session.use();
@@ -35,7 +43,9 @@ function Page() {
   const main = useRef();
   const shown = `${state}/${route.parts.join("/")}`;
   const [before, setBefore] = useState(shown);
-  const at = Object.hasOwn(VIEWS, route.parts[0] ?? "") ? route.parts[0] : "tasks";
+  const at = viewOf(route.parts);
+  // A layout effect: the new view stores its own call afterwards.
+  useLayoutEffect(() => lastCall.set(null), [shown]);
   useEffect(() => {
     document.title = state === "in" ? titles({ ...route, at }) : "OneBERT";
     // Screen readers and keyboard users start at the new content.
@@ -44,30 +54,31 @@ function Page() {
   }, [shown]);
   return html`
     <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); main.current.querySelector("h1")?.focus(); }}>To the content</a>
-    <${Head} at=${state === "in" ? at : ""} />
+    <${Head} at=${at} />
     <main id="main" ref=${main}>
       ${state === "asking" && html`<h1 tabindex="-1" class="unseen">OneBERT</h1><${Waiting} />`}
       ${(state === "out" || state === "down") && html`<${SignIn} />`}
-      ${state === "in" && VIEWS[at].view(route)}
+      ${state === "in" && (at ? VIEWS[at].view(route) : html`<${Unknown} parts=${route.parts} />`)}
     </main>
     ${state === "in" && html`<${Calls} />`}
     <${Said} />`;
 }
 
 const Head = ({ at }) => {
-  const { who } = session.use();
+  const { who, state } = session.use();
+  const inside = state === "in";
   return html`
     <header class="head">
       <a class="name" href="#/tasks"><img src="page/icon.svg" alt="" width="24" height="24" /> OneBERT</a>
       <nav aria-label="Views">
-        ${at && Object.entries(VIEWS).filter(([, { offered }]) => !offered || offered()).map(([key, { name }]) => html`<a href=${`#/${key}`} aria-current=${key === at ? "page" : null}>${name}</a>`)}
+        ${inside && Object.entries(VIEWS).filter(([, { offered }]) => !offered || offered()).map(([key, { name }]) => html`<a href=${`#/${key}`} aria-current=${key === at ? "page" : null}>${name}</a>`)}
         <a href="docs">HTTP</a>
       </nav>
-      ${at && signedIn() && html`
+      ${inside && signedIn() && html`
         <div class="who"><span class="small">${who.principal.replace(/^key:/, "")}</span>
           <button type="button" class="slight" onClick=${() => signOut()}>Sign out</button></div>`}
     </header>`;
 };
 
 render(html`<${Page} />`, document.getElementById("page"));
-signIn("");
+signIn(keptKey());

@@ -1,11 +1,14 @@
 // Reads tasks and versions from the server, page by page.
 
 import { ask, path } from "./api.js";
+import { number } from "./parts.js";
 
 /** Every task that the principal may see, by name. */
 export const allTasks = (signal) => everyPage("/v1/tasks", signal);
-/** The same tasks with what an overview shows. */
-export const wholeFleet = (signal) => everyPage("/v1/status", signal);
+/** What is in force for each of these. */
+export const everyStatus = (signal) => everyPage("/v1/status", signal);
+/** What is in force for one task. */
+export const statusOf = async (name, signal) => (await ask("GET", path`/v1/tasks/${name}/status`, { signal })).value;
 
 async function everyPage(where, signal) {
   const tasks = [];
@@ -42,16 +45,25 @@ export async function manifestOf(name, version, digest) {
   return manifests.get(known);
 }
 
-/** The training's metric on the test or validation split: `{name, value, split}`; null if the manifest has none. */
+/** The training's metric on test or validation rows, or in folds: `{name, value, where}`; null if the manifest has none. */
 export function measured(manifest) {
   const training = manifest?.training ?? {};
   for (const split of ["test", "validation"]) {
     const found = training[split];
     if (found === null || typeof found !== "object") continue;
     const name = typeof training.metric === "string" && training.metric in found ? training.metric : Object.keys(found)[0];
-    if (typeof found[name] === "number") return { name, value: found[name], split };
+    if (typeof found[name] === "number") return { name, value: found[name], where: split === "validation" && training.folds ? `${training.folds} folds` : split };
   }
   return null;
+}
+
+const SPLITS = ["train", "validation", "test"];
+
+/** The training's data: its name, or "", and its rows in words. */
+export function learned(manifest) {
+  const { name, rows } = manifest?.training?.data ?? {};
+  const counts = SPLITS.flatMap((split) => (typeof rows?.[split] === "number" ? [`${number(rows[split])} ${split}`] : []));
+  return [typeof name === "string" ? name : "", counts.join(", ")];
 }
 
 /**

@@ -50,3 +50,29 @@ export function useLoaded(load, inputs) {
   const { value, error } = found.of.every((one, at) => one === inputs[at]) ? found : {};
   return { value, error, again };
 }
+
+/** Calls `again` `every` milliseconds after each load while the tab is seen, and once it is seen again. */
+export function useRefreshed({ value, error, again }, every) {
+  useEffect(() => {
+    if (!value && !error) return;
+    const look = () => document.hidden || again();
+    const timer = setTimeout(look, every);
+    document.addEventListener("visibilitychange", look);
+    return () => {
+      clearTimeout(timer);
+      document.removeEventListener("visibilitychange", look);
+    };
+  }, [value, error]);
+}
+
+/** Whether a media query fits now. */
+export function useMedia(text) {
+  const query = useMemo(() => matchMedia(text), [text]);
+  const [fits, setFits] = useState(query.matches);
+  useEffect(() => {
+    const changed = (event) => setFits(event.matches);
+    query.addEventListener("change", changed);
+    return () => query.removeEventListener("change", changed);
+  }, [query]);
+  return fits;
+}

@@ -11,8 +11,25 @@ export const number = new Intl.NumberFormat("en").format;
 export const decimal = (value, digits = 3) =>
   !Number.isFinite(value) ? "–" : Math.abs(value) >= 1000 ? number(Math.round(value)) : String(Number(value.toPrecision(digits)));
 export const probability = (value) => value.toFixed(3);
+/** A number with as many decimals as the others of its column; null is a dash. */
+export function fixed(value, digits = 1) {
+  const least = 10 ** -digits;
+  if (value === null) return "–";
+  return value > 0 && value < least / 2 ? `<${least}` : value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+}
+export const percent = (share, digits = 1) => (share === null ? "–" : `${fixed(100 * share, digits)} %`);
+/** How a label's share has moved away from the reference. */
+export const moved = ({ label, reference, live }) => `${label} ${percent(reference, 0)} → ${percent(live, 0)}`;
 const DATE = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "short" });
 export const date = (text) => DATE.format(new Date(text));
+const UNITS = [["day", 86_400_000], ["hour", 3_600_000], ["minute", 60_000]];
+const RELATIVE = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
+/** How long ago: "3 hours ago". */
+export function ago(text) {
+  const passed = Date.now() - new Date(text);
+  const [unit, size] = UNITS.find(([, size]) => passed >= size) ?? [];
+  return unit ? RELATIVE.format(-Math.floor(passed / size), unit) : "just now";
+}
 export const bytes = (size) =>
   size < 1000 ? `${size} B` : size < 1e6 ? `${decimal(size / 1e3)} kB` : size < 1e9 ? `${decimal(size / 1e6)} MB` : `${decimal(size / 1e9)} GB`;
 export const many = (count, one, more = `${one}s`) => `${number(count)} ${count === 1 ? one : more}`;
@@ -28,11 +45,6 @@ export const Refused = ({ error, again }) => html`
   </div>`;
 
 export const Waiting = ({ children }) => html`<p class="quiet waiting" role="status">${children ?? "Loading…"}</p>`;
-
-export const Aliases = ({ aliases, at }) =>
-  Object.entries(aliases)
-    .filter(([, version]) => at === undefined || version === at)
-    .map(([name, version]) => html`<span class=${name === "live" ? "tag live" : "tag"}>${name}${at === undefined && html` <b>${version}</b>`}</span>`);
 
 /** A button that copies a text; without clipboard access it selects the text in `place`. */
 export function Copy({ text, what, place }) {
@@ -90,21 +102,22 @@ const BEYOND = 6;
 
 /**
  * A list of any length that draws only its visible rows. Arrows, Page Up and Down, Home and End move inside it, and the
- * tab key enters and leaves it.
+ * tab key enters and leaves it. It starts at its top when `of` changes, and stays where it is when only `rows` do.
  * `draw(row, {tabindex, ref})` returns an item's content and puts both on its link or button.
  */
-export function LongList({ rows, height, label, draw, id }) {
+export function LongList({ rows, of, height, label, draw, id }) {
   const box = useRef();
   const focused = useRef();
   const [top, setTop] = useState(0);
   const [room, setRoom] = useState(600);
-  const [active, setActive] = useState(0);
+  const [key, setKey] = useState(null);
   const [moved, setMoved] = useState(0);
+  const active = Math.max(0, rows.findIndex((row) => row.key === key));
   useEffect(() => {
-    setActive(0);
+    setKey(null);
     setTop(0);
     if (box.current) box.current.scrollTop = 0;
-  }, [rows]);
+  }, [of]);
   useLayoutEffect(() => {
     const place = box.current;
     const watch = new ResizeObserver(() => setRoom(place.clientHeight));
@@ -123,7 +136,7 @@ export function LongList({ rows, height, label, draw, id }) {
     const at = box.current.scrollTop;
     box.current.scrollTop = Math.min(next * height, Math.max(at, (next + 1) * height - room));
     setTop(box.current.scrollTop);
-    setActive(next);
+    setKey(rows[next].key);
     setMoved((count) => count + 1);
   };
   const first = Math.max(0, Math.floor(top / height) - BEYOND);
@@ -136,7 +149,7 @@ export function LongList({ rows, height, label, draw, id }) {
       <ul role="list" aria-label=${label} style=${{ height: `${rows.length * height}px` }}>
         ${seen.map((at) => html`
           <li key=${rows[at].key} aria-setsize=${rows.length} aria-posinset=${at + 1} style=${{ height: `${height}px`, transform: `translateY(${at * height}px)` }}>
-            ${draw(rows[at], { tabindex: at === active ? 0 : -1, ref: at === active ? focused : null, focus: () => setActive(at) })}
+            ${draw(rows[at], { tabindex: at === active ? 0 : -1, ref: at === active ? focused : null, focus: () => setKey(rows[at].key) })}
           </li>`)}
       </ul>
     </div>`;

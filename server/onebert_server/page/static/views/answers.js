@@ -1,6 +1,7 @@
 // Shows one answer of any task type.
 
-import { html, useState } from "../lib.js";
+import { manifestOf } from "../data.js";
+import { html, useEffect, useState } from "../lib.js";
 import { decimal, number, probability } from "../parts.js";
 
 const AT_FIRST = 8;
@@ -34,9 +35,23 @@ export function probable({ scores, labels }) {
   return (labels !== undefined || values.length > 1) && values.every((score) => score >= 0 && score <= 1);
 }
 
-/** Probabilities as bars; a regression's values have no bars. */
+/** The thresholds of a version by label, as its manifest has them; a multi-label task's others are the usual one. */
+function useThresholds({ task, version, digest, labels, scores }) {
+  const [manifest, setManifest] = useState(null);
+  useEffect(() => {
+    // An answer without thresholds has no list of labels.
+    if (labels && digest) manifestOf(task, version, digest).then(setManifest, () => setManifest(null));
+  }, [task, version, digest, !labels]);
+  if (!manifest) return {};
+  const usual = manifest.decision?.activation === "none" ? 0 : 0.5;
+  const rest = manifest.task_type === "multi_label" ? Object.fromEntries(Object.keys(scores).map((label) => [label, usual])) : {};
+  return { ...rest, ...manifest.decision?.thresholds };
+}
+
+/** Probabilities as bars, with a line at each threshold and a tick over it; a regression's values have no bars. */
 function Scores({ result, beside }) {
   const [all, setAll] = useState(false);
+  const thresholds = useThresholds(result);
   const rows = Object.entries(result.scores);
   const bars = probable(result);
   // Sorted again, because parsing JSON moves names that are numbers to the front.
@@ -47,7 +62,10 @@ function Scores({ result, beside }) {
       <thead class="unseen"><tr><th scope="col">Label</th><th scope="col">Score</th>${beside && html`<th scope="col">More than beside it</th>`}</tr></thead>
       <tbody>${rows.slice(0, all ? rows.length : AT_FIRST).map(([label, score]) => html`
         <tr class=${chosen.has(label) ? "chosen" : ""}>
-          <th scope="row"><span class="wrap">${label}</span>${bars && html`<span class="bar" aria-hidden="true"><i style=${{ width: `${score * 100}%` }}></i></span>`}</th>
+          <th scope="row">
+            <span class="wrap">${label}</span>${result.labels?.includes(label) && html` <span class="over">✓<span class="unseen"> over its threshold</span></span>`}
+            ${Object.hasOwn(thresholds, label) && html` <span class="quiet small">threshold ${thresholds[label]}</span>`}
+            ${bars && html`<span class="bar" aria-hidden="true"><i style=${{ width: `${score * 100}%` }}></i>${Object.hasOwn(thresholds, label) && html`<b style=${{ left: `${thresholds[label] * 100}%` }}></b>`}</span>`}</th>
           <td>${bars ? probability(score) : decimal(score, 4)}</td>
           ${beside && html`<td class="quiet">${Object.hasOwn(beside, label) ? signed(score - beside[label]) : "–"}</td>`}
         </tr>`)}</tbody>

@@ -1,7 +1,7 @@
 // Heat maps of a delta's changes by layer and symbol: for one version, or for two and their difference.
 
 import { ask, path } from "../api.js";
-import { html, useLoaded, useMemo } from "../lib.js";
+import { html, useLoaded, useMemo, useState } from "../lib.js";
 import { decimal, Refused, Waiting } from "../parts.js";
 
 // The order of computation in a layer; other symbols come last.
@@ -23,8 +23,17 @@ const KINDS = {
 const changesOf = async (name, version, signal, query = "") =>
   (await ask("GET", `${path`/v1/tasks/${name}/versions/${version}/changes`}${query}`, { signal })).value.changes;
 
-/** The changes of one of a task's `versions`, or of two side by side. */
-export function Changes({ task, versions: [one, other] }) {
+/** The changes of one of a task's `versions`, or of two side by side: folded, and asked for when they are opened. */
+export function Changes({ task, versions }) {
+  const [open, setOpen] = useState(false);
+  return html`
+    <details id="changed" open=${open} onToggle=${(event) => setOpen(event.currentTarget.open)}>
+      <summary>What is changed in the base, by layer and symbol</summary>
+      ${open && html`<${Maps} task=${task} versions=${versions} />`}
+    </details>`;
+}
+
+function Maps({ task, versions: [one, other] }) {
   const { value, error, again } = useLoaded((signal) => Promise.all([
     changesOf(task.name, one, signal),
     ...(other ? [changesOf(task.name, other, signal), changesOf(task.name, one, signal, `?against=${other}`)] : []),
@@ -32,7 +41,6 @@ export function Changes({ task, versions: [one, other] }) {
   const kinds = useMemo(() => value && Object.keys(KINDS).filter((kind) => value.flat().some((change) => change.kind === kind)), [value]);
   const titles = [`Version ${one}`, `Version ${other}`, `Difference of ${one} and ${other}`];
   return html`
-    <h3 id="changed">What is changed, by layer and symbol</h3>
     ${error ? html`<${Refused} error=${error} again=${again} />` : !kinds && html`<${Waiting} />`}
     ${kinds?.length === 0 && html`<p>Nothing of the base: only the head is trained.</p>`}
     ${kinds?.map((kind) => html`<${Kind} key=${kind} kind=${kind} lists=${value} titles=${titles} />`)}`;
@@ -46,7 +54,7 @@ function Kind({ kind, lists, titles }) {
   const layers = [...new Set(maps.flatMap((map) => map.layers))].sort((left, right) => left - right);
   const most = Math.max(...maps.flatMap((map) => [...map.cells.values()]), 1e-12);
   return html`
-    <h4>${name}</h4>
+    <h3>${name}</h3>
     <p class="quiet small">The length (L2) ${measure}; the stronger its colour, the longer, up to ${decimal(most)}${maps.length > 1 && " in all three maps"}.</p>
     <div class="maps">${maps.map((map, at) => html`
       <${HeatMap} title=${titles[at]} label=${`${name}, ${titles[at]}`} map=${map} columns=${columns} layers=${layers} most=${most} />`)}</div>`;

@@ -39,7 +39,7 @@ export function Everything({ results }) {
       <input id="filter" type="search" placeholder="Filter by task or label" autocomplete="off" value=${wanted} onInput=${(event) => setWanted(event.currentTarget.value)} />
       <p class="quiet" role="status">${many(rows.length, "task")}</p>
     </div>
-    <${LongList} id="everything" rows=${rows} height=${ROW} label="Answers of all tasks" draw=${drawn} />`;
+    <${LongList} id="everything" rows=${rows} of=${rows} height=${ROW} label="Answers of all tasks" draw=${drawn} />`;
 }
 
 const LOOKS = { [SILENT]: "said quiet", [FAILED]: "said error" };

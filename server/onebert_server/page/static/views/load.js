@@ -1,13 +1,14 @@
 // The server's load: requests, latency, batches and queues, from /metrics, every two seconds.
 
-import { ask } from "../api.js";
+import { ask, session } from "../api.js";
 import { note } from "../calls.js";
-import { html, useEffect, useRef, useState } from "../lib.js";
+import { html, useEffect, useMedia, useRef, useState } from "../lib.js";
 import { buckets, quantile, samples, sum } from "../metrics.js";
 import { decimal, Refused, Waiting } from "../parts.js";
 
 const EVERY = 2000;
-const KEPT = 150;
+// Seconds.
+const KEPT = 300;
 const NAMES = [
   "onebert_http_requests_total", "onebert_http_request_seconds_bucket", "onebert_batch_sequences_sum", "onebert_batch_sequences_count",
   "onebert_queue_sequences",
@@ -19,11 +20,15 @@ const PATH = `/metrics?${new URLSearchParams(NAMES.map((name) => ["name[]", name
 const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400];
 
 const PLOTS = [
-  { title: "Requests", unit: "a second", lines: ["requests"] },
-  { title: "Latency", unit: "ms, p50 and p95", lines: ["p50", "p95"] },
-  { title: "Batch", unit: "sequences", lines: ["batch"] },
-  { title: "Queue", unit: "sequences that wait", lines: ["queue"] },
+  { title: "Requests", unit: "a second", lines: ["requests"], none: "No requests yet." },
+  { title: "Latency", unit: "ms, p50 and p95", lines: ["p50", "p95"], none: "No requests yet." },
+  { title: "Batch", unit: "sequences", lines: ["batch"], none: "No batches yet." },
+  { title: "Queue", unit: "sequences that wait", lines: ["queue"], none: "Nothing has waited." },
 ];
+
+// The last scrape and the points of one session, which outlive a visit of another view: the first point after it is of all
+// that came meanwhile.
+let kept = {};
 
 // Excludes this page's own requests.
 const answers = ({ route = "" }) => !["/metrics", "unmatched", "/page/{path:path}", "/"].includes(route) && !route.endsWith("z");
@@ -47,21 +52,19 @@ function point(before, after, seconds) {
 }
 
 export function Load() {
-  const [points, setPoints] = useState([]);
+  const { who } = session.use();
+  if (kept.who !== who) kept = { who, points: [], before: null };
+  const [points, setPoints] = useState(kept.points);
   const [error, setError] = useState(null);
   useEffect(() => {
     note({ method: "GET", path: "/metrics" });
-    let stopped = false, timer = null, before = null;
+    let stopped = false, timer = null;
     const look = async () => {
       try {
         const { value } = await ask("GET", PATH, { text: true });
-        const seen = { at: performance.now(), time: Date.now() / 1000, samples: samples(value) };
         if (stopped) return;
-        if (before) {
-          const one = { time: seen.time, ...point(before.samples, seen.samples, (seen.at - before.at) / 1000) };
-          setPoints((kept) => [...kept, one].slice(-KEPT));
-        }
-        before = seen;
+        add({ at: performance.now(), time: Date.now() / 1000, samples: samples(value) });
+        setPoints(kept.points);
         setError(null);
       } catch (failed) {
         if (stopped) return;
@@ -83,12 +86,32 @@ export function Load() {
     <div class="plots">${points.length > 0 && PLOTS.map((plot) => html`<${Plot} key=${plot.title} ...${plot} points=${points} />`)}</div>`;
 }
 
+/** Adds a scrape's point, and drops points that are older than five minutes. */
+function add(seen) {
+  const { before, points } = kept;
+  const seconds = before && (seen.at - before.at) / 1000;
+  // Right after a visit of another view the time would be too short for a rate.
+  if (before && seconds < 1) return;
+  kept.before = seen;
+  if (before) kept.points = [...points, { time: seen.time, ...point(before.samples, seen.samples, seconds) }].filter(({ time }) => time > seen.time - KEPT);
+}
+
 const shown = (value) => (value === null ? "–" : decimal(value));
 
-function Plot({ title, unit, lines, points }) {
+function Plot({ title, unit, lines, none, points }) {
+  const last = lines.map((line) => shown(points.at(-1)[line]));
+  return html`
+    <figure class="card plot">
+      <figcaption><h2>${title}</h2><p><b>${last.join(" / ")}</b> <span class="quiet">${unit}</span></p></figcaption>
+      ${points.some((one) => lines.some((line) => one[line])) ? html`<${Lines} label=${`${title}, ${unit}: now ${last.join(" and ")}`} lines=${lines} points=${points} />`
+        : html`<p class="quiet canvas">${none}</p>`}
+    </figure>`;
+}
+
+function Lines({ label, lines, points }) {
   const box = useRef();
   const plot = useRef();
-  const dark = useDark();
+  const dark = useMedia("(prefers-color-scheme: dark)");
   useEffect(() => {
     const style = getComputedStyle(document.documentElement);
     const colour = (name) => style.getPropertyValue(name).trim();
@@ -108,24 +131,8 @@ function Plot({ title, unit, lines, points }) {
     };
   }, [dark]);
   useEffect(() => plot.current.setData(data(points, lines)), [points]);
-  const last = lines.map((line) => shown(points.at(-1)[line]));
-  return html`
-    <figure class="card plot">
-      <figcaption><h2>${title}</h2><p><b>${last.join(" / ")}</b> <span class="quiet">${unit}</span></p></figcaption>
-      <div ref=${box} class="canvas" role="img" aria-label=${`${title}, ${unit}: now ${last.join(" and ")}`}></div>
-    </figure>`;
+  return html`<div ref=${box} class="canvas" role="img" aria-label=${label}></div>`;
 }
 
 const clock = (time) => new Date(time * 1000).toLocaleTimeString("en-GB");
 const data = (points, lines) => [points.map(({ time }) => time), ...lines.map((line) => points.map((one) => one[line]))];
-
-function useDark() {
-  const query = matchMedia("(prefers-color-scheme: dark)");
-  const [dark, setDark] = useState(query.matches);
-  useEffect(() => {
-    const changed = (event) => setDark(event.matches);
-    query.addEventListener("change", changed);
-    return () => query.removeEventListener("change", changed);
-  }, []);
-  return dark;
-}

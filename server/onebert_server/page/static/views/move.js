@@ -1,40 +1,83 @@
-// Moves an alias to a version after a confirmation: promotion and rollback.
+// Changes what an alias means, after a dialog that says what ends: promote, split, shadow, roll back.
 
 import { ask, path } from "../api.js";
 import { note, py } from "../calls.js";
 import { html, useState } from "../lib.js";
-import { Confirm, say } from "../parts.js";
+import { Confirm, many, say } from "../parts.js";
 
-/** Confirms and moves `alias` from its last seen version; the server refuses if it has moved since. */
-export function Move({ task, alias: given = "live", version, back, close, done }) {
-  const [alias, setAlias] = useState(given);
-  const at = task.aliases[alias];
+const rest = (target) => ({ sticky: target?.sticky ?? undefined, shadow: target?.shadow ?? undefined });
+const except = (shadow, version) => shadow?.filter((one) => one.version !== version);
+
+// Kind -> its title and verb, what it asks for, the new meaning, and those of the alias's `ends` that it ends.
+const KINDS = {
+  promote: {
+    title: ({ version }) => `Promote version ${version}?`, verb: "Promote", fields: ["alias"], gate: true,
+    body: (_, { version }) => ({ version }), ends: () => true,
+    then: ({ version, name, task }) => html`From then on version <b>${version}</b> answers${name === "live" ? html` every request for <code>${task}</code>` : html` <code>${task}@${name}</code>`}.`,
+  },
+  back: {
+    title: ({ version, name }) => `Roll ${name} back to version ${version}?`, verb: "Roll back", fields: [], gate: true,
+    body: (_, { version }) => ({ version }), ends: () => true,
+    then: ({ version }) => html`From then on version <b>${version}</b> answers again.`,
+  },
+  split: {
+    title: ({ name }) => `Split ${name}`, verb: "Split", fields: ["version", "percent", "sticky"], gate: true,
+    body: (alias, { version, percent, sticky }) =>
+      ({ split: { [alias.version]: 100 - percent, [version]: percent }, sticky: sticky || undefined, shadow: except(alias.target?.shadow, version) }),
+    ends: (one, { version }) => one.startsWith("split") || one === `shadow ${version}`,
+    then: ({ version, percent }, alias) => html`From then on version <b>${version}</b> answers ${percent} % of the requests, and version <b>${alias.version}</b> the others.`,
+  },
+  shadow: {
+    title: ({ name }) => `Add a shadow to ${name}`, verb: "Add", fields: ["version", "percent"],
+    body: ({ target, version: at }, { version, percent }) =>
+      ({ split: target?.split ?? { [at]: 100 }, ...rest(target), shadow: [...(except(target?.shadow, version) ?? []), { version, percent }] }),
+    ends: () => false,
+    then: ({ version, percent }) => html`Version <b>${version}</b> then computes ${percent} % of the requests, too; no caller gets its answers.`,
+  },
+  unshadow: {
+    title: ({ version }) => `End shadow ${version}?`, verb: "End", fields: [],
+    body: ({ target }, { version }) => ({ split: target.split, ...rest(target), shadow: except(target.shadow, version) }),
+    ends: (one, { version }) => one === `shadow ${version}`,
+    then: () => html`What was counted of it stays.`,
+  },
+};
+
+/** Confirms and makes a change to an alias as it was last seen; the server refuses if it has moved since. */
+export function Move({ task, status, kind, alias: given, version: wanted, close, done }) {
+  const { title, verb, fields, gate, body, ends, then } = KINDS[kind];
+  const versions = task.versions.map((one) => one.version);
+  const candidates = versions.filter((at) => !(String(at) in (given?.target?.split ?? { [given?.version]: 100 })));
+  const [form, setForm] = useState({ name: given?.alias ?? "live", percent: kind === "shadow" ? 100 : 10, sticky: given?.target?.sticky ?? "", version: wanted ?? candidates[0] });
+  const set = (changed) => setForm((before) => ({ ...before, ...changed }));
+  const alias = status.aliases.find((one) => one.alias === form.name);
+  const ended = alias?.ends.filter((one) => ends(one, form)) ?? [];
   const act = async () => {
-    const where = path`/v1/tasks/${task.name}/aliases/${alias}`;
-    const tag = task.targets?.[alias]?.tag ?? at;
-    const headers = at === undefined ? { "If-None-Match": "*" } : { "If-Match": `"${tag}"` };
-    await ask("PUT", where, { headers, body: { version } });
-    note({
-      method: "PUT", path: where, headers, body: { version },
-      python: `move_alias(${py(task.name)}, ${py(alias)}, ${version}, expected=${task.targets?.[alias] ? py(tag) : at ?? "None"})`,
-    });
-    say(`${alias} of ${task.name} is version ${version} now`);
+    const where = path`/v1/tasks/${task.name}/aliases/${form.name}`;
+    const tag = alias && (alias.target?.tag ?? String(alias.version));
+    const headers = alias ? { "If-Match": `"${tag}"` } : { "If-None-Match": "*" };
+    const meaning = body(alias, form);
+    await ask("PUT", where, { headers, body: meaning });
+    const python = meaning.version && `move_alias(${py(task.name)}, ${py(form.name)}, ${meaning.version}, expected=${alias?.target ? py(tag) : tag ?? "None"})`;
+    note({ method: "PUT", path: where, headers, body: meaning, python });
+    say(`${form.name} of ${task.name} has moved`);
     done();
   };
-  const from = at === undefined ? "is new." : back && version > at
-    ? `goes from ${at} back to ${version}, which was rolled back.` : `is at version ${at} now.`;
   return html`
-    <${Confirm} title=${back ? `Roll ${alias} back to version ${version}?` : `Promote version ${version}?`}
-      verb=${back ? "Roll back" : "Promote"} act=${act} close=${close}>
-      ${!back && html`
-        <div class="stack">
-          <label for="alias">Alias</label>
-          <input id="alias" list="aliases" value=${alias} required pattern="[a-z0-9][a-z0-9._\\-]*" spellcheck=${false}
-            autocomplete="off" onInput=${(event) => setAlias(event.currentTarget.value)} />
-          <datalist id="aliases">${Object.keys(task.aliases).map((one) => html`<option value=${one} />`)}</datalist>
-        </div>`}
-      <p><b class="wrap">${alias}</b> of <b class="wrap">${task.name}</b> ${from}
-        ${" "}From then on version <b>${version}</b> answers${alias === "live" ? html` every request for <code>${task.name}</code>` : html` <code>${task.name}@${alias}</code>`}.
-        What is under way is still answered by the other one, and you can go back at any time.</p>
+    <${Confirm} title=${title({ ...form, task: task.name })} verb=${verb} act=${act} close=${close}>
+      ${fields.length > 0 && html`<div class="stack">
+        ${fields.includes("alias") && html`<${Field} id="alias" label="Alias" value=${form.name} required list=${status.aliases.map((one) => one.alias)} pattern="[a-z0-9][a-z0-9._\\-]*" set=${(name) => set({ name })} />`}
+        ${fields.includes("version") && html`<div><label for="candidate">Version</label> <select id="candidate" value=${form.version} onChange=${(event) => set({ version: Number(event.currentTarget.value) })}>
+          ${candidates.map((at) => html`<option value=${at} selected=${at === form.version}>${at}</option>`)}</select></div>`}
+        ${fields.includes("percent") && html`<${Field} id="percent" label="Percent of the requests" type="number" min="1" max=${kind === "split" ? 99 : 100} value=${form.percent} required set=${(percent) => set({ percent: Number(percent) })} />`}
+        ${fields.includes("sticky") && html`<${Field} id="sticky" label="One version for each (optional)" placeholder="header:X-User" list=${["principal"]} value=${form.sticky} set=${(sticky) => set({ sticky })} />`}
+      </div>`}
+      <p><b class="wrap">${form.name}</b> of <b class="wrap">${task.name}</b> ${alias ? html`is <b class="wrap">${alias.words}</b> now.` : "is new."} ${then({ ...form, task: task.name }, alias)}</p>
+      ${ended.length > 0 && html`<p class="ends">This ends <b>${ended.join(" and ")}</b>.</p>`}
+      ${gate && status.gate && html`<p>The gate checks it first: ${many(status.gate.checks, "check")} on ${many(status.gate.rows, "pinned row")}.</p>`}
     </${Confirm}>`;
 }
+
+const Field = ({ id, label, list, set, ...input }) => html`
+  <div><label for=${id}>${label}</label>
+    <input id=${id} list=${list && `${id}s`} spellcheck=${false} autocomplete="off" onInput=${(event) => set(event.currentTarget.value)} ...${input} />
+    ${list && html`<datalist id=${`${id}s`}>${list.map((one) => html`<option value=${one} />`)}</datalist>`}</div>`;

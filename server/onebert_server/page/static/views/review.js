@@ -12,7 +12,9 @@ const ORDERS = { margin: "small margin first", disagreement: "disagreement first
 const PAGE = 20;
 const MOST = 100;
 const TYPES = ["single_label", "multi_label"];
-const NOTHING = { left: [], done: [], skipped: [], ended: false };
+// The server chooses from so many texts at most.
+const COMPARED = 1000;
+const NOTHING = { left: [], done: [], skipped: [], ended: false, compared: null, before: 0 };
 
 const worded = (right) => (Array.isArray(right) ? right.join(", ") || "with no label" : right);
 
@@ -34,8 +36,9 @@ function useKeys(acts) {
 export function Review({ name }) {
   const [by, setBy] = useState("margin");
   const [page, setPage] = useState(0);
-  // Texts to label; `{item, right}` of labeled ones, the latest last; ids of skipped ones; whether the server has no others.
-  const [{ left, done, skipped, ended }, change] = useState(NOTHING);
+  // Texts to label; `{item, right}` of labeled ones, the latest last; ids of skipped ones; whether the server has no others; how many it
+  // had, and how many were labeled then.
+  const [{ left, done, skipped, ended, compared, before }, change] = useState(NOTHING);
   const [refusal, setRefusal] = useState(null);
   const place = useRef();
   const acted = useRef(false);
@@ -46,11 +49,12 @@ export function Review({ name }) {
     change((now) => {
       const known = new Set([...now.left, ...now.done.map((one) => one.item)].map(({ id }) => id).concat(now.skipped));
       const fresh = value.items.filter(({ id }) => !known.has(id));
-      return { ...now, left: [...now.left, ...fresh], ended: !fresh.length };
+      return { ...now, left: [...now.left, ...fresh], ended: !fresh.length, compared: value.compared, before: now.done.length };
     });
     return value;
   }, [name, by, page]);
   const item = left[0];
+  const open = compared + before - done.length;
   useEffect(() => note({ method: "GET", path: `${where}?by=${by}`, python: `review(${py(name)}, by=${py(by)})` }), [name, by]);
   useEffect(() => {
     if (queue && !item && !ended) setPage((at) => at + 1);
@@ -102,7 +106,7 @@ export function Review({ name }) {
     <h1 tabindex="-1" class="wrap">Review of ${name}</h1>
     <div class="pair">
       <label>Order <select value=${by} onChange=${order}>${Object.entries(ORDERS).map(([key, text]) => html`<option value=${key}>${text}</option>`)}</select></label>
-      <span class="quiet" id="done">${number(done.length)} done${skipped.length > 0 && `, ${number(skipped.length)} skipped`}</span>
+      <span class="quiet" id="done">${compared !== null && `${number(open)}${open >= COMPARED ? " or more" : ""} left, `}${number(done.length)} done${skipped.length > 0 && `, ${number(skipped.length)} skipped`}</span>
     </div>
     ${error && html`<${Refused} error=${error} again=${again} />`}
     ${other && html`<p>This view labels texts of single_label and multi_label tasks; feedback on others goes to <code>POST /v1/feedback</code>.</p>`}

@@ -1,15 +1,14 @@
 // The versions of a task, each with the scores and data in its manifest.
 
 import { may } from "../api.js";
-import { manifestOf, measured } from "../data.js";
+import { learned, manifestOf, measured } from "../data.js";
 import { html, useEffect, useState } from "../lib.js";
-import { Aliases, bytes, date, decimal, many, number } from "../parts.js";
+import { bytes, date, fixed, many, number } from "../parts.js";
 import { link } from "../route.js";
 
 const AT_FIRST = 10;
-const SPLITS = ["train", "validation", "test"];
 
-export function Versions({ task, move }) {
+export function Versions({ task, status, move }) {
   const [shown, setShown] = useState(AT_FIRST);
   const promote = may("promote", task.name);
   const left = task.versions.length - shown;
@@ -17,25 +16,34 @@ export function Versions({ task, move }) {
     <section aria-labelledby="versions">
       <h2 id="versions">Versions</h2>
       <ul role="list" class="versions">
-        ${task.versions.slice(0, shown).map((version) => html`<${Version} key=${version.version} task=${task} version=${version} move=${promote && move} />`)}
+        ${task.versions.slice(0, shown).map((version) => html`<${Version} key=${version.version} task=${task} version=${version} roles=${rolesOf(version.version, status)} move=${promote && move} />`)}
       </ul>
       ${left > 0 && html`<button type="button" onClick=${() => setShown(shown + 50)}>Show older ones (${number(left)})</button>`}
     </section>`;
 }
 
-function Version({ task, version, move }) {
+/** What the aliases have a version do: `live`, `live 10 %`, `shadow of live`. */
+function rolesOf(version, { aliases }) {
+  return aliases.flatMap(({ alias, version: at, target }) => {
+    const split = target?.split ?? { [at]: 100 };
+    const share = split[version];
+    if (share) return [[alias, share === 100 ? alias : `${alias} ${share} %`]];
+    return target?.shadow?.some((one) => one.version === version) ? [["", `shadow of ${alias}`]] : [];
+  });
+}
+
+function Version({ task, version, roles, move }) {
   const [manifest, setManifest] = useState(null);
   useEffect(() => {
     // Without a readable manifest the version's status has the reason.
     manifestOf(task.name, version.version, version.digest).then(setManifest, () => setManifest(null));
   }, [version.digest]);
   const found = measured(manifest);
-  const data = manifest?.training?.data;
-  const rows = SPLITS.flatMap((split) => (typeof data?.rows?.[split] === "number" ? [[split, data.rows[split]]] : []));
+  const [data, rows] = learned(manifest);
   const facts = [
-    [found ? `${found.name}, ${found.split}` : "Measured", found ? decimal(found.value) : "–"],
+    [found ? `${found.name}, ${found.where}` : "Score", found ? fixed(found.value, 3) : "–"],
     ["Method", version.method ?? "–"],
-    ["Data", typeof data?.name === "string" ? data.name : "–", rows.map(([split, count]) => `${number(count)} ${split}`).join(", ")],
+    ["Data", data || "–", rows],
     ["Size", bytes(version.size)],
     ["Made", date(version.created_at)],
   ];
@@ -43,11 +51,11 @@ function Version({ task, version, move }) {
     <li class="version" aria-labelledby=${`v${version.version}`}>
       <header>
         <h3 id=${`v${version.version}`}>Version ${version.version}</h3>
-        <span class="tags"><${Aliases} aliases=${task.aliases} at=${version.version} /></span>
+        <span class="tags">${roles.map(([alias, text]) => html`<span class=${alias === "live" ? "tag live" : "tag"}>${text}</span>`)}</span>
         ${version.status === "unavailable" && html`<span class="tag bad">unavailable</span>`}
         <span class="buttons">
           <a href=${link(["try"], { task: `${task.name}@${version.version}` })} aria-label=${`Try version ${version.version}`}>Try</a>
-          ${move && task.aliases.live !== version.version && html`<button type="button" class="slight" onClick=${() => move({ version: version.version })} aria-label=${`Promote version ${version.version}`}>Promote</button>`}
+          ${move && !roles.some(([, text]) => text === "live") && html`<button type="button" class="slight" onClick=${() => move(version.version)} aria-label=${`Promote version ${version.version}`}>Promote</button>`}
         </span>
       </header>
       ${version.reason && html`<p class="error">${version.reason}</p>`}

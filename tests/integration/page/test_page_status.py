@@ -1,0 +1,186 @@
+"""What is in force for a task, in a browser: said as the server says it, and changed by dialogs that say what ends."""
+
+import itertools
+
+import pytest
+from playwright.sync_api import expect
+
+from browsers import PHONE, assert_accessible, needs_chromium, opened
+from servers import Task
+
+pytestmark = [pytest.mark.nightly("browsers"), needs_chromium]
+
+VERSIONS = [Task(seed=seed) for seed in range(1, 6)]
+DECISION = {"thresholds": {"label 0": 0.999998, "label 1": 0.5}, "positives": ["label 1"]}
+# Each is changed by one test.
+STORED = dict.fromkeys(("split", "keys", "light", "dark"), VERSIONS) | {
+    "ruled": Task(seed=4, format=2, task_type="multi_label", decision=DECISION)
+}
+
+
+def alarming(seed=1):
+    """A version whose reference has nearly always another label than it answers."""
+    task = Task(seed=seed, labels=2)
+    answered = int(task.logits("the parcel was late").argmax())
+    labels = [290, 290]
+    labels[answered] = 10
+    scores = {"edges": [0.6, 0.8], "scores": [30, 60, 210], "confidence": 0.9}
+    reference = {"split": "validation", "rows": 300, "labels": labels, "abstained": 0} | scores
+    task.manifest |= {"format": 3, "reference": reference}
+    return task
+
+
+def target(client, task):
+    """The versions that answer with their shares, and the shadows."""
+    place = client.send("GET", f"/v1/tasks/{task}/aliases/live").json()
+    found = place["target"] or {"split": {str(place["version"]): 100}}
+    return found["split"], {one["version"]: one["percent"] for one in found.get("shadow") or []}
+
+
+def expect_last_move(page, client, task):
+    """The last move is shown in the server's words."""
+    move = client.send("GET", f"/v1/tasks/{task}/status").json()["moves"][0]
+    expect(page.get_by_role("list", name="Last moves").get_by_role("listitem").first).to_contain_text(move["what"])
+
+
+def change(page, button, verb, ends="", **fields):
+    """Opens a dialog, fills it, and makes the change that it says."""
+    page.get_by_role("button", name=button).click()
+    dialog = page.get_by_role("dialog")
+    for label, value in fields.items():
+        field = dialog.get_by_label(label.replace("_", " "), exact=True)
+        field.select_option(value) if label == "Version" else field.fill(value)
+    if ends:
+        expect(dialog.get_by_text("This ends")).to_have_text(f"This ends {ends}.")
+    else:
+        expect(dialog.get_by_text("This ends")).to_have_count(0)
+    assert_accessible(page, button)
+    dialog.get_by_role("button", name=verb, exact=True).click()
+    expect(dialog).to_have_count(0)
+
+
+@pytest.mark.parametrize(("task", "options"), [("light", {}), ("dark", {"color_scheme": "dark", "viewport": PHONE})])
+def test_a_shadow_and_a_split_begin_and_end(browser, server, client, task, options):
+    with opened(browser, f"{server.url}/#/tasks/{task}", **options) as page:
+        live = page.get_by_role("list", name="Aliases").get_by_role("listitem").filter(has_text="live")
+        change(page, "Add a shadow to live", "Add", Version="5", Percent_of_the_requests="20")
+        expect(live).to_contain_text("1, shadow 5 (20 %)")
+        expect_last_move(page, client, task)
+        change(page, "Split live", "Split", Version="2", Percent_of_the_requests="10")
+        expect(live).to_contain_text("90 % 1, 10 % 2, shadow 5 (20 %)")
+        assert target(client, task) == ({"1": 90, "2": 10}, {5: 20})
+        assert_accessible(page, "in force")
+        # A shadow that answers from now on is no shadow any more.
+        change(page, "Split live", "Split", "split 90/10 and shadow 5", Version="5", Percent_of_the_requests="30")
+        assert target(client, task) == ({"1": 70, "5": 30}, {})
+        change(page, "Add a shadow to live", "Add", Version="3")
+        expect(live).to_contain_text("shadow 3")
+        change(page, "End shadow 3 of live", "End", "shadow 3")
+        change(page, "Add a shadow to live", "Add", Version="4")
+        expect(page.get_by_role("listitem", name="Version 4")).to_contain_text("shadow of live")
+        change(page, "Promote version 2", "Promote", "split 70/30 and shadow 4")
+        expect_last_move(page, client, task)
+        assert target(client, task) == ({"2": 100}, {})
+        # What was not live alone is nothing to go back to.
+        change(page, "Roll live back to version 1", "Roll back")
+        expect_last_move(page, client, task)
+    assert target(client, task) == ({"1": 100}, {})
+
+
+def test_a_split_by_the_keyboard_alone(page, server, client):
+    page.goto(f"{server.url}/#/tasks/keys")
+    button = page.get_by_role("button", name="Split live")
+    expect(button).to_be_visible()
+    while not button.evaluate("one => one === document.activeElement"):
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_label("Version", exact=True)).to_be_focused()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Control+a")
+    page.keyboard.type("25")
+    page.keyboard.press("Tab")
+    page.keyboard.type("header:X-User")
+    page.keyboard.press("Enter")
+    expect(dialog).to_have_count(0)
+    expect(button).to_be_focused()
+    expect(page.get_by_role("list", name="Aliases")).to_contain_text("75 % 1, 25 % 5 by header:X-User")
+    assert target(client, "keys")[0] == {"1": 75, "5": 25}
+
+
+def test_what_the_server_refuses_leaves_the_dialog_open(browser, server, client):
+    with opened(browser, f"{server.url}/#/tasks/split", expected=["Failed to load resource"]) as page:
+        page.get_by_role("button", name="Split live").click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("One version for each").fill("header:Cookie")
+        dialog.get_by_role("button", name="Split", exact=True).click()
+        expect(dialog.get_by_role("alert")).to_contain_text("invalid-input")
+        assert_accessible(page)
+    assert target(client, "split") == ({"1": 100}, {})
+
+
+@pytest.mark.parametrize("options", [{}, {"color_scheme": "dark", "viewport": PHONE}], ids=["wide", "phone"])
+def test_an_alarm_is_in_words_with_the_histogram_it_came_from(browser, server, client, options):
+    if "guard" not in [one["name"] for one in client.tasks()]:
+        client.push("guard", alarming().file)
+    status = "/v1/tasks/guard/status"
+    for number in itertools.count():
+        if alarm := client.send("GET", status).json()["alarm"]:
+            break
+        assert number < 100, "no alarm"
+        client.send("POST", "/v1/tasks/guard/classify", json={"inputs": [f"text {number} {at}" for at in range(50)]})
+    with opened(browser, server.url, **options) as page:
+        expect(page.get_by_text("1 needs attention")).to_be_visible()
+        page.get_by_role("link", name="guard").click()
+        shown = page.get_by_role("region", name="Alarm")
+        expect(shown).to_contain_text(alarm["words"])
+        shown.get_by_text("Answers by their top score").click()
+        rows = shown.get_by_role("table").locator("tbody tr")
+        cells = [row.locator("td").all_inner_texts() for row in rows.all()]
+        shares = [
+            [count / sum(alarm["scores"][side]) for count in alarm["scores"][side]] for side in ("reference", "live")
+        ]
+        found = [[float(text.replace(" %", "").replace("<1", "0.2")) for text in pair] for pair in cells]
+        assert found == [pytest.approx([100 * one for one in pair], abs=0.51) for pair in zip(*shares, strict=True)]
+        assert_accessible(page)
+
+
+def test_thresholds_and_positives_are_those_of_the_live_version(page, server):
+    page.goto(f"{server.url}/#/tasks/ruled")
+    rules = page.get_by_role("region", name="In force").locator(".rules > div")
+    expect(rules).to_have_text(["label 0over 0.999998", "label 1over 0.5 positive"])
+    # With one version there is nothing to split or to shadow.
+    expect(page.get_by_role("button", name="Split live")).to_have_count(0)
+
+
+def test_an_answer_marks_the_labels_over_their_thresholds(page, server):
+    text, task = "please help my order is late again", STORED["ruled"]
+    page.goto(f"{server.url}/#/try?task=ruled")
+    page.get_by_label("Text", exact=True).fill(text)
+    page.get_by_role("button", name="Classify").click()
+    rows = page.get_by_role("article", name="ruled version 1").locator("tbody tr")
+    thresholds = {"label 0": 0.999998, "label 1": 0.5, "label 2": 0.5}
+    expect(rows.filter(has_text="threshold")).to_have_count(len(thresholds))
+    for label, logit in zip(thresholds, task.logits(text), strict=True):
+        row = rows.filter(has_text=label)
+        expect(row).to_contain_text(f"threshold {thresholds[label]:g}" if label != "label 0" else "threshold 0.999998")
+        over = logit > 0 if label != "label 0" else False
+        expect(row.get_by_text("over its threshold")).to_have_count(int(over))
+        line = row.locator(".bar b").evaluate("one => parseFloat(one.style.left) / 100")
+        assert line == pytest.approx(thresholds[label])
+    assert_accessible(page)
+
+
+def test_an_address_without_a_view_is_said_and_a_new_view_forgets_the_call(page, server):
+    page.goto(f"{server.url}/#/tasks/ruled")
+    expect(page.locator(".calls summary")).to_contain_text("/v1/tasks/ruled/status")
+    page.get_by_role("link", name="Upload", exact=True).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Upload")
+    expect(page.locator(".calls")).to_have_count(0)
+    for unknown in ("fleet", "try/more", "tasks/ruled/else"):
+        page.goto(f"{server.url}/#/{unknown}")
+        expect(page.get_by_role("heading", level=1)).to_have_text("Not found")
+        expect(page.get_by_role("main")).to_contain_text(f"#/{unknown}")
+        assert_accessible(page)
+    page.get_by_role("link", name="See the tasks").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Tasks")
