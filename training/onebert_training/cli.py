@@ -7,7 +7,7 @@ import typer
 from rich.markup import escape
 
 from onebert_training.data.options import DataOptions, ReadOptions
-from onebert_training.options import DATA, OUTPUT, AsJson, BaseName, Device, Machine, with_options
+from onebert_training.options import DATA, MEND, OUTPUT, AsJson, BaseName, Device, Machine, with_options
 
 # torch and other slow libraries are imported inside the functions, so that `onebert --help` stays quick.
 
@@ -50,6 +50,18 @@ def check(
             "--labels", help="Also list rows whose label may be wrong; the base reads every text once for it."
         ),
     ] = False,
+    fold_labels: Annotated[
+        bool,
+        MEND.option(
+            "Write labels that differ in case or blanks alone in their most frequent spelling.", "--fold-labels"
+        ),
+    ] = False,
+    drop_duplicates: Annotated[
+        bool, MEND.option("Write rows with the same text and label once: the first of them.", "--drop-duplicates")
+    ] = False,
+    out: Annotated[
+        Path | None, MEND.option("The copy, .csv, .jsonl or .parquet; the rest is said of it.", metavar="FILE")
+    ] = None,
     base: BaseName = None,
     device: Device = None,
     as_json: AsJson = False,
@@ -60,8 +72,10 @@ def check(
     few rows, every bad row with its number. The exit status is 1 where training would refuse the data.
     """
     from onebert_training.commands.check import run_check  # noqa: PLC0415
+    from onebert_training.commands.mending import Mending  # noqa: PLC0415
 
-    if not run_check(data, reading, max_length, labels, Machine(base, device=device), as_json):
+    mending = Mending(fold_labels, drop_duplicates, out)
+    if not run_check(data, reading, max_length, labels, mending, Machine(base, device=device), as_json):
         raise typer.Exit(1)
 
 

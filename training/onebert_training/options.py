@@ -34,6 +34,7 @@ DATA = Panel("Data")
 METHOD = Panel("What is trained")
 STEPS = Panel("How long and how fast")
 OUTPUT = Panel("Machine and output")
+MEND = Panel("A mended copy")
 
 BaseName = Annotated[str | None, OUTPUT.option(BASE, "--base")]
 Dtype = Annotated[

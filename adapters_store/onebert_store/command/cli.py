@@ -19,6 +19,7 @@ from onebert_store.command import console
 from onebert_store.command.options import AsJson
 from onebert_store.errors import InvalidSettings, OneBertError
 from onebert_store.plugins import COMMANDS, Plugin, installed
+from onebert_store.suggestion import did_you_mean, suggestion
 
 # The help groups commands by component in this order; other packages' commands come last.
 PANELS = {
@@ -50,7 +51,7 @@ def main() -> None:
         status = 1
     except typer.TyperException as error:
         # Without arguments, the help has been printed and the message is empty.
-        if message := error.format_message():
+        if message := _message(error):
             console.print_error(f"{message}{_elsewhere(*sys.argv[1:2])} (see --help)")
         status = error.exit_code
     except typer.Abort:
@@ -60,6 +61,18 @@ def main() -> None:
         console.print_error(f"{error.filename}: {reason}" if isinstance(error.filename, str) else reason)
         status = 1
     sys.exit(status)
+
+
+def _message(error: typer.TyperException) -> str:
+    """The message of an error of usage; an option that no command has is followed by the one that may be meant."""
+    unknown, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
+    if context is None or unknown is None or not hasattr(error, "possibilities"):
+        return error.format_message()
+    options = [option for parameter in context.command.params for option in parameter.opts if option.startswith("--")]
+    # Python has the name of the parameter: `learning_rate` is `--lr`.
+    in_python = {parameter.name: parameter.opts[0] for parameter in context.command.params}
+    option = in_python.get(unknown.lstrip("-").replace("-", "_"))
+    return f"{error.message}{did_you_mean(option) if option else suggestion(unknown, options)}"
 
 
 def _elsewhere(command: str = "") -> str:

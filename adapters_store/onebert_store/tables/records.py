@@ -108,6 +108,9 @@ def _typed(rows: Iterator[Record], file: File, records: Records) -> Iterator[Rec
         yield record
 
 
+BETWEEN_COLUMNS = " are between the columns"
+"""The end of the note on an unusual separator."""
+
 _BROKEN = (OSError, EOFError, UnicodeError, zlib.error, pyarrow.ArrowException)
 
 
@@ -124,7 +127,7 @@ def _csv(file: File, preferred: str | None, opened: ExitStack) -> Records:
     encoding = find_encoding(file, preferred)
     delimiter = find_delimiter(file, encoding.name)
     rows = CsvRows(opened.enter_context(open_text(file, encoding.name)), file.name, delimiter)
-    unusual = "" if delimiter.usual else f"{file.name}: {delimiter.name} are between the columns"
+    unusual = "" if delimiter.usual else f"{file.name}: {delimiter.name}{BETWEEN_COLUMNS}"
     records, notes = _with_names(rows, rows.header), (encoding.doubt, unusual)
     return Records(file.name, "line", tuple(rows.header), records, encoding.name, delimiter.name, notes)
 

@@ -5,9 +5,11 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from io import TextIOWrapper
+from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from onebert_store.errors import InvalidData
+from onebert_store.disk import written_whole
+from onebert_store.errors import InvalidData, InvalidSettings
 from onebert_store.tables.text.unicode import escaped
 
 _ROWS = 4096  # rows per row group
@@ -100,6 +102,37 @@ WRITERS: Mapping[str, Callable[[BinaryIO, Sequence[str], Mapping[str, Any]], Wri
     ".jsonl": JsonWriter,
     ".parquet": ParquetWriter,
 }
+
+
+def check_ending(option: str, path: Path) -> None:
+    """Raises InvalidSettings if no writer is for the ending of an option's file."""
+    if path.suffix.lower() not in WRITERS:
+        raise InvalidSettings(f"{option} ends in one of {', '.join(WRITERS)}")
+
+
+def write_table(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
+    """Writes a table atomically in the form of the ending, one of `WRITERS`; raises InvalidData, StorageFull."""
+    is_parquet = path.suffix.lower() == ".parquet"
+    types = {name: _type(cells) for name, cells in columns.items()} if is_parquet else {}
+    with written_whole(path) as file:
+        writer = WRITERS[path.suffix.lower()](file, list(columns), types)
+        for cells in zip(*columns.values(), strict=True):
+            writer.add(dict(zip(columns, cells, strict=True)))
+        writer.end()
+
+
+def _type(cells: Sequence[Any]) -> Any:
+    """The type of a Parquet column with these cells."""
+    import pyarrow  # noqa: PLC0415
+
+    try:
+        kind = pyarrow.array(cells).type
+    except (pyarrow.ArrowException, ValueError, TypeError, OverflowError):
+        return pyarrow.string()
+    if pyarrow.types.is_null(kind):
+        return pyarrow.string()
+    # All lists are empty: for example, no text has a label.
+    return pyarrow.list_(pyarrow.string()) if kind == pyarrow.list_(pyarrow.null()) else kind
 
 
 def _cell(cell: Any) -> str:

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from collections import Counter
 
+import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,13 +16,14 @@ from bases import CONFIGS, tiny_base
 from onebert_encoder.base.base import load_base
 from onebert_encoder.base.config import read_config
 from onebert_encoder.base.tokenizer import load_tokenizer
-from onebert_store.errors import InvalidData, UnsupportedBase
+from onebert_store.errors import InvalidData, InvalidSettings, UnsupportedBase
 from onebert_store.tables.table import Table
 from onebert_store.tables.tables import Source
 from onebert_training.cli import check
 from onebert_training.commands.check import _lengths
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.examination import MAX_LISTED, examine
+from onebert_training.data.mending import spellings
 from onebert_training.data.options import DataOptions
 from trainings import invoke
 
@@ -86,7 +89,14 @@ def test_everything_is_said_at_once(tmp_path):
     shown = run(tmp_path).stdout
     assert "bad: train.csv line 46: the text is empty" in shown
     assert "texts with different answers: 1: train.csv lines 3 and 43" in shown
-    assert "refused: " in shown
+    assert shown.count("the text is empty") == 1  # each bad row is listed once
+    assert "refused: 5 bad rows\n" in shown
+
+
+def test_an_unusual_separator_is_said_once(tmp_path):
+    path = write(tmp_path / "a.csv", [row.replace(",", ";") for row in GOOD], "text;label")
+    assert run(path).stdout.count("semicolons") == 1
+    assert facts(path)["files"] == ["a.csv, utf-8, semicolons between columns"]
 
 
 def test_rows_without_any_of_the_labels_are_counted_where_one_looks(tmp_path):
@@ -196,6 +206,122 @@ def test_what_training_refuses_is_refused(tmp_path, rows, header, said):
     assert any(said in why for why in found["refused"])
     with pytest.raises(InvalidData):
         load_dataset(str(path), keep_few=True)
+
+
+def test_a_mended_copy_is_what_pandas_makes_of_the_file(tmp_path):
+    rows = [
+        "1,late,Billing",
+        "2,late,billing",
+        "3,gone,billing ",
+        "4,late,tech",
+        "5,gone,BILLING",
+        '6,"a, ""b""\nc",tech',
+    ]
+    source = write(tmp_path / "a.csv", [*rows, *(f"{i + 7},{row}" for i, row in enumerate(GOOD))], "id,text,label")
+    before, out = source.read_bytes(), tmp_path / "b.csv"
+    found = facts(source, "--fold-labels", "--drop-duplicates", "--out", out)
+    assert source.read_bytes() == before
+    frame = pd.read_csv(source, dtype=str)
+    frame["label"] = frame["label"].str.strip().str.lower()
+    frame = frame.drop_duplicates(["text", "label"])
+    pd.testing.assert_frame_equal(pd.read_csv(out, dtype=str), frame.reset_index(drop=True))
+    assert found["mended"] == {
+        "out": str(out),
+        "rows": len(frame),
+        "folded": {"Billing": "billing", "BILLING": "billing"},
+        "changed": 3,
+        "dropped": {"rows": 2, "first": [{"file": "a.csv", "line": 3}, {"file": "a.csv", "line": 6}]},
+        "unreadable": 0,
+    }
+    # What still contradicts is named by its lines in the file that was read.
+    assert found["contradictions"] == {"texts": 1, "first": ["a.csv lines 2 and 5"]}
+    again = facts(out, "--fold-labels", "--drop-duplicates", "--out", tmp_path / "c.csv")["mended"]
+    assert (again["folded"], again["dropped"]["rows"]) == ({}, 0)
+    shown = run(source, "--drop-duplicates", "--out", tmp_path / "d.jsonl").stdout
+    assert "dropped:" not in shown  # three spellings are three labels
+    assert f"written: {tmp_path / 'd.jsonl'}, rows: 46; 0 labels changed, 0 repeated and 0 unreadable" in shown
+
+
+@pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet"])
+def test_lists_of_labels_are_folded_in_their_own_form(tmp_path, ending):
+    cells = [["Late", "size"], ["late", "Late"], ["late"], ["late", "size"], []] * 8
+    rows = [{"text": f"order {i}", "labels": cell} for i, cell in enumerate(cells)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    out = tmp_path / f"b{ending}"
+    facts(tmp_path / "a.jsonl", "--fold-labels", "--out", out)
+    copy = load_dataset(str(out), DataOptions(task_type="multi_label"))
+    assert copy.labels == ("late", "size")
+    gold = np.array([[name in {each.lower() for each in cell} for name in copy.labels] for cell in cells])
+    texts = [text for split in copy.splits.values() for text in split.texts]
+    got = np.concatenate([split.gold for split in copy.splits.values()]) > 0
+    assert {text: tuple(row) for text, row in zip(texts, got.tolist(), strict=True)} == {
+        row["text"]: tuple(flags) for row, flags in zip(rows, gold.tolist(), strict=True)
+    }
+
+
+def test_names_with_separators_are_folded_one_by_one(tmp_path):
+    cells = ["late|Size", "size", "size|late", "Late", "late"] * 8
+    source = write(tmp_path / "a.csv", [f"order {i},{cell}" for i, cell in enumerate(cells)])
+    assert facts(source, "--fold-labels", "--out", tmp_path / "b.csv")["mended"]["folded"] == {
+        "Size": "size",
+        "Late": "late",
+    }
+    assert pd.read_csv(tmp_path / "b.csv")["label"].tolist() == [cell.lower() for cell in cells]
+
+
+def test_bad_rows_stay_in_the_copy_and_unreadable_ones_are_left_out(tmp_path):
+    source = write(tmp_path / "a.csv", [*GOOD, ",a", "one cell", "no label,"])
+    done = run(source, "--drop-duplicates", "--out", tmp_path / "b.csv")
+    assert done.exit_code == 1
+    assert "rows: 42; 0 labels changed, 0 repeated and 1 unreadable left out" in done.stdout
+    assert run(source, "--drop-duplicates", "--drop-empty", "--drop-unlabeled", "--out", tmp_path / "b.csv").exit_code
+    assert facts(tmp_path / "b.csv")["rows"] == {"train": 40}
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--fold-labels"], "--fold-labels and --drop-duplicates write a mended copy: --out goes with them"),
+        (["--out", "b.csv"], "--fold-labels and --drop-duplicates write a mended copy: --out goes with them"),
+        (["--fold-labels", "--out", "b.txt"], "--out ends in one of .csv, .jsonl, .parquet"),
+        (["--fold-labels", "--out", "a.csv"], "--out is a file that is read"),
+        (["--fold-labels", "--out", "no/b.csv"], "--out: there is no folder no"),
+        (
+            ["--fold-labels", "--task-type", "regression", "--out", "b.csv"],
+            "--fold-labels is for labels of whole texts, not for a regression task",
+        ),
+        (["--fold-labels", "--label", "nope", "--out", "b.csv"], "a.csv: no column nope (the columns are text, label)"),
+    ],
+)
+def test_what_cannot_be_mended_is_one_sentence_and_nothing_is_written(tmp_path, monkeypatch, options, why):
+    monkeypatch.chdir(tmp_path)
+    before = write(tmp_path / "a.csv", GOOD).read_bytes()
+    done = invoke(check, "a.csv", *options)
+    assert isinstance(done.exception, InvalidData | InvalidSettings)
+    assert done.exception.detail == why
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a.csv": before}
+
+
+def test_a_folder_and_a_file_that_breaks_off_are_not_mended(tmp_path):
+    (tmp_path / "folder").mkdir()
+    write(tmp_path / "folder/train.csv", GOOD)
+    broken = write(tmp_path / "a.csv", [*GOOD, '"open,a'])
+    for data, why in ((tmp_path / "folder", "name the files of the folder"), (broken, "a quote is left open")):
+        done = invoke(check, data, "--drop-duplicates", "--out", tmp_path / "b.csv")
+        assert why in done.exception.detail
+        assert not (tmp_path / "b.csv").exists()
+
+
+@given(st.lists(st.sampled_from(["a", "A", " a", "a  b", "A b", "\u00e9", "\u00c9", "\ua9fe"]), max_size=30))
+def test_a_fold_keeps_one_spelling_of_each_label(names):
+    folded = spellings(Counter(names))
+    counts = Counter(names)
+    for name, kept in folded.items():
+        assert name.casefold().split() == kept.casefold().split()
+        assert counts[name] <= counts[kept]
+        assert kept not in folded
+    left = {folded.get(name, name) for name in names}
+    assert len(left) == len({" ".join(name.casefold().split()) for name in names})
 
 
 WORD = st.sampled_from(["late", "broken", "good", "fine", "bad", ""])

@@ -1,6 +1,5 @@
 """`onebert check`: examines data and shows the findings."""
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -11,10 +10,12 @@ from onebert_encoder.base.tokenizer import load_tokenizer
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_encoder.text.tokens import Text, Tokens
 from onebert_store.command import console
-from onebert_store.command.inspection import ranges
 from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import PER_TOKEN
 from onebert_store.file.strict_json import printable
+from onebert_store.tables.tables import Faults
+from onebert_store.tables.writers import write_table
+from onebert_training.commands.mending import Mending, mended_facts, mended_lines, rows_by_file
 from onebert_training.data.dataset import Dataset
 from onebert_training.data.examination import FEW_ROWS, examine
 from onebert_training.data.options import DataOptions
@@ -26,12 +27,18 @@ _LABELS = 20  # labels in a table
 _EXAMPLES = 5
 
 
-def run_check(data: str, reading: DataOptions, max_length: int, labels: bool, machine: Machine, as_json: bool) -> bool:
-    """Shows all findings about the data; returns whether training would accept it."""
+def run_check(
+    data: str, reading: DataOptions, max_length: int, labels: bool, mending: Mending, machine: Machine, as_json: bool
+) -> bool:
+    """Shows all findings about the data, or its mended copy; returns whether training would accept it."""
+    mending.check(data)
     tokenizer, longest = load_tokenizer(machine.base)
     max_length = min(max_length, longest)
     with console.busy(f"checking {data}"):
-        examination = examine(data, reading, max_length, partial(_lengths, tokenizer))
+        faults = Faults()
+        mended = None if mending.out is None else mending.of(data, reading, faults)
+        source = data if mended is None else mended.source
+        examination = examine(source, reading, max_length, partial(_lengths, tokenizer), faults)
         if examination.dataset is not None:
             try:
                 examination.facts["notes"] += _check_tokens(examination.dataset, tokenizer, max_length)
@@ -42,6 +49,9 @@ def run_check(data: str, reading: DataOptions, max_length: int, labels: bool, ma
 
         examination.facts["suspects"] = suspects_of(examination, max_length, machine)
     facts = {"data": data, "trainable": not examination.facts["refused"], **examination.facts}
+    if mended is not None and mending.out is not None:
+        write_table(mending.out, mended.table)
+        facts["mended"] = mended_facts(mended, mending.out, len(faults.rows))
     if as_json:
         console.print_json(facts)
     else:
@@ -85,7 +95,7 @@ def _show(facts: Mapping[str, Any]) -> None:
     if splits:
         _show_lengths(splits, facts)
         _show_labels(splits)
-    for line in _lines(facts):
+    for line in [*_lines(facts), *mended_lines(facts.get("mended"))]:
         console.say(line)
     if "suspects" in facts:
         from onebert_training.commands.suspects import show_suspects  # noqa: PLC0415 - imports torch
@@ -141,19 +151,7 @@ def _lines(facts: Mapping[str, Any]) -> list[str]:
         some = ", ".join(f"{printable(name)} ({count})" for name, count in list(few.items())[:_EXAMPLES])
         lines.append(f"labels with fewer than {FEW_ROWS} training rows: {len(few):,}: {some}")
     bad = facts["bad"]
-    lines += _bad_rows(bad["first"])
+    lines += [f"bad: {line}" for line in rows_by_file(bad["first"], lambda row: str(row["what"]))]
     if (rest := bad["rows"] - len(bad["first"])) > 0:
         lines.append(f"bad: and {rest:,} more rows")
     return lines
-
-
-def _bad_rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The bad rows of each file, grouped by fault: `a.csv lines 7, 9-12: the text is empty`."""
-    numbers = defaultdict[tuple[str, str, str], list[int]](list)
-    for row in rows:
-        unit = "line" if "line" in row else "row"
-        numbers[row["file"], unit, row["what"]].append(row[unit])
-    return [
-        f"bad: {file} {unit}{'s' * (len(row_numbers) > 1)} {ranges(row_numbers, dash='-')}: {message}"
-        for (file, unit, message), row_numbers in numbers.items()
-    ]

@@ -4,15 +4,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow
-
 from onebert_store.command import console
-from onebert_store.disk import check_writable, write_whole, written_whole
+from onebert_store.disk import check_writable, write_whole
 from onebert_store.errors import InvalidSettings
 from onebert_store.file.delta import check
 from onebert_store.file.format import load
 from onebert_store.tables.table import Table
-from onebert_store.tables.writers import WRITERS
+from onebert_store.tables.writers import check_ending, write_table
 from onebert_training.commands.showing import show_evaluation
 from onebert_training.data.dataset import load_split, load_texts
 from onebert_training.data.options import ReadOptions
@@ -67,8 +65,8 @@ def run_evaluate(
 
 def _check_files(read: Sequence[Path], report: Path | None, predictions: Path | None) -> None:
     """Rejects unwritable output files before the slow work."""
-    if predictions is not None and predictions.suffix.lower() not in WRITERS:
-        raise InvalidSettings(f"--predictions ends in one of {', '.join(WRITERS)}")
+    if predictions is not None:
+        check_ending("--predictions", predictions)
     for option, path in (("--report", report), ("--predictions", predictions)):
         if path is not None:
             check_writable(option, path, read)
@@ -78,13 +76,7 @@ def write_predictions(path: Path, name: str, table: Table, answers: Answers) -> 
     """Writes columns NAME_gold … atomically by the ending; raises InvalidSettings, InvalidData, StorageFull."""
     added = {f"{name}_{column}": cells for column, cells in _columns(answers).items()}
     require_new_names(table, name)
-    columns = {**{column: table[column] for column in table}, **added}
-    types = {column: _type(cells) for column, cells in columns.items()} if path.suffix.lower() == ".parquet" else {}
-    with written_whole(path) as file:
-        writer = WRITERS[path.suffix.lower()](file, list(columns), types)
-        for cells in zip(*columns.values(), strict=True):
-            writer.add(dict(zip(columns, cells, strict=True)))
-        writer.end()
+    write_table(path, {**{column: table[column] for column in table}, **added})
 
 
 def require_new_names(table: Table, name: str) -> None:
@@ -99,14 +91,3 @@ def _columns(answers: Answers) -> Mapping[str, Sequence[Any]]:
     rule = {} if answers.abstained is None else {"abstained": answers.abstained.tolist()}
     loss = list(map(plain, answers.loss))
     return {"gold": answers.gold, "answer": answers.answer, **score, "loss": loss, **rule}
-
-
-def _type(cells: Sequence[Any]) -> pyarrow.DataType:
-    try:
-        kind = pyarrow.array(cells).type
-    except (pyarrow.ArrowException, ValueError, TypeError, OverflowError):
-        return pyarrow.string()
-    if pyarrow.types.is_null(kind):
-        return pyarrow.string()
-    # All lists are empty: for example, no text has a label.
-    return pyarrow.list_(pyarrow.string()) if kind == pyarrow.list_(pyarrow.null()) else kind

@@ -1,6 +1,5 @@
 """Examines data before training: counts, lengths, repetitions, leaks between splits, and every bad row."""
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -13,7 +12,8 @@ from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import TaskType
 from onebert_store.tables.columns import find_columns
 from onebert_store.tables.labels import find_names, infer_task_type
-from onebert_store.tables.table import Place, Table, describe_bad_rows
+from onebert_store.tables.records import BETWEEN_COLUMNS
+from onebert_store.tables.table import Place, Table
 from onebert_store.tables.tables import SPLITS, Fault, Faults, Source
 from onebert_training.data.checks import repeated
 from onebert_training.data.dataset import Dataset, load_dataset, usable_rows
@@ -49,9 +49,14 @@ class Examination:
             self.facts["refused"].append(why)
 
 
-def examine(data: str | Source, options: DataOptions, max_length: int, lengths: Lengths) -> Examination:
-    """Reads data as training does, and continues after faults; `lengths` counts tokens with the special ones."""
-    examination, faults = Examination(), Faults()
+def examine(
+    data: str | Source, options: DataOptions, max_length: int, lengths: Lengths, faults: Faults | None = None
+) -> Examination:
+    """Reads data as training does, and continues after faults; `lengths` counts tokens with the special ones.
+
+    `faults` are those that were found when a `Source` was read.
+    """
+    examination, faults = Examination(), faults or Faults()
     try:
         read = options.read(data, faults) if isinstance(data, str) else data
         examination.source = read
@@ -70,6 +75,8 @@ def examine(data: str | Source, options: DataOptions, max_length: int, lengths: 
             examination.facts["notes"] = list(examination.dataset.notes)
         except InvalidData as error:
             examination.refuse(error.detail)
+    # `files` has the separator of each.
+    examination.facts["notes"] = [note for note in examination.facts["notes"] if not note.endswith(BETWEEN_COLUMNS)]
     return examination
 
 
@@ -95,8 +102,6 @@ def _examine_tables(
     for name, part in cells.items():
         splits[name] = part.split(task_type, labels, bad.setdefault(name, {}))
     for name, kinds in bad.items():
-        if kinds:
-            examination.refuse(describe_bad_rows(kinds, tables[name].where))
         examination.bad += [Fault(tables[name].places[row], message) for message, rows in kinds.items() for row in rows]
     for name, examples in splits.items():
         examination.rows[name] = examples, [tables[name].places[row] for row in cells[name].used_rows]
@@ -117,12 +122,8 @@ def _count_bad(examination: Examination, faults: Faults) -> None:
     bad = sorted([*faults.rows, *examination.bad])
     first = [{"file": file, unit: number, "what": message} for (file, unit, number), message in bad[:MAX_LISTED]]
     examination.facts["bad"] = {"rows": len(bad), "first": first}
-    if faults.rows:
-        kinds = Counter(f"{fault.place.file}: {fault.reason}" for fault in faults.rows)
-        summary = "; ".join(
-            f"{message}" + (f" in {count:,} rows" if count > 1 else "") for message, count in kinds.most_common(3)
-        )
-        examination.refuse(f"rows that cannot be read: {len(faults.rows):,}: {summary}")
+    if bad:
+        examination.refuse(f"{len(bad):,} bad row{'s' * (len(bad) > 1)}")
 
 
 def _of_labels(split: Split, task_type: TaskType, labels: Sequence[str]) -> dict[str, Any]:
