@@ -29,6 +29,8 @@ DOCS_PATHS = frozenset(
 PROBES = frozenset(
     {"/healthz", "/startupz", "/readyz", "/health", "/health/live", "/v2/health/live", "/v2/health/ready"}
 )
+# Fields with keys whose digests are remembered.
+MAX_REMEMBERED = 1024
 OPEN_PATHS = DOCS_PATHS | files.PATHS.keys() | PROBES
 
 
@@ -40,6 +42,8 @@ class ApiKeys:
         self._tokens = tokens
         self._warned = False
         self._attempts = Attempts()
+        # The SHA-256 of keys by the fields that they were sent in.
+        self._digests: dict[bytes, bytes] = {}
 
     async def check(self, head: Head, address: str) -> Principal:
         """Returns the principal of the key, or of the address on a server without keys.
@@ -60,8 +64,12 @@ class ApiKeys:
         # Only HTTP whitespace: `strip()` would also remove 0x85 and 0xA0, which can be the last byte of a key.
         key = key.strip(" \t") if scheme.lower() == "bearer" else ""
         digest = hashlib.sha256(key.encode("latin-1")).digest()
-        principal = self._ring.find(digest) or (self._tokens and self._tokens.remembered(digest))
-        if principal:
+        if principal := self._ring.find(digest):
+            if len(self._digests) >= MAX_REMEMBERED:
+                self._digests.clear()
+            self._digests[field] = digest
+            return principal
+        if self._tokens and (principal := self._tokens.remembered(digest)):
             return principal
         self._attempts.count(address, time.monotonic())
         if key and self._tokens and (principal := await self._tokens.find(key, digest)):
@@ -83,6 +91,11 @@ class ApiKeys:
         state["principal"] = nobody(address)
         if scope["method"] == "POST" or not is_open(scope):
             state["principal"] = await self.check(state[HEAD], address)
+
+    def known(self, head: Head) -> Principal | None:
+        """The principal of a valid key that came in the same bytes before; None for every other request."""
+        digest = self._digests.get(head.fields.get(b"authorization", b""))
+        return None if digest is None or head.repeated else self._ring.find(digest)
 
 
 class Attempts:

@@ -3,7 +3,6 @@
 import asyncio
 import threading
 import time
-from collections import deque
 from types import TracebackType
 
 from starlette.requests import ClientDisconnect
@@ -19,10 +18,9 @@ CHECK_AFTER = 0.1
 class CancelScope:
     """Cancels the body of `with`, in a task, and raises `DeadlineExceeded` or `ClientDisconnect`.
 
-    The request's body must have been read before, because this consumes `receive`. `ended`: the body has ended.
+    The request's body must have been read before, because this consumes `receive`.
     """
 
-    ended = False
     _timer: asyncio.TimerHandle | None = None
     _watcher: asyncio.Task[None] | None = None
     _over: Exception | None = None
@@ -32,26 +30,30 @@ class CancelScope:
         self._receive = receive
 
     def __enter__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        working = asyncio.current_task(self._loop)
+        self._loop = loop = asyncio.get_running_loop()
+        working = asyncio.current_task(loop)
         if working is None:
             raise RuntimeError("what can be given up is a task")
         self._working = working
         if (remaining := self._deadline - time.monotonic()) < CHECK_AFTER:
-            self._timer = self._loop.call_later(remaining, self.check)
+            self._timer = loop.call_later(remaining, self.check)
             return
         young = _young
-        if young.loop is not self._loop:
-            young.loop, young.scopes = self._loop, deque()
-        if not young.scopes:
-            self._loop.call_later(CHECK_AFTER, _check_old, young.scopes)
-        young.scopes.append((self._loop.time(), self))
+        if young.loop is not loop:
+            young.loop, young.scopes, young.checks = loop, {}, False
+        now = loop.time()
+        young.scopes[self] = now
+        if not young.checks:
+            young.checks = True
+            loop.call_at(now + CHECK_AFTER, _check_old, young)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.ended = True
-        if self._timer is not None:
+        if self._timer is None:
+            # Nothing outlives its request: the memory of one that ends soon is the next one's.
+            _young.scopes.pop(self, None)
+        else:
             self._timer.cancel()
         if self._watcher is not None:
             self._watcher.cancel()
@@ -81,28 +83,27 @@ class CancelScope:
             self._working.cancel()
 
 
-Scopes = deque[tuple[float, CancelScope]]
-
-
 class _Young(threading.local):
     """The scopes of this thread's event loop that were never checked, with the times of their beginnings, in order."""
 
     def __init__(self) -> None:
         self.loop: asyncio.AbstractEventLoop | None = None
-        self.scopes: Scopes = deque()
+        self.scopes: dict[CancelScope, float] = {}
+        # Whether a timer runs: one for all scopes, since most have ended by then.
+        self.checks = False
 
 
 _young = _Young()
 
 
-def _check_old(scopes: Scopes) -> None:
-    """Checks the scopes that are `CHECK_AFTER` old: one timer for all, since most have ended by then."""
+def _check_old(young: _Young) -> None:
+    """Checks the scopes that are `CHECK_AFTER` old."""
     loop = asyncio.get_running_loop()
     # Timers can fire up to a millisecond early.
-    began = loop.time() - CHECK_AFTER + 0.001
-    while scopes and scopes[0][0] <= began:
-        _, scope = scopes.popleft()
-        if not scope.ended:
-            scope.check()
+    began, scopes = loop.time() - CHECK_AFTER + 0.001, young.scopes
+    while scopes and scopes[scope := next(iter(scopes))] <= began:
+        del scopes[scope]
+        scope.check()
+    young.checks = bool(scopes)
     if scopes:
-        loop.call_at(scopes[0][0] + CHECK_AFTER, _check_old, scopes)
+        loop.call_at(next(iter(scopes.values())) + CHECK_AFTER, _check_old, young)

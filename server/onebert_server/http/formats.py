@@ -17,6 +17,8 @@ from onebert_server.http.strict import parsed, validated
 
 NONE: Mapping[str, str] = {}
 JSON = "application/json"
+# Paths, and characters of one, whose match is remembered.
+MAX_PATHS, MAX_PATH = 4096, 256
 
 
 class Reply(NamedTuple):
@@ -51,7 +53,8 @@ class Format(Protocol):
 class OwnFormat:
     """The format of a route of this server's own API; see Format.
 
-    `answer` gets the path's parameters, `body`, `context` and `edge` as keywords.
+    `answer` gets the path's parameters, `body`, `context` and `edge` as keywords. `plain` reads the simplest bodies as
+    `validate` would; it returns None for all others.
     """
 
     path: str
@@ -59,9 +62,11 @@ class OwnFormat:
     validate: Callable[[Any], Any]
     answer: Callable[..., Awaitable[Reply]]
     accepts: frozenset[str] = frozenset((JSON,))
+    plain: Callable[[bytes], Any] | None = None
 
     def read(self, body: bytes, scope: Scope) -> Any:
-        return self.validate(parsed(body))
+        plain = self.plain(body) if self.plain is not None else None
+        return self.validate(parsed(body)) if plain is None else plain
 
     def reply(self, parameters: Mapping[str, str], body: Any, context: Context, edge: Edge) -> Awaitable[Reply]:
         return self.answer(**parameters, body=body, context=context, edge=edge)
@@ -80,7 +85,9 @@ class DataRoute(APIRoute):
 
     @cached_property
     def own_format(self) -> OwnFormat:
-        return OwnFormat(self.path, self.path_regex, partial(validated, self.body_type), self.endpoint)
+        kind = self.body_type
+        validate, plain = partial(validated, kind), getattr(kind, "plain", None)
+        return OwnFormat(self.path, self.path_regex, validate, self.endpoint, plain=plain)
 
     @property
     def body_type(self) -> type[BaseModel]:
@@ -100,7 +107,7 @@ class Formats:
 
     def __init__(self, formats: Iterable[Format]) -> None:
         formats = list(formats)
-        self._whole = {form.path: Match(form, {}) for form in formats if "{" not in form.path}
+        self._paths = {form.path: Match(form, {}) for form in formats if "{" not in form.path}
         self._patterns = [form for form in formats if "{" in form.path]
 
     def match(self, scope: Scope) -> Match | None:
@@ -108,11 +115,14 @@ class Formats:
         if scope["method"] != "POST":
             return None
         path = scope["path"]
-        if exact := self._whole.get(path):
-            return exact
+        if matched := self._paths.get(path):
+            return matched
         for form in self._patterns:
-            if matched := form.pattern.match(path):
-                return Match(form, matched.groupdict())
+            if parameters := form.pattern.match(path):
+                matched = Match(form, parameters.groupdict())
+                if len(self._paths) < MAX_PATHS and len(path) <= MAX_PATH:
+                    self._paths[path] = matched
+                return matched
         return None
 
 

@@ -130,9 +130,13 @@ class Dispatch:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state, edge = scope["state"], self._edge
         try:
-            await self._keys.admit(scope)
-            state["context"] = context = self._context(state)
             match = self._formats.match(scope)
+            principal = None if match is None else self._keys.known(state[HEAD])
+            if principal is None:
+                await self._keys.admit(scope)
+            else:
+                state["principal"] = principal
+            state["context"] = context = self._context(state)
             if match is None:
                 state[BODY] = body = Body(scope, receive, context, self._bodies)
                 await self._control(scope, body.receive, send)

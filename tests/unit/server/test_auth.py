@@ -49,6 +49,23 @@ def test_each_key_is_a_principal_of_its_own_wherever_it_comes_from(keys):
     assert not any("one" in who.name or "two" in who.name for who in principals), "never the key itself"
 
 
+def test_a_key_that_is_known_already_is_looked_up_each_time():
+    ring, head = KeyRing({}, closed=True), _headers(b"Bearer one")
+    keys, now = ApiKeys(ring), [1.0]
+    ring._clock = lambda: now[0]
+    assert keys.known(head) is None
+    ring.replace({hashlib.sha256(b"one").digest(): Holder(root("first"), expires=2.0)})
+    assert keys.known(head) is None, "not before it was checked"
+    assert check(keys, head, ADDRESS) == keys.known(head) == root("first")
+    assert keys.known(_headers(b"Bearer one", b"Bearer one")) is None, "two keys are none"
+    now[0] = 2.0
+    assert keys.known(head) is None
+    ring.replace({hashlib.sha256(b"one").digest(): Holder(root("second"))})
+    assert keys.known(head) == root("second")
+    ring.replace({})
+    assert keys.known(head) is None
+
+
 def test_without_keys_the_address_is_the_principal():
     loopback, keys = Head([(b"host", b"localhost:8000")]), ApiKeys(KeyRing({}))
     assert check(keys, loopback, "127.0.0.1") != check(keys, loopback, "127.0.0.2")

@@ -20,7 +20,8 @@ from onebert_server.http.connection.protocol import (
     NOISE_BYTES,
     SEND_TIMEOUT,
 )
-from onebert_server.http.connection.refusals import MAX_HEADER_LINES, REFUSAL, WHOLE, unclear
+from onebert_server.http.connection.reader import unclear
+from onebert_server.http.connection.refusals import MAX_HEADER_LINES, REFUSAL, WHOLE
 from onebert_server.http.head import Head
 from onebert_server.http.web import uvicorn_config
 

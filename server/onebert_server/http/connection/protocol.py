@@ -16,7 +16,6 @@ from onebert_server.http.connection import refusals
 from onebert_server.http.connection.connections import Connections
 from onebert_server.http.connection.exchange import Exchange, addressed
 from onebert_server.http.connection.reader import Reader, Request, Unreadable
-from onebert_server.http.connection.timer import Timer
 from onebert_server.http.head import HEAD, Head
 
 # Seconds for a complete request head, counted from when the connection begins to wait for it.
@@ -42,7 +41,11 @@ _STAND_IN = Request("1.1", "GET", b"/", b"", Head(((b"host", b"localhost"), (b"c
 
 
 class HttpProtocol(asyncio.Protocol):
-    """One connection. Its timer runs while it waits for a head, and while it discards an unwanted body."""
+    """One connection. Its timer runs while it waits for a head, and while it discards an unwanted body.
+
+    Each request moves the timer's due time, which costs no call of the event loop; if the timer fires early it starts
+    again.
+    """
 
     def __init__(
         self,
@@ -55,7 +58,9 @@ class HttpProtocol(asyncio.Protocol):
         self._app, self._server, self._shared = config.loaded_app, server_state, connections
         self._loop = _loop or asyncio.get_running_loop()
         self._reader = Reader()
-        self._timer = Timer(self._loop, self._time_is_up)
+        # Seconds of the loop's clock: the timer's start, and its due time, 0 while nothing is waited for.
+        self._since = self._due = 0.0
+        self._timer: asyncio.TimerHandle | None = None
         self._socket: asyncio.Transport
         self._common: Scope = {}  # the part of the scope that all requests share
         self._exchange: Exchange | None = None  # the newest request with a complete head
@@ -90,7 +95,9 @@ class HttpProtocol(asyncio.Protocol):
         self._server.connections.discard(cast(Any, self))
         self._closing = self._deaf = True
         self._shared.waiting.pop(self, None)
-        self._timer.cancel()
+        self._due = 0.0
+        if self._timer is not None:
+            self._timer.cancel()
         self.resume_writing()
         if self._exchange is not None:
             self._exchange.leave()
@@ -143,41 +150,44 @@ class HttpProtocol(asyncio.Protocol):
 
     def _read_on(self) -> None:
         """Parses what has arrived up to the end of one request; the bytes behind it wait for its response."""
-        parsed = 0
-        while self._reader.ahead and not (self._deaf or self._busy):
+        reader, parsed = self._reader, 0
+        while reader.ahead and not (self._deaf or self._busy):
             if parsed >= AT_ONCE:
                 if self.reads:
                     self._read(False)
                 self._loop.call_soon(self._read_on)
                 return
-            self._parse()
-            parsed += 1 + len(self._reader.parts)
+            began, refusal = reader.in_head, None
+            try:
+                reader.parse()
+            except Unreadable as error:
+                refusal = error.refusal
+            self._take(began)
+            if refusal is not None:
+                self._refuse(refusal)
+            parsed += 1 + len(reader.parts)
         self.balance()
 
-    def _parse(self) -> None:
-        reader, began, refusal = self._reader, self._reader.in_head, None
-        try:
-            reader.parse()
-        except Unreadable as error:
-            refusal = error.refusal
+    def _take(self, began: bool) -> None:
+        """Takes what the reader has parsed; `began`: within a head that had begun before."""
+        reader = self._reader
         if reader.request is not None:
             self._begin(reader.request)
         elif reader.in_head and not (began or self._lingers):
             # A head has its time from the beginning of the wait for it.
-            self._timer.extend(HEAD_TIMEOUT)
+            self._due = self._since + HEAD_TIMEOUT
         exchange = self._exchange
-        if exchange is not None and (reader.parts or reader.ended):
-            if not exchange.complete:
-                exchange.add(reader.parts, reader.content, last=reader.ended)
-                self._busy = reader.ended
-            elif reader.ended:
-                # The response came before the end of the body.
-                exchange.whole = True
-                self._wait(KEEP_ALIVE)
-            else:
-                self._drop(reader.content)
-        if refusal is not None:
-            self._refuse(refusal)
+        if exchange is None or not (reader.parts or reader.ended):
+            return
+        if not exchange.complete:
+            exchange.add(reader.parts, reader.content, last=reader.ended)
+            self._busy = reader.ended
+        elif reader.ended:
+            # The response came before the end of the body.
+            exchange.whole = True
+            self._wait(KEEP_ALIVE)
+        else:
+            self._drop(reader.content)
 
     def _drop(self, count: int) -> None:
         self._dropped += count
@@ -251,7 +261,7 @@ class HttpProtocol(asyncio.Protocol):
         if waits:
             self._shared.waiting[self] = None
         # A running timer or a closing connection has its own entry in `waiting`.
-        elif not (self._timer.due or self.closing):
+        elif not (self._due or self.closing):
             self._shared.waiting.pop(self, None)
 
     def completed(self, exchange: Exchange) -> None:
@@ -297,17 +307,31 @@ class HttpProtocol(asyncio.Protocol):
         self._lingers = True
 
     def _wait(self, seconds: float) -> None:
-        self._shared.waiting.pop(self, None)
-        self._shared.waiting[self] = None
+        waiting = self._shared.waiting
+        waiting.pop(self, None)
+        waiting[self] = None
         self._lingers = False
-        self._timer.start(seconds)
+        self._since = self._loop.time()
+        self._due = self._since + seconds
+        if self._timer is None or self._timer.when() > self._due:
+            self._set_timer()
 
     def _stop_waiting(self) -> None:
         self._shared.waiting.pop(self, None)
-        self._timer.due = 0.0
+        self._due = 0.0
 
-    def _time_is_up(self) -> None:
-        if self._reader.in_head and not self._lingers:
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(self._due, self._fire)
+
+    def _fire(self) -> None:
+        self._timer = None
+        if not self._due:
+            return
+        if self._loop.time() < self._due:
+            self._set_timer()
+        elif self._reader.in_head and not self._lingers:
             self._refuse(refusals.TOO_SLOW)
         else:
             self.abandon()

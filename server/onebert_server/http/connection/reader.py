@@ -1,17 +1,16 @@
 """Parses a connection's bytes into one request after the other, within bounds on heads and on a body's framing."""
 
+import re
 from typing import NamedTuple
 
 import httptools
 
 from onebert_server.http.connection.refusals import (
-    FRAMING,
     MALFORMED,
     MAX_HEAD_BYTES,
     MAX_HEADER_LINES,
     TOO_LARGE,
     Refusal,
-    unclear,
 )
 from onebert_server.http.head import Field, Head
 
@@ -20,6 +19,16 @@ CHUNK_OVERHEAD = 8
 # Maximum bytes of heads and chunks that are parsed at a time: a chunk of one byte takes as long as one of thousands.
 PIECE_BYTES = 2**10
 _EMPTY_LINE = b"\r\n\r\n"
+# The fields that delimit a body.
+FRAMING = (b"content-length", b"transfer-encoding")
+# These fields must come once and in this form; each has its rule for the error. A proxy that reads another form (`018`)
+# differently would see a part of the body as the next request, or vice versa.
+_FORMS = {
+    b"host": (re.compile(rb"[\w.~%!$&'()*+;=:\[\]-]*", re.ASCII), "Host must come once, with a name or an address"),
+    b"content-length": (re.compile(rb"0|[1-9][0-9]{0,17}"), "Content-Length must come once, with a plain number"),
+    b"transfer-encoding": (re.compile(rb"chunked", re.IGNORECASE), "Transfer-Encoding must come once, and be chunked"),
+}
+_TARGET = re.compile(rb"(?:https?://([^/?#@]+))?/[^#]*|\*", re.IGNORECASE)
 
 
 class Unreadable(Exception):
@@ -58,13 +67,13 @@ class Reader:
         self.request: Request | None = None
         self.parts: list[bytes] = []
         self._parser = httptools.HttpRequestParser(self)
-        # Received bytes, whose last `ahead` ones are not parsed yet; and the last bytes before these.
+        # Received bytes, whose last `ahead` ones are not parsed yet; and the last bytes before these in their message.
         self._received, self._tail = b"", b""
         self._url, self._fields = b"", list[Field]()
         self._body_left = 0  # bytes that the body's declared length leaves to arrive
         self._taken_on = False  # a new parser gets a head that has been read already
-        self._began = False  # a message began in the current piece
-        self._overhead = self._head_bytes = 0
+        # Bytes of the message so far: of its head, then of its framing beyond what its content may take.
+        self._overhead = 0
         self._refusal = MALFORMED  # why the parser stops
 
     def add(self, data: bytes) -> None:
@@ -76,15 +85,20 @@ class Reader:
 
     def parse(self) -> None:
         """Parses the next piece, which may end a message and no more; raises Unreadable."""
+        self.request, self.parts, self.content, self.ended = None, [], 0, False
+        if not self._body_left:
+            at = len(self._received) - self.ahead
+            self._feed(self._end_of_piece(at) - at)
+        if self._body_left and self.ahead and not self.ended:
+            self._feed(min(self.ahead, self._body_left))
+
+    def _feed(self, size: int) -> None:
         at = len(self._received) - self.ahead
-        size = min(self.ahead, self._body_left) if self._body_left else self._end_of_piece(at) - at
         piece = self._received[at : at + size]
-        self._tail = piece[-3:] if size > 2 else (self._tail + piece)[-3:]
         self.ahead -= size
         if not self.ahead:
             self._received = b""
-        self.request, self.parts, self.content = None, [], 0
-        self.ended = self._began = False
+        self._overhead += size
         try:
             try:
                 self._parser.feed_data(piece)
@@ -92,17 +106,19 @@ class Reader:
                 self._ignore_upgrade()
         except httptools.HttpParserError:
             raise Unreadable(self._refusal) from None
-        # `on_header` measures complete fields. This bounds data that never completes: an endless field, a chunk
-        # extension, trailers.
-        if not self._began:
-            self._overhead = max(0, self._overhead + size - (CHUNK_OVERHEAD + 1) * self.content)
+        if self.ended:
+            self._tail, self._overhead = b"", 0
+            return
+        self._tail = (self._tail + piece)[-3:] if size < 3 else piece[-3:]
+        # This bounds data that never completes: an endless field, a chunk extension, trailers.
+        if self.content:
+            self._overhead = max(0, self._overhead - (CHUNK_OVERHEAD + 1) * self.content)
         if self._overhead > MAX_HEAD_BYTES:
             raise Unreadable(TOO_LARGE)
 
     def _end_of_piece(self, at: int) -> int:
         """The end of the next piece, behind an empty line."""
-        joint = (self._tail + self._received[at : at + 3]).find(_EMPTY_LINE)
-        if joint >= 0:
+        if self._tail and (joint := (self._tail + self._received[at : at + 3]).find(_EMPTY_LINE)) >= 0:
             return at + joint + len(_EMPTY_LINE) - len(self._tail)
         most = min(len(self._received), at + PIECE_BYTES)
         end = self._received.find(_EMPTY_LINE, at, most)
@@ -127,8 +143,7 @@ class Reader:
     def on_message_begin(self) -> None:
         if self._taken_on:
             return
-        self.in_head = self._began = True
-        self._overhead = self._head_bytes = 0
+        self.in_head = True
         self._url, self._fields = b"", []
 
     def on_url(self, url: bytes) -> None:
@@ -139,15 +154,14 @@ class Reader:
         if not self.in_head:
             return
         self._fields.append((name.lower(), value))
-        self._head_bytes += len(name) + len(value) + 4
-        if self._head_bytes > MAX_HEAD_BYTES or len(self._fields) > MAX_HEADER_LINES:
+        if len(self._fields) > MAX_HEADER_LINES:
             self._stop_at(TOO_LARGE)
 
     def on_headers_complete(self) -> None:
         if self._taken_on:
             return
         version, head = self._parser.get_http_version(), Head(self._fields)
-        if self._head_bytes + len(self._url) > MAX_HEAD_BYTES:
+        if self._overhead > MAX_HEAD_BYTES:
             self._stop_at(TOO_LARGE)
         if refusal := unclear(version, self._url, head):
             self._stop_at(refusal)
@@ -176,3 +190,25 @@ class Reader:
     def on_message_complete(self) -> None:
         # After a request for an upgrade, `_ignore_upgrade` hands the framing to a new parser.
         self.ended = not self._parser.should_upgrade() or self._parser.get_method() == b"CONNECT"
+
+
+def unclear(version: str, target: bytes, head: Head) -> Refusal | None:
+    """Refuses a head in which two parsers may see different hosts or body ends (request smuggling); else None."""
+    fields = head.fields
+    for name, (form, rule) in _FORMS.items():
+        if name in fields and (name in head.repeated or not form.fullmatch(fields[name])):
+            return 400, rule
+    aimed, host = _TARGET.fullmatch(target), fields.get(b"host")
+    if aimed and version == "1.1" and host is not None and aimed[1] is None:
+        return None
+    # The parser itself refuses a head with both FRAMING fields.
+    for kept, rule in (
+        (version in ("1.1", "1.0"), "a request must be HTTP/1.1 or 1.0"),
+        (aimed, "the target must be a path, or an http address with one"),
+        (host is not None or version == "1.0", "a request of HTTP/1.1 must have a Host"),
+        (aimed is None or aimed[1] in (None, host), "Host must be the host of the target"),
+        (version == "1.1" or b"transfer-encoding" not in fields, "HTTP/1.0 has no Transfer-Encoding"),
+    ):
+        if not kept:
+            return 400, rule
+    return None

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any
+from operator import itemgetter
+from typing import Annotated, Any, cast
 
 import msgspec
 from fastapi import APIRouter, Path
 from fastapi.exceptions import RequestValidationError
 
-from onebert_encoder.answering.asked import PLAIN, Asked, AskedWindow
+from onebert_encoder.answering.asked import Asked
 from onebert_encoder.answering.results import fields_of
 from onebert_server.answering.gateway import Wanted
 from onebert_server.answering.reading.logits import Reading
@@ -22,14 +23,12 @@ from onebert_server.http.schemas.questions import (
     ClassifyRequest,
     FanoutRequest,
     Item,
-    Options,
 )
 from onebert_server.http.strict import PROBLEMS, ContextOf, EdgeOf
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput, OneBertError
 
 _encode = msgspec.json.Encoder().encode
-_OPTIONS = frozenset(Options.model_fields)
 
 TaskRef = Annotated[str, Path(json_schema_extra={"pattern": REF})]
 
@@ -39,19 +38,18 @@ router = APIRouter(route_class=DataRoute, responses=PROBLEMS, tags=["classify"])
 @router.post("/v1/tasks/{task}/classify", response_model=ClassifyResponse)
 async def classify(task: TaskRef, body: ClassifyRequest, context: ContextOf, edge: EdgeOf) -> Reply:
     """Classifies 1 to 64 inputs with one version: `name` (its live one), `name@3` or `name@alias`."""
-    inputs = body.inputs if isinstance(body.inputs, list) else [body.inputs]
-    texts = [item if isinstance(item, str) else item.input for item in inputs]
-    wanted = Wanted([task] * len(texts), asked=_options_of(body))
+    texts = body.texts
+    wanted = Wanted([task] * len(texts), asked=body.asked)
     answer = edge.answerer.answer_explained if body.explain else edge.answerer.answer
-    shown = await answer(context, wanted, texts, partial(_result, wanted.asked, AnswerBytes()))
+    shown = await answer(context, wanted, texts, partial(_result, wanted.asked.top_k, AnswerBytes()))
     # All answers are by one version.
-    return _json(_version(shown[0][0]), [result for _, result in shown])
+    return _json(_version(shown[0][0]), map(itemgetter(1), shown))
 
 
 @router.post("/v1/classify", response_model=ClassifyItemsResponse)
 async def classify_items(body: ClassifyItemsRequest, context: ContextOf, edge: EdgeOf) -> Reply:
     """Classifies 1 to 64 items of any mix of tasks, in their order; all references are resolved at one moment."""
-    wanted = Wanted(_refs(body.items, context.principal.default_task), asked=_options_of(body))
+    wanted = Wanted(_refs(body.items, context.principal.default_task), asked=body.asked)
     answer = edge.answerer.answer_each if body.partial else edge.answerer.answer
     texts = [item.input for item in body.items]
     return _json({}, await answer(context, wanted, texts, partial(_task_result, wanted.asked, AnswerBytes())))
@@ -65,20 +63,11 @@ async def fanout(body: FanoutRequest, context: ContextOf, edge: EdgeOf) -> Reply
     """
     text = body.input
     refs = None if body.tasks == ["*"] else body.tasks
-    wanted = Wanted(refs, pair=not isinstance(text, str), asked=_options_of(body))
+    wanted = Wanted(refs, pair=not isinstance(text, str), asked=body.asked)
     if body.partial and refs is None:
         raise InvalidInput("partial is for tasks that are named; * is those that are there")
     answer = edge.answerer.answer_each if body.partial else edge.answerer.answer
     return _json({}, await answer(context, wanted, [text], partial(_task_result, wanted.asked, AnswerBytes())))
-
-
-def _options_of(body: Options) -> Asked:
-    if _OPTIONS.isdisjoint(body.model_fields_set):
-        return PLAIN
-    window = None if body.window is None else AskedWindow(**vars(body.window))
-    if (body.top_k, body.activation, body.threshold, window, body.energy) == (None, None, None, None, False):
-        return PLAIN
-    return Asked(body.top_k, body.activation, body.threshold, window, energy=body.energy)
 
 
 def _refs(items: Sequence[Item], default: str | None) -> list[str]:
@@ -89,14 +78,16 @@ def _refs(items: Sequence[Item], default: str | None) -> list[str]:
     return [ref for ref in refs if ref is not None]
 
 
-def _result(options: Asked, size: AnswerBytes, _: int, answered: Answered) -> tuple[Facts, bytes]:
+def _result(top_k: int | None, size: AnswerBytes, _: int, answered: Answered) -> tuple[Facts, bytes]:
     facts, reading, explanation = answered
     if not isinstance(reading, Reading):
         raise reading
     prediction, tokens, truncated, windows = reading
-    # Spans stay the encoder's: they have the fields of the contract's.
-    how: dict[str, Any] = {"tokens": tokens, "truncated": truncated, "windows": windows, "explanation": explanation}
-    return facts, size.add(_encode(Result(**fields_of(prediction, options.top_k), **how)))
+    # Spans and explanations stay the encoder's: they have the fields of the contract's.
+    fields, explanation = fields_of(prediction, top_k), cast(Any, explanation)
+    return facts, size.add(
+        _encode(Result(**fields, tokens=tokens, truncated=truncated, windows=windows, explanation=explanation))
+    )
 
 
 def _task_result(options: Asked, size: AnswerBytes, _: int, outcome: Answered | Unanswered) -> bytes:

@@ -1,16 +1,23 @@
 """Questions: texts for one task, for many, or for every task."""
 
-from typing import Annotated, Any
+import re
+from typing import Annotated, Any, ClassVar
 
+import msgspec
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
+from onebert_encoder.answering.asked import PLAIN, Asked, AskedWindow
 from onebert_encoder.text.tokens import Text as Input
 from onebert_server.contract.declared import REF
 from onebert_server.http.schemas.common import Ref, RequestBody
-from onebert_server.limits import MAX_EXPLAINED, MAX_FANOUT, MAX_ITEMS, MAX_LEFT_OUT, MAX_REQUEST_TIMEOUT
+from onebert_server.limits import MAX_EXPLAINED, MAX_FANOUT, MAX_ITEMS, MAX_LEFT_OUT, MAX_REQUEST_TIMEOUT, MAX_TEXT
 from onebert_server.texts import Text, TextPair
 from onebert_store.file.decision import MIN_WINDOW, Activation, Reduction
+
+# The beginning of a plain body, the type of what follows, and a character that no blank text has.
+_INPUTS, _texts = b'{"inputs":', msgspec.json.Decoder(str | list[str]).decode
+_has_word = re.compile(r"\w").search
 
 RefOrAll = Annotated[Ref, Field(json_schema_extra={"pattern": rf"{REF[:-1]}$|^\*$"})]
 TopK = Annotated[
@@ -101,6 +108,16 @@ class Options(RequestBody):
         Field(ge=1, le=1000 * MAX_REQUEST_TIMEOUT, description="milliseconds, from arrival, in which to answer"),
     ] = None
 
+    @property
+    def asked(self) -> Asked:
+        """The options as the answerer takes them."""
+        if Options.model_fields.keys().isdisjoint(self.model_fields_set):
+            return PLAIN
+        window = None if self.window is None else AskedWindow(**vars(self.window))
+        if (self.top_k, self.activation, self.threshold, window, self.energy) == (None, None, None, None, False):
+            return PLAIN
+        return Asked(self.top_k, self.activation, self.threshold, window, energy=self.energy)
+
 
 class Together(Options):
     """What a request for many tasks asks besides."""
@@ -133,11 +150,38 @@ class ClassifyRequest(Options):
         Field(description="false: one task answers whole", json_schema_extra={"const": False}),
     ] = False
 
+    @staticmethod
+    def plain(body: bytes) -> "PlainRequest | None":
+        """Reads a body that has nothing but texts, without pydantic; None if it is another one, or breaks a rule."""
+        # What lies between is one value, so no key comes twice.
+        if not (body.startswith(_INPUTS) and body.endswith(b"}")):
+            return None
+        try:
+            inputs = _texts(body[len(_INPUTS) : -1])
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return None
+        texts = inputs if isinstance(inputs, list) else [inputs]
+        taken = 0 < len(texts) <= MAX_ITEMS and max(map(len, texts)) <= MAX_TEXT and all(map(_has_word, texts))
+        return PlainRequest(texts) if taken else None
+
+    @property
+    def texts(self) -> list[Input]:
+        return [*map(input_of, self.inputs if isinstance(self.inputs, list) else [self.inputs])]
+
     @model_validator(mode="after")
     def _is_within_limits(self) -> "ClassifyRequest":
         if self.explain and isinstance(self.inputs, list) and len(self.inputs) > MAX_EXPLAINED:
             raise ValueError(f"explain takes at most {MAX_EXPLAINED} inputs")
         return self
+
+
+class PlainRequest(msgspec.Struct, frozen=True):
+    """A ClassifyRequest with texts alone."""
+
+    texts: list[str]
+    asked: ClassVar[Asked] = PLAIN
+    explain: ClassVar[bool] = False
+    timeout_ms: ClassVar[None] = None
 
 
 class Item(TextPair):
