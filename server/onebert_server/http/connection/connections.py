@@ -2,20 +2,18 @@
 
 import logging
 import resource
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from onebert_server.logs import Seldom
+
+if TYPE_CHECKING:
+    # It shares this state.
+    from onebert_server.http.connection.protocol import HttpProtocol
 
 logger = logging.getLogger("onebert.http")
 
 # Descriptors reserved for the database, files and sockets between a server's processes.
 OTHER_DESCRIPTORS = 64
-
-
-class Connection(Protocol):
-    """A connection that can be closed to make room."""
-
-    def abandon(self) -> None: ...
 
 
 class Connections:
@@ -27,7 +25,7 @@ class Connections:
 
     def __init__(self) -> None:
         self.most = most_connections()
-        self.waiting: dict[Connection, None] = {}
+        self.waiting: dict[HttpProtocol, None] = {}
         self.log, self._full = Seldom(logger), Seldom(logger)
 
     def make_room(self) -> bool:

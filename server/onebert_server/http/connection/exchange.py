@@ -4,7 +4,7 @@ import asyncio
 import http
 import logging
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from starlette.types import Message, Scope
 from uvicorn.server import ServerState
@@ -12,6 +12,10 @@ from uvicorn.server import ServerState
 from onebert_server.http.connection.refusals import REFUSAL, WHOLE, Refusal
 from onebert_server.http.head import Field
 from onebert_server.logs import log_failure
+
+if TYPE_CHECKING:
+    # It makes the exchanges.
+    from onebert_server.http.connection.protocol import HttpProtocol
 
 logger = logging.getLogger("onebert.http")
 
@@ -29,31 +33,6 @@ def _status_line(status: int) -> bytes:
 _STATUS_LINES = {status: _status_line(status) for status in range(100, 600)}
 
 
-class Connection(Protocol):
-    """The connection of an exchange."""
-
-    reads: bool
-    """Whether the connection reads from its socket."""
-
-    writable: asyncio.Event
-    """Set while the client has read most of what was written."""
-
-    @property
-    def closing(self) -> bool: ...
-
-    def write(self, data: bytes) -> None: ...
-
-    def awaits_body(self, waits: bool) -> None:
-        """Reports that the app begins or ceases to wait for more of the body."""
-
-    def balance(self) -> None:
-        """Reads on or stops reading, by the bytes that it holds."""
-
-    def completed(self, exchange: "Exchange") -> None: ...
-
-    def close(self) -> None: ...
-
-
 class Exchange:
     """A request whose head is complete.
 
@@ -65,7 +44,7 @@ class Exchange:
     """
 
     def __init__(
-        self, connection: Connection, server: ServerState, scope: Scope, *, keep_alive: bool, continues: bool
+        self, connection: "HttpProtocol", server: ServerState, scope: Scope, *, keep_alive: bool, continues: bool
     ) -> None:
         self.scope = scope
         self.keep_alive = keep_alive
@@ -221,8 +200,3 @@ class Exchange:
         self._head = b"".join([*lines, b"\r\n"])
         if self._head.count(b"\n") != len(lines) + 1 or b"\0" in self._head:
             raise RuntimeError("a field of the response has a line break in it")
-
-
-def addressed(info: Any) -> tuple[str, int] | None:
-    """A transport's address as an ASGI scope has it; None for a Unix socket."""
-    return (str(info[0]), int(info[1])) if isinstance(info, tuple) else None

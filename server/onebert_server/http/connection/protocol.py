@@ -14,7 +14,7 @@ from uvicorn.server import ServerState
 
 from onebert_server.http.connection import refusals
 from onebert_server.http.connection.connections import Connections
-from onebert_server.http.connection.exchange import Exchange, addressed
+from onebert_server.http.connection.exchange import Exchange
 from onebert_server.http.connection.reader import Reader, Request, Unreadable
 from onebert_server.http.head import HEAD, Head
 
@@ -80,8 +80,8 @@ class HttpProtocol(asyncio.Protocol):
         self._common = {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
-            "server": addressed(transport.get_extra_info("sockname")),
-            "client": addressed(transport.get_extra_info("peername")),
+            "server": _address(transport.get_extra_info("sockname")),
+            "client": _address(transport.get_extra_info("peername")),
             "scheme": "http",
             "root_path": "",
         }
@@ -258,6 +258,7 @@ class HttpProtocol(asyncio.Protocol):
             self._socket.write(data)
 
     def awaits_body(self, waits: bool) -> None:
+        """Reports that the app begins or ceases to wait for more of the body."""
         if waits:
             self._shared.waiting[self] = None
         # A running timer or a closing connection has its own entry in `waiting`.
@@ -335,3 +336,8 @@ class HttpProtocol(asyncio.Protocol):
             self._refuse(refusals.TOO_SLOW)
         else:
             self.abandon()
+
+
+def _address(info: Any) -> tuple[str, int] | None:
+    """A transport's address as an ASGI scope has it; None for a Unix socket."""
+    return (str(info[0]), int(info[1])) if isinstance(info, tuple) else None

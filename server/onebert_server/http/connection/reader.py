@@ -84,35 +84,34 @@ class Reader:
         self._received, self.ahead = b"", 0
 
     def parse(self) -> None:
-        """Parses the next piece, which may end a message and no more; raises Unreadable."""
-        self.request, self.parts, self.content, self.ended = None, [], 0, False
-        if not self._body_left:
-            at = len(self._received) - self.ahead
-            self._feed(self._end_of_piece(at) - at)
-        if self._body_left and self.ahead and not self.ended:
-            self._feed(min(self.ahead, self._body_left))
+        """Parses the next piece, which may end a message and no more; raises Unreadable.
 
-    def _feed(self, size: int) -> None:
-        at = len(self._received) - self.ahead
-        piece = self._received[at : at + size]
-        self.ahead -= size
+        A head is one together with what has come of a body whose length it declares.
+        """
+        self.request, self.parts, self.content, self.ended = None, [], 0, False
+        more = True
+        while more:
+            at = len(self._received) - self.ahead
+            end = at + min(self.ahead, self._body_left) if self._body_left else self._end_of_piece(at)
+            piece, size = self._received[at:end], end - at
+            self.ahead -= size
+            self._overhead += size
+            try:
+                try:
+                    self._parser.feed_data(piece)
+                except httptools.HttpParserUpgrade:
+                    self._ignore_upgrade()
+            except httptools.HttpParserError:
+                raise Unreadable(self._refusal) from None
+            more = self._body_left > 0 and self.ahead > 0 and not self.ended
         if not self.ahead:
             self._received = b""
-        self._overhead += size
-        try:
-            try:
-                self._parser.feed_data(piece)
-            except httptools.HttpParserUpgrade:
-                self._ignore_upgrade()
-        except httptools.HttpParserError:
-            raise Unreadable(self._refusal) from None
         if self.ended:
             self._tail, self._overhead = b"", 0
             return
         self._tail = (self._tail + piece)[-3:] if size < 3 else piece[-3:]
         # This bounds data that never completes: an endless field, a chunk extension, trailers.
-        if self.content:
-            self._overhead = max(0, self._overhead - (CHUNK_OVERHEAD + 1) * self.content)
+        self._overhead = max(0, self._overhead - (CHUNK_OVERHEAD + 1) * self.content)
         if self._overhead > MAX_HEAD_BYTES:
             raise Unreadable(TOO_LARGE)
 
