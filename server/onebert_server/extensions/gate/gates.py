@@ -56,7 +56,7 @@ class Gates:
 
     Args:
         registrars: threads for the registry.
-        documents: those of the registry, where the gates are.
+        documents: the registry's documents, which have the gates.
         announce: gets a `gate.failed` for each version that does not pass.
     """
 

@@ -52,7 +52,7 @@ class Improvement:
 
     Attributes:
         versions: the exact head, with which the result is compared, and the result; they follow renames of their task.
-        reason: why the result is not live, or why there is none.
+        reason: why the result is not live, or why the improvement failed.
     """
 
     versions: list[Version]

@@ -148,7 +148,7 @@ class Worker:
             _finish(request.answer, message["done"])
 
     def _forget(self, number: int, give_up: bool) -> None:
-        """Forgets a request; with `give_up` the process is told to compute it no further."""
+        """Forgets a request; with `give_up` the process computes it no further."""
         with self._lock:
             known = self._requests.pop(number, None)
             if known is not None and give_up and self._process is not None:
