@@ -67,6 +67,12 @@ def statements():
 
 # What each schema brought, taken away again.
 WITHOUT = {
+    13: (
+        *("ALTER TABLE aliases ADD COLUMN previous INTEGER", "ALTER TABLE aliases ADD COLUMN previous_target TEXT"),
+        # One earlier version alone, as `[1]`.
+        "UPDATE aliases SET previous = CAST(REPLACE(REPLACE(earlier, '[', ''), ']', '') AS INTEGER)",
+        *("ALTER TABLE aliases DROP COLUMN earlier", "ALTER TABLE changes DROP COLUMN before_target"),
+    ),
     12: ("ALTER TABLE aliases DROP COLUMN payer",),
     11: (
         "DROP TABLE documents",

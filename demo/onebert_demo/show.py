@@ -123,7 +123,7 @@ def try_this(url: str, work: Path) -> None:
     post = "-H 'content-type: application/json' -d"
     lines = (
         f"export ONEBERT_URL={url}",
-        "onebert tasks",
+        "onebert status",
         "onebert classify support-routing 'My invoice has the wrong address.' --top-k 3",
         "onebert classify same-question --pair 'Can I freeze bread?' 'Does bread keep in the freezer?'",
         "onebert promote support-routing 2",

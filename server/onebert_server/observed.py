@@ -23,7 +23,7 @@ class Seen(NamedTuple):
     """One answer, for metrics: task, answered labels, top score (if any), version.
 
     `text`: a hash of the text, by which watching leaves out repeats; None if its task type is not watched, or a rule of
-    the request changed the labels or the score.
+    the request changed the labels or the score. `cut`: whether a part of the text was left out.
     """
 
     task: str
@@ -31,6 +31,7 @@ class Seen(NamedTuple):
     score: float | None = None
     version: int = 0
     text: int | None = None
+    cut: bool = False
 
 
 class Kept(NamedTuple):

@@ -91,7 +91,7 @@ def test_help_lists_every_command_by_what_it_is_for(onebert, plugin, arguments):
     for said in ("inspect", "Show what a delta file holds", "works", "Say hello.", "broken", "Unavailable"):
         assert said in text
     words = [line.strip("│╭─ ").split(" ")[0] for line in text.splitlines()]
-    heads = "Training train Serving classify keys Files store More works".split()
+    heads = "Every check train push status promote serve Training methods Serving keys Files store More works".split()
     places = [words.index(word) for word in heads]
     assert places == sorted(places)
 
@@ -288,7 +288,10 @@ def test_an_option_of_several_components_says_the_same_everywhere():
 def test_a_command_that_is_called_otherwise_is_named(onebert):
     for command, said in (
         ("rollback", "No such command 'rollback'. It is 'onebert promote TASK --rollback' here. (see --help)"),
-        ("chek", "Did you mean 'check'?"),
+        ("chek", "No such command 'chek'. Is 'check' meant? (see --help)"),
+        ("fleet", "No such command 'fleet'. It is 'onebert status' here. (see --help)"),
+        # No word is a misspelling because another command's name has it as a part.
+        ("base-add", "No such command 'base-add'. (see --help)"),
     ):
         status, _, error = onebert(command, "tone")
         assert status == 2

@@ -3,8 +3,9 @@
 import ast
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from difflib import get_close_matches
 from importlib.metadata import version
 from importlib.util import find_spec
 from io import TextIOWrapper
@@ -21,7 +22,13 @@ from onebert_store.errors import InvalidSettings, OneBertError
 from onebert_store.plugins import COMMANDS, Plugin, installed
 from onebert_store.suggestion import did_you_mean, suggestion
 
-# The help groups commands by component in this order; other packages' commands come last.
+# Commands of a user's day, in its order; the help shows them first.
+DAILY = (
+    *("check", "train", "evaluate", "calibrate", "push", "classify", "score", "status", "promote", "rollout", "gate"),
+    *("review", "diff", "apply", "serve"),
+)
+EVERY_DAY = "Every day"
+# Then it groups commands by component in this order; other packages' commands come last.
 PANELS = {
     "onebert": "Training",
     "onebert_training": "Training",
@@ -30,12 +37,17 @@ PANELS = {
     "onebert_store": "Files and stores",
 }
 MORE = "More"
+# The similarity from which a name is a misspelling and not another word: `statsu`, `prmote`, not `fleet`.
+MISSPELLED = 0.8
 # Names of commands in other programs -> the command here.
 ELSEWHERE = {
     "rollback": "onebert promote TASK --rollback",
     "predict": "onebert classify TASK",
     "upload": "onebert push FILE",
-    "list": "onebert tasks",
+    **dict.fromkeys(("list", "ls", "tasks", "fleet", "ps"), "onebert status"),
+    **dict.fromkeys(("log", "history", "watch", "alarms", "verdicts"), "onebert status TASK"),
+    "feedback": "onebert review TASK",
+    "samples": "onebert apply",
 }
 
 
@@ -52,7 +64,7 @@ def main() -> None:
     except typer.TyperException as error:
         # Without arguments, the help has been printed and the message is empty.
         if message := _message(error):
-            console.print_error(f"{message}{_elsewhere(*sys.argv[1:2])} (see --help)")
+            console.print_error(f"{message} (see --help)")
         status = error.exit_code
     except typer.Abort:
         status = 130
@@ -75,17 +87,18 @@ def _message(error: typer.TyperException) -> str:
     return f"{error.message}{did_you_mean(option) if option else suggestion(unknown, options)}"
 
 
-def _elsewhere(command: str = "") -> str:
-    return f" It is '{ELSEWHERE[command]}' here." if command in ELSEWHERE else ""
-
-
 class Commands(TyperGroup):
     """All installed commands; the help reads their sources, and only the one that runs is imported."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        order = [*PANELS.values(), MORE]
-        plugins = sorted(installed(COMMANDS).values(), key=lambda plugin: (order.index(_panel(plugin)), plugin.name))
+        # typer's own suggestions name a command by a part of its name: `check-fleet` for `fleet`.
+        super().__init__(**options | {"suggest_commands": False})
+        order = [EVERY_DAY, *PANELS.values(), MORE]
+        place = {name: at for at, name in enumerate(DAILY)}
+        plugins = sorted(
+            installed(COMMANDS).values(),
+            key=lambda plugin: (order.index(_panel(plugin)), place.get(plugin.name, 0), plugin.name),
+        )
         self._plugins = {plugin.name: plugin for plugin in plugins}
         self.commands = {plugin.name: TyperCommand(plugin.name, rich_help_panel=_panel(plugin)) for plugin in plugins}
 
@@ -97,8 +110,13 @@ class Commands(TyperGroup):
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """The command as it runs or completes."""
-        name, command, rest = super().resolve_command(ctx, args)
+        """The command as it runs or completes; raises TyperException for an unknown one."""
+        try:
+            name, command, rest = super().resolve_command(ctx, args)
+        except typer.TyperException as error:
+            elsewhere = f" It is '{ELSEWHERE[args[0]]}' here." if args[0] in ELSEWHERE else ""
+            error.message += elsewhere or _misspelled(args[0], self.commands)
+            raise
         return name, command and plugged(self._plugins[args[0]]), rest
 
 
@@ -115,8 +133,14 @@ def build_app() -> typer.Typer:
     return app
 
 
+def _misspelled(name: str, known: Iterable[str]) -> str:
+    """Asks whether the command is meant of which a name is a misspelling: a letter more, less, or two exchanged."""
+    near = get_close_matches(name.lower(), known, 1, MISSPELLED)
+    return f" Is '{near[0]}' meant?" if near else ""
+
+
 def _panel(plugin: Plugin) -> str:
-    return PANELS.get(plugin.module.partition(".")[0], MORE)
+    return EVERY_DAY if plugin.name in DAILY else PANELS.get(plugin.module.partition(".")[0], MORE)
 
 
 def inspect(

@@ -53,18 +53,18 @@ VERSIONS = Table(
     info={"since": 1},
 )
 
-# The foreign key protects `version`; `delete_version` protects the others of `target`. Versions before may be deleted.
-# The columns with a target are null where it is one version alone, the payer where no rate bounds its shadows.
+# The foreign key protects `version`; `delete_version` protects the others of `target`. Earlier versions may be deleted.
+# `target` is null where it is one version alone, `earlier` where no other was live before, `payer` where no rate bounds
+# the work of the shadows.
 ALIASES = Table(
     "aliases",
     TABLES,
     sa.Column("task", NAME, primary_key=True),
     sa.Column("alias", NAME, primary_key=True),
     sa.Column("version", sa.Integer, nullable=False),
-    sa.Column("previous", sa.Integer),
     sa.Column("target", sa.Text, info={"since": 7}),
-    sa.Column("previous_target", sa.Text, info={"since": 7}),
     sa.Column("payer", sa.Text, info={"since": 12}),
+    sa.Column("earlier", sa.Text, info={"since": 13}),
     sa.ForeignKeyConstraint(["task", "version"], ["versions.task", "versions.version"]),
     info={"since": 1},
 )
@@ -96,6 +96,7 @@ CHANGES = Table(
     sa.Column("name", NAME, info={"since": 6}),
     sa.Column("target", sa.Text, info={"since": 7}),
     sa.Column("forced", sa.Text, info={"since": 7}),
+    sa.Column("before_target", sa.Text, info={"since": 13}),
     sa.Index("ix_changes_name", "name", "seq"),
     sa.Index("ix_changes_principal", "principal", "seq"),
     sa.Index("ix_changes_task", "task", "seq"),

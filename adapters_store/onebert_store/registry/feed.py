@@ -142,6 +142,7 @@ class Feed:
         name: str | None = None,
         target: str | None = None,
         forced: str | None = None,
+        before_target: str | None = None,
     ) -> int:
         """Adds a change and returns its number; call it last, because all other changes wait until the commit."""
         counted = update(FEED).values(last=FEED.c.last + 1)
@@ -149,7 +150,7 @@ class Feed:
         change = {"action": action, "task": task, "version": version, "alias": alias, "before": before}
         actor = {"principal": by.principal, "request": by.request}
         row = {"seq": seq, "at": datetime.now(UTC), **change, **actor, "key": key, "name": name, "target": target}
-        connection.execute(insert(CHANGES).values(row | {"forced": forced}))
+        connection.execute(insert(CHANGES).values(row | {"forced": forced, "before_target": before_target}))
         self._database.announce(connection)
         return seq
 
@@ -179,8 +180,8 @@ class Feed:
 
 
 def _change(row: Sequence[Any], entry: VersionEntry | None = None) -> Change:
-    *columns, target, forced = row
-    return Change(*(*columns, target and Target.loads(target), forced, entry))
+    *columns, target, forced, before = row
+    return Change(*(*columns, target and Target.loads(target), forced, before and Target.loads(before), entry))
 
 
 def _keepings(connection: Connection) -> dict[str, Keeping]:

@@ -11,7 +11,10 @@ from typing import NamedTuple
 from onebert_store.file.manifest import Manifest
 from onebert_store.registry.grants import UNLIMITED, Quotas
 from onebert_store.registry.keeping import Keeping
-from onebert_store.registry.target import Target, alone
+from onebert_store.registry.target import Target, alone, load_targets
+
+# Earlier meanings that an alias remembers.
+MAX_EARLIER = 32
 
 
 # Slots save memory: a server holds one entry per version, up to a million.
@@ -50,10 +53,13 @@ class Payer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """The meaning of an alias now and before; versions of the earlier one may be deleted by now."""
+    """The meaning of an alias now, and earlier ones by the versions that were live, the oldest first.
+
+    Versions of earlier meanings may be deleted by now.
+    """
 
     target: Target
-    before: Target | None = None
+    earlier: tuple[Target, ...] = ()
     payer: Payer | None = None
 
     @property
@@ -62,13 +68,36 @@ class Alias:
 
     @property
     def previous(self) -> int | None:
-        return self.before and self.before.version
+        return self.earlier[-1].version if self.earlier else None
+
+    @property
+    def before(self) -> Target | None:
+        """The meaning that it rolls back to: the last one, without shares or shadows if it has the present version."""
+        last = self.earlier[-1] if self.earlier else None
+        return alone(last.version) if last and self.version in last.numbers else last
+
+    def goes_back(self, target: Target) -> bool:
+        """Whether the version of a target was live earlier, so that a move to it is a rollback."""
+        return any(target.version == one.version for one in self.earlier)
+
+    def moved(self, target: Target, payer: Payer | None) -> "Alias":
+        """The alias with a new target.
+
+        A rollback forgets the meanings that follow the one to which it goes. New shadows and shares of the same version
+        replace its meaning, and leave the earlier ones.
+        """
+        earlier = [one.version for one in self.earlier]
+        if target.version in earlier:
+            return Alias(target, self.earlier[: earlier.index(target.version)], payer)
+        if target.version == self.version:
+            return Alias(target, self.earlier, payer)
+        return Alias(target, (*self.earlier, self.target)[-MAX_EARLIER:], payer)
 
 
-def alias_of(version: int, previous: int | None, target: str | None, before: str | None, payer: str | None) -> Alias:
+def alias_of(version: int, target: str | None, payer: str | None, earlier: str | None) -> Alias:
     """Makes an alias of its columns."""
-    old = Target.loads(before) if before else alone(previous) if previous else None
-    return Alias(Target.loads(target) if target else alone(version), old, Payer(*json.loads(payer)) if payer else None)
+    now = Target.loads(target) if target else alone(version)
+    return Alias(now, load_targets(earlier), Payer(*json.loads(payer)) if payer else None)
 
 
 @dataclass(frozen=True)
@@ -85,6 +114,7 @@ class Action(StrEnum):
 
     UPLOAD = "upload"
     PROMOTE = "promote"
+    ROLL_BACK = "roll-back"
     DELETE_ALIAS = "delete-alias"
     DELETE_VERSION = "delete-version"
     DELETE_TASK = "delete-task"
@@ -129,6 +159,7 @@ class Change:
         key: name and id of the key that was made or revoked.
         name: a renamed task's new name.
         forced: why the alias moved past the checks of extensions; None if it did not.
+        before_target: the earlier meaning of the alias as a whole; None for one version alone.
         entry: the uploaded version if it still exists; a VersionRecord unless its manifest is damaged.
     """
 
@@ -145,12 +176,14 @@ class Change:
     name: str | None
     target: Target | None = None
     forced: str | None = None
+    before_target: Target | None = None
     entry: VersionEntry | None = None
 
     @property
     def rolled_back(self) -> bool:
-        """True if an alias moved to an older version."""
-        return self.action == Action.PROMOTE and (self.version or 0) < (self.before or 0)
+        """True if an alias went back to a version that was live before, or to an older one."""
+        older = (self.version or 0) < (self.before or 0)
+        return self.action == Action.ROLL_BACK or (self.action == Action.PROMOTE and older)
 
 
 @dataclass(frozen=True)

@@ -231,8 +231,11 @@ class Registry:
                 if moved == at:
                     return moved, last_change(connection)
                 places = target.version, alias, None if at is None else at.version
-                text = target.dumps()
-                seq = self.feed.write(connection, by, Action.PROMOTE, task, *places, target=text, forced=forced)
+                action = Action.ROLL_BACK if at and at.goes_back(target) else Action.PROMOTE
+                was, text = at.target.dumps() if at else None, target.dumps()
+                seq = self.feed.write(
+                    connection, by, action, task, *places, target=text, forced=forced, before_target=was
+                )
                 if at is None:
                     statements.check_aliases(connection, task)
                 if not all(queries.holds(connection, task, read) for read in preconditions):
@@ -250,7 +253,10 @@ class Registry:
         with self._store.database.writing(by.until) as connection:
             at = queries.alias_named(connection, task, alias)
             if at and at.target.tag == str(expected) and statements.delete_alias(connection, task, alias, at.target):
-                return self.feed.write(connection, by, Action.DELETE_ALIAS, task, alias=alias, before=at.version)
+                was = at.target.dumps()
+                return self.feed.write(
+                    connection, by, Action.DELETE_ALIAS, task, alias=alias, before=at.version, before_target=was
+                )
         with self._store.database.reading() as connection:
             queries.require_task(connection, task)
             if queries.alias_named(connection, task, alias) is None:

@@ -25,12 +25,13 @@ class Tables:
 
     Attributes:
         name: the name of the tables' schema in the database.
-        steps: SQL to run after the additions of a schema, by its number.
+        steps: SQL to run after the additions of a schema, by its number; `upgrades` only beside older tables.
     """
 
     name: str
     metadata: MetaData
     steps: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    upgrades: Mapping[int, Sequence[str]] = field(default_factory=dict)
 
     @property
     def schema(self) -> int:
@@ -53,8 +54,8 @@ def since(part: Table | Column[object]) -> int:
 REGISTRY = Tables(
     "registry",
     TABLES,
+    {3: ("INSERT INTO feed (last) VALUES (0)",)},
     {
-        3: ("INSERT INTO feed (last) VALUES (0)",),
         # Counts from the audit trail, for quotas.
         5: (
             """
@@ -65,6 +66,8 @@ REGISTRY = Tables(
             GROUP BY versions.task, changes.principal
             """,
         ),
+        # Schemas 7 to 12 have the last meaning of an alias here.
+        7: ("ALTER TABLE aliases ADD COLUMN previous_target TEXT",),
         # Samples and feedback of these tasks are under their names.
         9: (
             "INSERT INTO identities (task, id) SELECT DISTINCT task, task FROM versions",
@@ -78,6 +81,31 @@ REGISTRY = Tables(
             SELECT task, 'gate', '{"rules": ' || rules || ', "rows": ' || COALESCE(rows, 'null') || '}' FROM gates
             """,
             "DROP TABLE gates",
+        ),
+        # A new shadow replaced the last meaning, too: the trail knows the version before, unless a rename hides it.
+        13: (
+            """
+            UPDATE changes SET before_target = (
+                SELECT past.target FROM changes past
+                WHERE past.task = changes.task AND past.alias = changes.alias AND past.seq < changes.seq
+                ORDER BY past.seq DESC LIMIT 1
+            )
+            WHERE action IN ('promote', 'delete-alias')
+            """,
+            """
+            UPDATE aliases SET earlier = COALESCE(
+                (
+                    SELECT '[' || COALESCE(move.before_target, CAST(move.before AS TEXT)) || ']' FROM changes move
+                    WHERE move.task = aliases.task AND move.alias = aliases.alias
+                    AND move.version = aliases.version AND move.before < aliases.version
+                    ORDER BY move.seq DESC LIMIT 1
+                ),
+                CASE WHEN previous < version
+                THEN '[' || COALESCE(previous_target, CAST(previous AS TEXT)) || ']' END
+            )
+            """,
+            "ALTER TABLE aliases DROP COLUMN previous",
+            "ALTER TABLE aliases DROP COLUMN previous_target",
         ),
     },
 )
@@ -150,7 +178,8 @@ def _upgrade(connection: Connection, tables: Tables, mark: int) -> None:
         for index in table.indexes:
             index.create(connection, checkfirst=True)
     for number in sorted({since(part) for part in missing}):
-        for statement in tables.steps.get(number, ()):
+        upgrades = tables.upgrades.get(number, ()) if len(new) < len(tables.metadata.tables) else ()
+        for statement in (*tables.steps.get(number, ()), *upgrades):
             connection.execute(text(statement))
 
 

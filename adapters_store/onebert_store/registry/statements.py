@@ -33,7 +33,7 @@ from onebert_store.registry.keeping import Keeping
 from onebert_store.registry.names import LIVE
 from onebert_store.registry.queries import MAX_VERSION, require_task
 from onebert_store.registry.records import Action, Actor, Alias, Payer, VersionRecord
-from onebert_store.registry.target import Target
+from onebert_store.registry.target import Target, dump_targets
 
 # Above the number of every change.
 MAX_SEQ = 2**63 - 1
@@ -114,9 +114,10 @@ def move_alias(
         return new if connection.execute(created.returning(ALIASES.c.version)).first() else None
     if target == at.target:
         return at
-    before = {"previous": at.version, "previous_target": at.target.dumps()}
-    moved = sa.update(ALIASES).where(*_at(task, alias, at.target)).values(**row, **before)
-    return Alias(target, at.target, payer) if connection.execute(moved).rowcount else None
+    moved = at.moved(target, payer)
+    update = sa.update(ALIASES).where(*_at(task, alias, at.target))
+    values = row | {"earlier": dump_targets(moved.earlier)}
+    return moved if connection.execute(update.values(values)).rowcount else None
 
 
 def check_aliases(connection: sa.Connection, task: str) -> None:

@@ -3,9 +3,9 @@
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from onebert_store.errors import InvalidInput
 from onebert_store.file.strict_json import printable
@@ -66,8 +66,13 @@ class Target(NamedTuple):
 
     @classmethod
     def loads(cls, text: str) -> Self:
-        """Reads what `dumps` wrote; an older store may have a fourth element, `decide`, which means nothing now."""
-        shares, sticky, shadows = json.loads(text)[:3]
+        """Reads what `dumps` wrote."""
+        return cls._of(json.loads(text))
+
+    @classmethod
+    def _of(cls, parts: list[Any]) -> Self:
+        # An older store may have a fourth part, `decide`, which means nothing now.
+        shares, sticky, shadows = parts[:3]
         return cls(tuple((n, share) for n, share in shares), sticky, tuple(Shadow(*shadow) for shadow in shadows))
 
 
@@ -89,6 +94,18 @@ class Precondition(NamedTuple):
 def alone(version: int) -> Target:
     """The target of one version that answers everything."""
     return Target(((version, 100),))
+
+
+def dump_targets(targets: Sequence[Target]) -> str | None:
+    """Several targets as JSON for the registry, one version alone as its number; None for no target."""
+    parts = [target.version if target == alone(target.version) else target for target in targets]
+    return json.dumps(parts, separators=_DENSE) if parts else None
+
+
+def load_targets(text: str | None) -> tuple[Target, ...]:
+    """Reads what `dump_targets` wrote."""
+    parts = json.loads(text) if text else ()
+    return tuple(alone(part) if isinstance(part, int) else Target._of(part) for part in parts)
 
 
 def check_target(target: Target) -> None:

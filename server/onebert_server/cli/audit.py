@@ -12,9 +12,8 @@ from onebert_server.cli.administration import Administration, StoreAdmin, admini
 from onebert_server.client import Change, Client, as_dict
 from onebert_store.command import console
 from onebert_store.command.options import duration, with_options
-from onebert_store.errors import InvalidInput, TaskNotFound
+from onebert_store.errors import InvalidInput
 from onebert_store.file.strict_json import printable
-from onebert_store.registry.names import no_such_task
 
 PAGE = 1000
 TIME = "time (UTC)"
@@ -45,7 +44,7 @@ def audit(
                 typer.echo(json.dumps(fields | {"name": fields.pop("name")}, ensure_ascii=False))
             return
         rows = (
-            (time_of(entry.at), entry.principal, action_of(entry), _change_of(entry), entry.request)
+            (time_of(entry.at), entry.principal, entry.action.replace("-", " "), _change_of(entry), entry.request)
             for entry in changes
         )
         console.show((TIME, "principal", "action", "what", "request"), rows)
@@ -74,49 +73,8 @@ def _time(text: str) -> datetime:
     return time if time.tzinfo else time.astimezone()
 
 
-def action_of(change: Change) -> str:
-    """The action, in words."""
-    return "roll back" if change.rolled_back else change.action.replace("-", " ")
-
-
-def forced_of(change: Change) -> str:
-    """Why a move was made, behind a comma; empty for other changes."""
-    return f", {printable(change.reason, 256)}" if change.reason else ""
-
-
 def _change_of(change: Change) -> str:
-    """The target of a change: `acme-tone@live 1 → 2`, `acme-tone@2`, `ci/3f2a…`."""
-    if change.key:
-        return change.key
-    name = f"{change.task}@{change.alias}" if change.alias else str(change.task)
-    if change.alias:
-        return f"{name} {change.what}{forced_of(change)}"
-    if change.name:
-        return f"{change.task} → {change.name}"
-    version = f"version {change.version}" if change.version else ""
-    return f"{name} {version}".strip()
-
-
-def history(client: Client, task: str) -> list[Change]:
-    """The history of the task that has a name now (or had it until its deletion), under all its names.
-
-    Raises:
-        TaskNotFound: no task has the name; the message gives the new name of a renamed task.
-    """
-    changes: list[Change] = []
-    name: str | None = task
-    until = None
-    while name is not None:
-        newer = [change for change in pages(client, {"task": name}) if until is None or change.seq < until]
-        # A rename moves a name between tasks: earlier changes under the name belong to another task.
-        renames = [place for place, change in enumerate(newer) if change.name is not None]
-        last = newer[renames[-1]] if renames else None
-        came = last is not None and last.name == name
-        newer = newer[renames[-1] + (not came) :] if renames else newer
-        if last is not None and not newer:
-            raise TaskNotFound(f"there is no task {task} any more: it was renamed to {last.name}")
-        changes = newer + changes
-        name, until = (last.task, last.seq) if last is not None and came else (None, None)
-    if not changes:
-        raise no_such_task(task)
-    return changes
+    """A change in words: `acme-tone@live 1 → 2`, `acme-tone version 2`, `ci/3f2a…`, and why it was made."""
+    name = f"{change.task}@{change.alias}" if change.alias else change.task or ""
+    reason = f", {printable(change.reason, 256)}" if change.reason else ""
+    return f"{name} {change.what}{reason}".strip()

@@ -1,22 +1,20 @@
-"""The commands `rename`, `alias`, `download`, `delete` and `log`."""
+"""The commands `rename`, `alias`, `download` and `delete`."""
 
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from onebert_server.cli.audit import TIME, action_of, forced_of, history, time_of
 from onebert_server.cli.completion import references
 from onebert_server.cli.moving import move, print_move
 from onebert_server.cli.options import OUTPUT, REFERENCE, URL, ApiKey, AsJson, TaskName, Url, number_of
-from onebert_server.client import Change, Client
+from onebert_server.client import Client
 from onebert_server.contract.moves import meaning
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_server.references import at_alias, tag_of, version_of
 from onebert_store.command import console
-from onebert_store.errors import Forbidden, InvalidInput
+from onebert_store.errors import InvalidInput
 from onebert_store.registry.names import parse_ref
 
 
@@ -132,38 +130,6 @@ def delete(
     versions = len(facts.versions)
     gone = f"with {versions} version{'' if versions == 1 else 's'}" if everything else ""
     console.say(f"{ref}: deleted {gone}".rstrip())
-
-
-def log(task: TaskName, url: Url = URL, api_key: ApiKey = None, as_json: AsJson = False) -> None:
-    """Show the history of a task, the oldest first, under whichever names it had: what was done, by whom, when.
-
-    What other tasks did under one of its names is theirs. It is read from the audit trail; with a key that may not read
-    that, the versions that are there are shown.
-    """
-    with Client(url, api_key) as client:
-        try:
-            rows = [_row(change) for change in history(client, task)]
-        except Forbidden:
-            console.tell("note: this key may not read the audit trail; these are the versions that are there")
-            versions = client.task(task).versions
-            rows = [_line(version.created_at, "", "upload", f"version {version.version}") for version in versions]
-    cells = ((time_of(row["time"]), row["principal"], row["action"], row["what"]) for row in rows)
-    console.show((TIME, "principal", "action", "what"), cells, record=rows if as_json else None)
-
-
-def _row(change: Change) -> dict[str, Any]:
-    version = f"version {change.version}" if change.version else ""
-    detail = f"{change.alias} {change.what}" if change.alias else version
-    detail += forced_of(change)
-    if change.action == "upload":
-        detail = f"{version}, {change.alias}" if change.alias else version
-    if change.name:
-        detail = f"{change.task} → {change.name}"
-    return _line(change.at, change.principal, action_of(change), detail)
-
-
-def _line(time: datetime, principal: str, action: str, detail: str) -> dict[str, Any]:
-    return {"time": time, "principal": principal, "action": action, "what": detail}
 
 
 def _every_version(client: Client, names: Sequence[str] | None) -> list[tuple[str, int]]:

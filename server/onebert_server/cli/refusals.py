@@ -33,13 +33,18 @@ def showing_refusals(as_json: bool) -> Iterator[None]:
         raise
 
 
-def _print(report: Mapping[str, Any]) -> None:
-    """Prints each check of a report, and the first wrong answers."""
+def print_checks(report: Mapping[str, Any]) -> None:
+    """Prints each check of a report with its number and its bound."""
     checks = (
         (check["name"], f"{check['value']:.4g}", f"{check['bound']:.4g}", "passed" if check["passed"] else "failed")
         for check in report["checks"]
     )
     console.show(("check", "value", "bound", ""), checks, ("value", "bound"))
+
+
+def _print(report: Mapping[str, Any]) -> None:
+    """Prints each check of a report, and the first wrong answers."""
+    print_checks(report)
     wrong = [("must", answer) for answer in report["must"]] + [("row", answer) for answer in report["worst"]]
     if wrong:
         console.say("")

@@ -1,7 +1,7 @@
 """The command `rollout`: a split of an alias's requests between versions, and shadows."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, TypeVar
 
 import typer
@@ -12,16 +12,10 @@ from onebert_server.cli.refusals import Force, Message, require_reason, showing_
 from onebert_server.client import (
     AliasPlace,
     Client,
-    ShadowAgreement,
     ShadowShare,
     TargetFacts,
-    VerdictsResponse,
-    as_dict,
 )
-from onebert_server.contract.moves import meaning
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
-from onebert_store.command import console
-from onebert_store.errors import OneBertError
 from onebert_store.file.strict_json import printable
 from onebert_store.registry.names import LIVE
 
@@ -55,46 +49,21 @@ def rollout(
     api_key: ApiKey = None,
     as_json: AsJson = False,
 ) -> None:
-    """Split an alias's requests between versions, have shadows compute, or show how they agree.
+    """Split an alias's requests between versions, or have shadows compute.
 
     An option replaces its part of the alias's meaning, `none` takes it away, and the other parts stay. `onebert promote
-    TASK --rollback` goes back to the whole meaning before, `onebert promote TASK VERSION` ends the rollout. A version
-    that begins to answer must pass the task's gate, as with `onebert promote`. Without an option the command shows how
-    shadows agree, and the wins, losses and e-values of versions by feedback.
+    TASK VERSION` ends the rollout, `onebert promote TASK --rollback` goes back to the version live before. A version
+    that begins to answer must pass the task's gate, as with `onebert promote`. `onebert status TASK` shows how shadows
+    agree, and the wins, losses and e-values of versions by feedback.
     """
     require_reason(force, message)
+    if not (split or sticky or shadow):
+        raise typer.BadParameter(f"give --split, --sticky or --shadow; `onebert status {task}` shows how it stands")
     with Client(url, api_key, MAX_REQUEST_TIMEOUT) as client:
         place = client.alias(task, alias)
-        if split or sticky or shadow:
-            to = _changed(place, split, sticky, shadow)
-            with showing_refusals(as_json):
-                moved = move(client, task, alias, to, None, message)
-            print_move(moved, as_json)
-            return
-        if force:
-            raise typer.BadParameter("--force is for a change: --split, --sticky or --shadow")
-        agreements = _installed(client.shadows, task, alias) or ()
-        verdicts = _installed(client.verdicts, task, alias)
-    if as_json:
-        judged = as_dict(verdicts)["verdicts"] if verdicts else []
-        console.print_json(
-            as_dict(place) | {"shadows": [as_dict(agreement) for agreement in agreements], "verdicts": judged}
-        )
-        return
-    console.say(f"{task}@{alias}: {meaning(place.target, place.version)}")
-    _show(agreements)
-    if verdicts:
-        _show_verdicts(verdicts)
-
-
-def _installed(ask: Callable[[str, str], T], task: str, alias: str) -> T | None:
-    """Asks a route of an extension; returns None if the server does not have it."""
-    try:
-        return ask(task, alias)
-    except OneBertError as error:
-        if error.code != "not-found":
-            raise
-        return None
+        with showing_refusals(as_json):
+            moved = move(client, task, alias, _changed(place, split, sticky, shadow), None, message)
+    print_move(moved, as_json)
 
 
 def _changed(place: AliasPlace, split: str | None, sticky: str | None, shadow: Sequence[str] | None) -> TargetFacts:
@@ -120,31 +89,3 @@ def _numbers(option: str, values: Sequence[str], default: int | None) -> list[tu
             raise typer.BadParameter(f"{option}: {printable(value, 40)!r} is not {form}")
         pairs.append((int(read[1]), int(read[2] or default or 0)))
     return pairs
-
-
-def _show(agreements: Sequence[ShadowAgreement]) -> None:
-    for agreement in agreements:
-        share = (
-            f"{agreement.same / agreement.answers:.1%} of {agreement.answers:,} answers alike"
-            if agreement.answers
-            else "no answers yet"
-        )
-        left_out = f", {agreement.left_out:,} left out" if agreement.left_out else ""
-        console.say(f"\nversion {agreement.version} and shadow {agreement.shadow}: {share}{left_out}")
-        apart = [pair for pair in agreement.labels if pair.label != pair.shadow][:PAIRS_SHOWN]
-        if apart:
-            heads = (f"version {agreement.version}", f"shadow {agreement.shadow}", "answers")
-            cells = ((printable(pair.label), printable(pair.shadow), f"{pair.answers:,}") for pair in apart)
-            console.show(heads, cells, heads[2:])
-
-
-def _show_verdicts(response: VerdictsResponse) -> None:
-    """Prints a line for each candidate that feedback is known of."""
-    for verdict in response.verdicts:
-        if verdict.wins + verdict.losses + verdict.alike == 0:
-            continue
-        evidence = max(verdict.better, verdict.worse)
-        beside = f"version {verdict.version} beside {response.version}, by feedback"
-        proven = f"e-value {evidence:,.1f} of {len(response.verdicts) / response.level:,.0f}"
-        counts = f"{verdict.wins:,} wins, {verdict.losses:,} losses, {verdict.alike:,} alike"
-        console.say(f"\n{beside}: {verdict.verdict.replace('_', ' ')} ({counts}; {proven})")

@@ -1,23 +1,19 @@
-"""The commands `push`, `tasks` and `promote`."""
+"""The commands `push` and `promote`."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from onebert_server.cli.compare.measured import measure, training_of
-from onebert_server.cli.completion import task_names
 from onebert_server.cli.moving import before, json_of, move, print_move
 from onebert_server.cli.options import URL, ApiKey, AsJson, TaskName, Url, number_of
 from onebert_server.cli.refusals import Force, Message, require_reason, showing_refusals
-from onebert_server.client import Client, TaskFacts, TaskSummary, VersionSummary, as_dict
-from onebert_server.contract.moves import meaning
+from onebert_server.client import Client, as_dict
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_store.command import console
 from onebert_store.errors import InvalidInput
-from onebert_store.file.strict_json import printable
 from onebert_store.registry.names import LIVE
 
 
@@ -71,27 +67,6 @@ def _at(url: str) -> str:
     return "" if url == (os.environ.get("ONEBERT_URL") or URL) else f" --url {url}"
 
 
-def tasks(
-    task: Annotated[
-        str | None, typer.Argument(help="Show the versions of this task.", metavar="TASK", autocompletion=task_names)
-    ] = None,
-    url: Url = URL,
-    api_key: ApiKey = None,
-    as_json: AsJson = False,
-) -> None:
-    """List the tasks of a server, or the versions of one task with what each was trained on and how good it was."""
-    with Client(url, api_key) as client:
-        if task is None:
-            listed, heads = client.tasks(), ("task", "live", "versions", "aliases")
-            record = [as_dict(summary) for summary in listed] if as_json else None
-            console.show(heads, map(_task_row, listed), ("live", "versions"), record)
-            return
-        facts = client.task(task)
-        training = {v.version: training_of(client, task, v.version) for v in facts.versions}
-    versions = [as_dict(v) | {"training": training[v.version]} for v in facts.versions]
-    _show_versions(facts, training, as_dict(facts) | {"versions": versions} if as_json else None)
-
-
 def promote(
     task: TaskName,
     version: Annotated[
@@ -104,11 +79,11 @@ def promote(
         bool,
         typer.Option(
             "--rollback",
-            help="Move the alias back to where it was before; a second time, after a question, undoes the first.",
+            help="Go back to the version that was live before; a second time goes one further back.",
         ),
     ] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Answer the question whether a version that was rolled back shall come back.")
+        bool, typer.Option("--yes", help="Answer the question whether a rollback shall end a split, too.")
     ] = False,
     force: Force = False,
     message: Message = None,
@@ -138,43 +113,3 @@ def promote(
         with showing_refusals(as_json):
             moved = move(client, task, alias, to, "all" if wait_all else None, message)
     print_move(moved, as_json)
-
-
-def _answering(facts: TaskFacts, alias: str) -> Iterable[str]:
-    """The numbers of the versions that answer an alias."""
-    target = facts.targets.get(alias)
-    return target.split if target else [str(facts.aliases[alias])]
-
-
-def _task_row(task: TaskSummary) -> tuple[str, ...]:
-    aliases = [
-        f"{name} → {meaning(task.targets.get(name), at)}" + (f" (before: {before})" if before else "")
-        for name, at in task.aliases.items()
-        if (before := task.previous.get(name)) or name != LIVE
-    ]
-    live = meaning(task.targets.get(LIVE), task.aliases[LIVE]) if LIVE in task.aliases else "–"
-    return task.name, live, str(len(task.versions)), ", ".join(aliases)
-
-
-def _show_versions(facts: TaskFacts, training: Mapping[int, Mapping[str, Any]], record: Any) -> None:
-    measured = {measure(known) for known in training.values() if "score" in known}
-    # If all versions have the same measure, its name is the column's head; otherwise it precedes each score.
-    head = printable(measured.pop()) if len(measured) == 1 else "score"
-    answering = all(v.status != "unavailable" for v in facts.versions)
-
-    def row(v: VersionSummary) -> tuple[str, ...]:
-        known = training[v.version]
-        name = printable(f"{measure(known)} ") if head == "score" and "score" in known else ""
-        return (
-            str(v.version),
-            ", ".join(alias for alias in facts.aliases if str(v.version) in _answering(facts, alias)),
-            f"{name}{known['score']:.4f}" if "score" in known else "–",
-            printable(str(known.get("data", "–"))),
-            printable(v.method or "–"),
-            "–" if v.labels is None else str(v.labels),
-            f"{v.created_at:%Y-%m-%d}",
-            *(() if answering else (printable(f"{v.status}: {v.reason}" if v.reason else v.status),)),
-        )
-
-    columns = ("version", "aliases", head, "data", "method", "labels", "created", *(() if answering else ("status",)))
-    console.show(columns, map(row, facts.versions), ("version", head, "labels"), record)

@@ -28,6 +28,7 @@ from onebert_server.contract.review import RightSpan as RightSpan
 from onebert_server.contract.review import SampleRow as SampleRow
 from onebert_server.contract.review import SampleRows as SampleRows
 from onebert_server.contract.review import VersionAnswer as VersionAnswer
+from onebert_server.contract.status import AliasInForce as AliasInForce
 from onebert_server.contract.status import TaskInForce as TaskInForce
 from onebert_server.contract.status import TaskStatus as TaskStatus
 from onebert_server.contract.tasks import AliasPlace as AliasPlace

@@ -90,6 +90,8 @@ class AliasPlace(Declared, frozen=True):
     previous: Previous | None = None
     target: TargetFacts | None = None
     previous_target: TargetFacts | None = None
+    what: Annotated[str | None, Rule("of a move, in words: `1 → 2, shadow 5 ended`")] = None
+    gate: Annotated[list[dict[str, Any]] | None, Rule("of a move: the reports of versions that passed")] = None
 
 
 class LabelPair(Declared, frozen=True):

@@ -1,4 +1,4 @@
-"""Requests of each task in the last minutes, and how long they took; older ones fade."""
+"""Requests of each task in the last minutes, how long they took, and what share of answers abstained; all fade."""
 
 import math
 import time
@@ -8,6 +8,7 @@ from itertools import accumulate, pairwise
 from operator import add
 from typing import NamedTuple
 
+from onebert_server.observed import ABSTAINED
 from onebert_server.telemetry.answer_counts import AnswerCounts, Key, RequestAnswers, Slot
 
 # Seconds in which a request's weight falls to 1/e.
@@ -15,14 +16,20 @@ FADES = 300.0
 # No rate is measured over less than these seconds after the start.
 LEAST_SECONDS = 60.0
 BOUNDS = (0.0, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-_NONE = [0.0] * (len(BOUNDS) + 1)
+# Requests by their seconds, then answers: all, those that abstained, and those to a text that was cut.
+_BUCKETS = len(BOUNDS) + 1
+ANSWERS, ABSTENTIONS, CUT = _BUCKETS, _BUCKETS + 1, _BUCKETS + 2
+_NONE = [0.0] * (_BUCKETS + 3)
+_ABSTAINS = (ABSTAINED,)
 
 
 class Pace(NamedTuple):
-    """Requests a minute; seconds within which 95 of 100 are answered, interpolated in a histogram."""
+    """Requests a minute; seconds within which 95 of 100 are answered, by a histogram; shares of the answers."""
 
     a_minute: float
     p95: float
+    abstained: float
+    cut: float
 
 
 class Paces:
@@ -46,18 +53,22 @@ class Paces:
             sums[task] = [*map(add, sums.get(task, _NONE), _faded(counts, now - at))]
         # A constant rate that began with the server has filled this share of its limit.
         filled = 1 - math.exp(-max(now - self._began, LEAST_SECONDS) / FADES)
-        return {task: Pace(60 * sum(counts) / (FADES * filled), _p95(counts)) for task, counts in sums.items()}
+        return {task: _pace(counts, FADES * filled) for task, counts in sums.items()}
 
     def _count(self, requests: Sequence[RequestAnswers]) -> None:
         now, found = self._clock(), dict[Key, list[float]]()
         for answers, seconds in requests:
-            bucket, versions = bisect_left(BOUNDS, seconds, lo=1), dict[str, int]()
+            bucket, last = bisect_left(BOUNDS, seconds, lo=1), dict[str, list[float]]()
             for seen in answers:
-                versions[seen.task] = seen.version
-            for key in versions.items():
-                if key not in found:
-                    found[key] = self._now(key, now)
-                found[key][bucket] += 1.0
+                key = seen.task, seen.version
+                if (counts := found.get(key)) is None:
+                    counts = found[key] = self._now(key, now)
+                last[seen.task] = counts
+                counts[ANSWERS] += 1.0
+                counts[ABSTENTIONS] += seen.labels == _ABSTAINS
+                counts[CUT] += seen.cut
+            for counts in last.values():
+                counts[bucket] += 1.0
 
     def _now(self, key: Key, now: float) -> list[float]:
         """The counts of a version, faded until now."""
@@ -71,6 +82,11 @@ class Paces:
 def _faded(counts: Sequence[float], seconds: float) -> list[float]:
     keeps = math.exp(-seconds / FADES)
     return [count * keeps for count in counts]
+
+
+def _pace(counts: Sequence[float], seconds: float) -> Pace:
+    requests, answers = counts[:_BUCKETS], counts[ANSWERS] or 1.0
+    return Pace(60 * sum(requests) / seconds, _p95(requests), counts[ABSTENTIONS] / answers, counts[CUT] / answers)
 
 
 def _p95(counts: Sequence[float]) -> float:

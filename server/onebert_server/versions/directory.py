@@ -197,6 +197,12 @@ class Directory(States):
             aliased = _versions_of((self._tasks[name], alias) for _, name, alias in sorted(every))
             return sorted(aliased, key=lambda version: not aliased[version])
 
+    def alias_of(self, name: str, alias: str) -> Alias | None:
+        """Returns an alias of a task; None if there is none."""
+        with self._lock:
+            task = self._tasks.get(name)
+            return task.aliases.get(alias) if task else None
+
     def is_aliased(self, name: str, number: int) -> bool:
         """Whether requests to an alias of this task may be answered by this version now."""
         with self._lock:

@@ -1,9 +1,9 @@
 """Moves of aliases: one function for the route and for everyone else, so that no hook is forgotten."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from onebert_server.access.context import Context
 from onebert_server.threads import run_in
@@ -23,10 +23,19 @@ class Move(NamedTuple):
 
 
 class Check(NamedTuple):
-    """The result of a hook: whether it has compared the versions, and what it has read to allow the move."""
+    """The result of a hook: whether it has compared the versions, what it has read to allow the move, its reports."""
 
     compared: bool
     read: Precondition
+    reports: Sequence[Mapping[str, Any]] = ()
+
+
+class Moved(NamedTuple):
+    """The alias after a move, the number of the change, and the hooks' reports of versions that passed."""
+
+    alias: Alias
+    seq: int
+    reports: Sequence[Mapping[str, Any]]
 
 
 BeforeMove = Callable[[Move, Context], Awaitable[Check]]
@@ -47,8 +56,8 @@ class Moves:
         *,
         force: str | None = None,
         unless_compared: Callable[[], None] | None = None,
-    ) -> tuple[Alias, int]:
-        """Loads the versions of a target, asks every hook, and moves the alias; returns it and the change's number.
+    ) -> Moved:
+        """Loads the versions of a target, asks every hook, and moves the alias.
 
         If what a hook has read changes before the move, the hooks are asked again.
 
@@ -67,4 +76,5 @@ class Moves:
                     unless_compared()
                 arguments = task, alias, target, expected, context, force, [check.read for check in checks]
                 with suppress(CheckOutdated):
-                    return await run_in(self._registrars, self._catalog.move_alias, *arguments)
+                    alias_now, seq = await run_in(self._registrars, self._catalog.move_alias, *arguments)
+                    return Moved(alias_now, seq, [report for check in checks for report in check.reports])

@@ -88,7 +88,7 @@ def test_the_example_of_the_page_keeps_rows_and_decides_on_the_server(case):
     case.done("promote", case.name, 3, "--force", "--message", "labels of May were wrong")
     assert "labels of May were wrong" in case.done("log", case.name)
     with Client(case.url) as client:
-        assert client.audit(task=case.name)[-1].forced == "labels of May were wrong"
+        assert client.audit(task=case.name)[-1].reason == "labels of May were wrong"
     # Back again without a gate.
     case.done("promote", case.name, "--rollback")
     assert case.live == 2

@@ -57,7 +57,8 @@ def test_push_for_scripts(onebert, file):
     assert (pushed["task"], pushed["version"], pushed["created"]) == ("scripted", 1, True)
     pushed = json.loads(onebert("push", second, "--task", "scripted", "--promote", "--json"))
     assert pushed["promoted"] == {
-        "task": "scripted", "alias": "live", "from": 1, "to": 2, "measured": {"1": {}, "2": {}}, "changed": [],
+        "task": "scripted", "alias": "live", "from": 1, "to": 2, "what": "1 → 2", "gate": None,
+        "measured": {"1": {}, "2": {}}, "changed": [],
     }  # fmt: skip
 
 
@@ -67,19 +68,26 @@ def test_promote_and_roll_back(onebert, server, file):
     out = onebert("promote", "moving", 4)
     assert "moving@live: 1 → 4" in out
     assert "onebert promote moving 1" in out
-    assert "live → 4 (before: 1)" in onebert("tasks")
-    assert "moving@live: 4 → 1" in onebert("promote", "moving", "--rollback")
-    # A second one brings back what the first took away.
-    again = run_onebert("promote", "moving", "--rollback", url=server.url)
-    _assert_fails(again, 1, "moving@live goes from 1 back to 4, which was rolled back at 20")
-    assert " UTC; say --yes, or name a version" in again.stderr
-    assert "moving@live: 1 → 4" in onebert("promote", "moving", "--rollback", "--yes")
+    onebert("promote", "moving", 2)
+    # A shadow uses up no version before; a second rollback goes one further back.
+    assert "moving@live: shadow 3 began" in onebert("rollout", "moving", "--shadow", 3)
+    assert "moving@live: rolled back to 4, shadow 3 ended" in onebert("promote", "moving", "--rollback")
+    assert "moving@live: rolled back to 1" in onebert("promote", "moving", "--rollback")
+    _assert_fails(run_onebert("promote", "moving", "--rollback", url=server.url), 1, "at no version before 1")
+    onebert("promote", "moving", 4)
+    onebert("rollout", "moving", "--split", "4=90,3=10")
+    # Whoever wants to be rid of a small share is asked whether the large one shall go, too.
+    asked = run_onebert("promote", "moving", "--rollback", url=server.url)
+    _assert_fails(asked, 1, "moving@live goes from 10 % 3, 90 % 4 back to 1, not to 4 alone; say --yes, or onebert")
+    assert "split 10/90 → 4 alone" in onebert("promote", "moving", 4)
     assert "moving@canary: new → 3" in onebert("promote", "moving", 3, "--alias", "canary")
     onebert("promote", "moving", 2, "--alias", "canary")
-    moved = json.loads(onebert("promote", "moving", "--rollback", "--yes", "--alias", "canary", "--wait-all", "--json"))
-    measured = {"2": {}, "3": {}}
-    assert moved == {"task": "moving", "alias": "canary", "from": 2, "to": 3, "measured": measured, "changed": []}
-    assert "is at version 4 already" in onebert("promote", "moving", 4)
+    moved = json.loads(onebert("promote", "moving", "--rollback", "--alias", "canary", "--wait-all", "--json"))
+    assert moved == {
+        "task": "moving", "alias": "canary", "from": 2, "to": 3, "what": "rolled back to 3", "gate": None,
+        "measured": {"2": {}, "3": {}}, "changed": [],
+    }  # fmt: skip
+    assert "is at 4 already" in onebert("promote", "moving", 4)
     with server.client() as client:
         assert client.task("moving")["aliases"] == {"canary": 3, "live": 4}
         client.delete_version("moving", 1)
@@ -88,16 +96,16 @@ def test_promote_and_roll_back(onebert, server, file):
     )
 
 
-def test_tasks_lists_and_describes(onebert, task):
-    out = onebert("tasks")
+def test_status_lists_and_describes(onebert, task):
+    out = onebert("status")
     (row,) = (line.split() for line in out.splitlines() if line.startswith("mood"))
-    # The live version, then the number of versions.
-    assert row == ["mood", "1", "1"]
-    assert "bitfit" in onebert("tasks", "mood")
-    listed = json.loads(onebert("tasks", "--json"))
-    assert {"name": "mood", "aliases": {"live": 1}, "previous": {}, "versions": [1], "targets": {}} in listed
-    described = json.loads(onebert("tasks", "mood", "--json"))
+    assert row[:2] == ["mood", "1"]
+    assert "bitfit" in onebert("status", "mood")
+    listed = {one["name"]: one["live"]["words"] for one in json.loads(onebert("status", "--json"))}
+    assert listed["mood"] == "1"
+    described = json.loads(onebert("status", "mood", "--json"))
     assert described["versions"][0]["labels"] == 3
+    assert [move["what"] for move in described["moves"]] == ["new → 1"]
 
 
 def test_classify_arguments(onebert, task):
@@ -223,7 +231,7 @@ def test_texts_cannot_write_to_the_terminal(onebert, task):
         (["classify", "mood@9", "x"], "", 1, "mood has no version 9"),
         (["classify", "Bad Name", "x"], "", 1, "is not a name"),
         *(
-            (["tasks", "--url", url], "", 1, "")
+            (["status", "--url", url], "", 1, "")
             for url in ("http://127.0.0.1:1", "nonsense", "http://", "ftp://127.0.0.1")
         ),
         (["classify", "mood", "--pair"], "a\tb\n\na\t \n", 1, "line 3 does not hold two texts"),
@@ -237,10 +245,10 @@ def test_texts_cannot_write_to_the_terminal(onebert, task):
         (["download", "mood@9"], "", 1, "mood has no version 9"),
         (["classify", "mood", " "], "", 1, "error: input 1: "),
         (["classify", "mood", "fine", " "], "", 1, "error: input 2: "),
-        (["tasks", "nobody"], "", 1, "there is no task nobody"),
+        (["status", "nobody"], "", 1, "there is no task nobody"),
         (["promote", "mood"], "", 2, "give a VERSION, or --rollback"),
         (["promote", "mood", "1", "--rollback"], "", 2, "give a VERSION, or --rollback"),
-        (["promote", "mood", "--rollback"], "", 1, "never at another version"),
+        (["promote", "mood", "--rollback"], "", 1, "at no version before 1"),
         (["promote", "mood", "--rollback", "--alias", "none"], "", 1, "mood has no alias none"),
         (["promote", "mood", "9"], "", 1, "mood has no version 9"),
         (["promote", "mood", "live"], "", 2, "'live' is not a version number"),
@@ -303,7 +311,7 @@ def test_what_the_trainer_measured_is_shown_and_what_two_scores_do_not_share(one
     for seed, score in ((26, 0.8816), (27, 0.7895)):
         training = {"validation": {"accuracy": 0.5}} | measured(score=score)
         onebert("push", file(seed=seed, training=training), "--task", "measured")
-    out = onebert("tasks", "measured")
+    out = onebert("status", "measured")
     assert "test accuracy" in out
     for score in ("0.8816", "0.7895"):
         assert score in next(line for line in out.splitlines() if score in line and "reviews" in line)
@@ -311,7 +319,7 @@ def test_what_the_trainer_measured_is_shown_and_what_two_scores_do_not_share(one
     assert "version 1: test accuracy 0.8816 on reviews" in out
     assert "version 2: test accuracy 0.7895 on reviews" in out
     assert "comparable" not in out
-    described = json.loads(onebert("tasks", "measured", "--json"))
+    described = json.loads(onebert("status", "measured", "--json"))
     assert described["versions"][0]["training"]["score"] == 0.8816
     for version, training, differs in (
         (3, measured(digest="b"), "data"),
@@ -320,7 +328,7 @@ def test_what_the_trainer_measured_is_shown_and_what_two_scores_do_not_share(one
         onebert("push", file(seed=37 + version, training=training), "--task", "measured")
         assert f"may not be comparable: not of the same {differs}\n" in onebert("promote", "measured", version)
     onebert("push", file(seed=46, training=measured("validation", 0.8125) | {"folds": 5}), "--task", "folded")
-    out = onebert("tasks", "folded")
+    out = onebert("status", "folded")
     assert "5 folds accuracy" in out
     assert "validation" not in out
 
@@ -358,11 +366,11 @@ def test_what_a_file_claims_of_its_training_is_not_believed(onebert, file):
         [{"metric": 1, "test": []}, {"metric": "f1", "test": {"f1": "best"}}, {"data": "x"}, {"data": {"name": {}}}], 28
     ):
         onebert("push", file(seed=seed, training=training), "--task", "claims")
-    assert len(onebert("tasks", "claims").splitlines()) >= 4
+    assert len(onebert("status", "claims").splitlines()) >= 4
     onebert("promote", "claims", 4)
 
 
-@pytest.mark.parametrize("command", ["serve", "push", "classify", "tasks", "promote", "download", "delete", "audit"])
+@pytest.mark.parametrize("command", ["serve", "push", "classify", "status", "promote", "download", "delete", "audit"])
 def test_help_explains_every_parameter(command):
     found = plugged(installed(COMMANDS)[command])
     assert found.help

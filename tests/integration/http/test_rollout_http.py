@@ -58,28 +58,35 @@ def test_a_killed_server_has_the_whole_meaning_again_and_goes_back_as_a_whole(se
         return out
 
     first = rollout("--split", "1=70,2=30", "--sticky", "principal", "--shadow", "3=50")
-    assert "70 % 1, 30 % 2 by principal, shadow 3 (50 %)" in first
-    assert "onebert promote mood --rollback" in first
+    assert "1 → 70 % 1, 30 % 2 by principal, shadow 3 began (50 %)" in first
+    assert "to end it: onebert promote mood 1" in first
     assert onebert("promote", "mood", "2", "--url", server.url)[0] == 0
     server.kill()
     server.start()
     code, out, _ = onebert("promote", "mood", "--rollback", "--url", server.url)
     assert code == 0
-    assert "mood@live: 2 → 70 % 1, 30 % 2 by principal, shadow 3 (50 %)" in out
+    # Not to the split, in which version 2 had a share.
+    assert "mood@live: rolled back to 1\n" in out
+    rollout("--split", "1=70,2=30", "--sticky", "principal", "--shadow", "3=50")
     with server.client() as own:
         for _ in range(20):
             own.classify("mood", TEXT)
     # One part is replaced, and the others stay.
-    assert "70 % 1, 30 % 2 by principal, shadow 3 (100 %)" in rollout("--shadow", "3")
-    assert "80 % 1, 20 % 2 by principal, shadow 3 (100 %)" in rollout("--split", "1=80,2=20")
-    assert "80 % 1, 20 % 2 by principal\n" in rollout("--shadow", "none")
+    assert "mood@live: shadow 3 50 → 100 %\n" in rollout("--shadow", "3")
+    assert "70 % 1, 30 % 2 by principal → 80 % 1, 20 % 2 by principal\n" in rollout("--split", "1=80,2=20")
+    assert "mood@live: shadow 3 ended\n" in rollout("--shadow", "none")
     rollout("--split", "1=70,2=30", "--shadow", "3=50")
-    record = json.loads(rollout("--json"))
-    assert record["target"].items() >= {"split": {"1": 70, "2": 30}, "sticky": "principal"}.items()
-    wait_until(lambda: sum(one["answers"] for one in json.loads(rollout("--json"))["shadows"]) > 0)
-    assert "answers alike" in rollout()
-    assert "70 % 1" in onebert("tasks", "--url", server.url)[1]
-    assert "70 % 1" in onebert("log", "mood", "--url", server.url)[1]
+
+    def status(*options):
+        code, out, err = onebert("status", *options, "--url", server.url)
+        assert (code, err) == (0, "")
+        return out
+
+    record = json.loads(status("mood", "--json"))
+    assert record["live"]["target"].items() >= {"split": {"1": 70, "2": 30}, "sticky": "principal"}.items()
+    wait_until(lambda: sum(one["answers"] for one in json.loads(status("mood", "--json"))["shadows"]) > 0)
+    assert "answers alike" in status("mood")
+    assert "70 % 1, 30 % 2 by principal, shadow 3 (50 %)" in status()
     assert onebert("alias", "mood", "live", "--remove", "--url", server.url)[0] == 0
 
 

@@ -35,14 +35,17 @@ def test_a_meaning_moves_as_a_whole_by_its_tag_and_goes_back_as_a_whole(runtime)
     first = move(runtime, SPLIT | {"shadow": [{"version": 3, "percent": 10}]})
     assert ask(runtime, "PUT", LIVE, json={"version": 2}, headers={"If-Match": '"1"'}).status_code == 412
     second = move(runtime, {"version": 2}, tag(runtime))
-    assert (second["version"], second["previous"], second["previous_target"]) == (2, 1, first["target"])
-    assert move(runtime, {"version": 2}, "2") == second, "the same meaning changes nothing"
-    before = {name: value for name, value in second["previous_target"].items() if name != "tag"}
-    assert move(runtime, before, "2")["target"] == first["target"]
+    assert (second["version"], second["previous"], second["previous_target"]) == (2, 1, None)
+    assert second.pop("what") == "split 60/40 → 2 alone, shadow 3 ended"
+    assert move(runtime, {"version": 2}, "2") == second | {"what": None}, "the same meaning changes nothing"
+    third = move(runtime, {"version": 3}, "2")
+    assert (third["previous"], third["previous_target"]) == (2, None)
+    back = {name: value for name, value in first["target"].items() if name != "tag"}
+    assert move(runtime, back, "3")["target"] == first["target"]
     listed = get(runtime, "/v1/tasks").json()["tasks"][0]
     assert (listed["aliases"], listed["targets"]["live"]) == ({"live": 1}, first["target"])
     targets = [one.get("target") for one in get(runtime, "/v1/audit?task=tone").json()["changes"]]
-    assert targets == [None, None, None, first["target"], None, first["target"]]
+    assert targets == [None, None, None, first["target"], None, None, first["target"]]
 
 
 def test_versions_of_a_meaning_are_not_deleted_and_a_renamed_task_keeps_it(runtime):

@@ -30,7 +30,7 @@ def test_every_mutation_writes_one_change_with_its_number(registry):
     registry.add("spam", make_delta(1), by=ANN)
     registry.add("spam", make_delta(2), by=ANN)
     alias, seq = registry.move_alias("spam", "live", 2, 1, by=ANN)
-    assert (alias, seq) == (Alias(alone(2), alone(1)), 3)
+    assert (alias, seq) == (Alias(alone(2), (alone(1),)), 3)
     assert registry.move_alias("spam", "next", 1, None, by=ANN)[1] == 4
     assert registry.delete_alias("spam", "next", 1, by=ANN) == 5
     assert registry.delete_version("spam", 1, by=ANN) == 6
@@ -131,7 +131,7 @@ def test_a_snapshot_is_everything_and_the_number_until_then(registry):
     snapshot = registry.feed.snapshot()
     assert snapshot.last == Place(5, registry.feed.read(4, 1)[0].at)
     assert snapshot.entries == registry.entries()
-    assert snapshot.aliases == {"spam": {"live": Alias(alone(2), alone(1))}}
+    assert snapshot.aliases == {"spam": {"live": Alias(alone(2), (alone(1),))}}
 
 
 @pytest.mark.promise("replicas-converge")
@@ -163,10 +163,16 @@ def replayed(changes):
         if change.action == Action.UPLOAD:
             versions.setdefault(change.task, set()).add(change.version)
             aliases |= {key: Alias(alone(change.version))} if change.alias else {}
-        elif change.action == Action.PROMOTE:
-            assert (aliases[key].version if key in aliases else None) == change.before
-            if change.before != change.version:
-                aliases[key] = Alias(alone(change.version), change.before and alone(change.before))
+        elif change.action in (Action.PROMOTE, Action.ROLL_BACK):
+            before = aliases.get(key)
+            assert (before and before.version) == change.before
+            assert (before and before.target) == (change.before and (change.before_target or alone(change.before)))
+            target, earlier = change.target or alone(change.version), before.earlier if before else ()
+            if change.action == Action.ROLL_BACK:
+                earlier = earlier[: [one.version for one in earlier].index(change.version)]
+            elif change.before not in (None, change.version):
+                earlier = (*earlier, before.target)
+            aliases[key] = Alias(target, earlier)
         elif change.action == Action.DELETE_ALIAS:
             assert aliases.pop(key).version == change.before
         elif change.action == Action.DELETE_VERSION:

@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from sqlalchemy import event, update
+from sqlalchemy import event, text, update
 
 from foreign_writer import write_delta
 from onebert_store.errors import (
@@ -33,9 +33,9 @@ from onebert_store.registry.grants import Grant, Quotas, Scope
 from onebert_store.registry.records import Actor, Alias
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import join_store, open_store
-from onebert_store.registry.target import Target, alone
+from onebert_store.registry.target import Shadow, Target, alone
 from onebert_store.upkeep import gc
-from stores import all_at_once, name_of, orphans
+from stores import all_at_once, go_back, name_of, orphans
 from tiny_delta import make_delta, manifest_dict, tensors_for
 
 
@@ -87,7 +87,7 @@ def test_an_alias_of_an_older_store_whose_target_has_a_level_in_decide_moves_and
         )
     assert registry.task("spam").aliases["next"] == Alias(target)
     registry.move_alias("spam", "next", 2, target.tag)
-    assert registry.task("spam").aliases["next"] == Alias(alone(2), target)
+    assert registry.task("spam").aliases["next"] == Alias(alone(2), (target,))
     registry.delete_alias("spam", "old", target.tag)
     assert set(registry.task("spam").aliases) == {"live", "next"}
 
@@ -324,7 +324,7 @@ def test_a_disk_that_refuses_writes_changes_nothing_and_heals(in_folder):
     for change in changes:
         change()
     task = in_folder.task("spam")
-    assert (task.versions, task.aliases) == ((1, 2, 4), {"live": Alias(alone(2), alone(1))})
+    assert (task.versions, task.aliases) == ((1, 2, 4), {"live": Alias(alone(2), (alone(1),))})
 
 
 def test_every_connection_is_durable(tmp_path):
@@ -447,3 +447,45 @@ def test_closing_twice_is_closing_once(tmp_path):
         registry.close()
         with pytest.raises(StoreLocked):
             Registry.open(tmp_path)
+
+
+def test_rolling_back_goes_along_the_versions_that_were_live(registry):
+    for seed in range(5):
+        registry.add("spam", make_delta(seed))
+
+    def move(to):
+        at = registry.task("spam").aliases["live"].target.tag
+        alias, _ = registry.move_alias("spam", "live", to, at)
+        return alias.previous, alias.before, registry.feed.moves("spam", 1)[0].rolled_back
+
+    shadowed = Target(((2, 100),), None, (Shadow(5, 100),))
+    canary = Target(((2, 90), (3, 10)), None, (Shadow(5, 100),))
+    assert move(2) == (1, alone(1), False)
+    assert move(shadowed) == move(canary) == (1, alone(1), False)
+    # The whole meaning comes back, unless the version that is left had a part in it.
+    assert move(4) == (2, canary, False)
+    assert move(canary) == (1, alone(1), True)
+    assert move(3) == (2, alone(2), False)
+    assert move(5) == (3, alone(3), False)
+    assert move(2) == (1, alone(1), True)
+    assert move(1) == (None, None, True)
+    assert move(2) == (1, alone(1), False)
+
+
+def test_an_upgrade_finds_the_version_before_and_targets_in_the_trail(tmp_path):
+    """A store of schema 12 knows the last meaning of an alias alone, and its trail none before a move."""
+    with open_store(tmp_path) as store:
+        registry = Registry(store)
+        for seed in range(3):
+            registry.add("spam", make_delta(seed))
+        shadowed = Target(((2, 100),), None, (Shadow(3, 100),))
+        registry.move_alias("spam", "live", 2, 1)
+        registry.move_alias("spam", "live", shadowed, 2)
+        moves = registry.feed.moves("spam", 9)
+        go_back(store.database, 12)
+        with store.database.writing() as connection:
+            connection.execute(text("UPDATE aliases SET previous = 2"))
+    with open_store(tmp_path) as store:
+        registry = Registry(store)
+        assert registry.task("spam").aliases["live"] == Alias(shadowed, (alone(1),))
+        assert registry.feed.moves("spam", 9) == moves

@@ -40,7 +40,7 @@ def note(
         chosen = keeping and answer and samples and random.random() < keeping.share  # noqa: S311
         if answers is None and not chosen:
             continue
-        summary = seen(question.facts, answer, question.asked, question.text)
+        summary = seen(question.facts, answer, question.asked, question.text, question.truncated)
         if answers is not None:
             answers.append(summary)
         if chosen and answer and keeping:
@@ -51,7 +51,7 @@ def note(
         observed.any_kept = True
 
 
-def seen(facts: Facts, answer: Answer | None, asked: Asked = PLAIN, text: Text = "") -> Seen:
+def seen(facts: Facts, answer: Answer | None, asked: Asked = PLAIN, text: Text = "", cut: bool = False) -> Seen:
     """Returns the parts that are shown, with at most 64 labels; `answer` is None if its numbers were not finite."""
     labels: Sequence[str] = ()
     score = None
@@ -73,7 +73,7 @@ def seen(facts: Facts, answer: Answer | None, asked: Asked = PLAIN, text: Text =
     if facts.task_type in WATCHED and answer is not None and (asked is PLAIN or _own_rules(facts, asked)):
         # The same in every process, which `hash` is not.
         hashed = crc32((text if isinstance(text, str) else "\0".join(text)).encode(errors="replace"))
-    return Seen(facts.task, named, share, facts.version, hashed)
+    return Seen(facts.task, named, share, facts.version, hashed, cut)
 
 
 def kept(answer: Answer, summary: Seen) -> Seen:

@@ -4,18 +4,17 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Executor
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakValueDictionary
-
-from pydantic import ValidationError
 
 from onebert_encoder.answering.results import ShortAnswer
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
 from onebert_server.answering.answers import Answerer
 from onebert_server.contract.status import GateInForce
-from onebert_server.extensions.gate import judge
+from onebert_server.extensions.gate import documents, judge
 from onebert_server.extensions.gate.answers import RowAnswers, ref_of
+from onebert_server.extensions.gate.documents import StoredGate
 from onebert_server.extensions.gate.report import Report, Side, Wrong
 from onebert_server.extensions.gate.rules import Gate, PinnedRow, pin
 from onebert_server.threads import run_in
@@ -24,31 +23,14 @@ from onebert_server.versions.moves import Check, Move
 from onebert_server.versions.version import Version
 from onebert_store import errors
 from onebert_store.errors import AliasConflict, DeadlineExceeded, GateFailed, GateNotFound
-from onebert_store.file import strict_json
-from onebert_store.file.fields import Strict
 from onebert_store.registry.documents import Documents
 from onebert_store.registry.names import LIVE
 from onebert_store.registry.records import Actor, Alias
 from onebert_store.registry.target import Precondition, Target
 
 Announce = Callable[[str, Mapping[str, Any]], None]
-# The name of a task's document, and its changes in the audit trail.
-_NAME, _SET, _DELETE = "gate", "set-gate", "delete-gate"
-
-
-class StoredGate(NamedTuple):
-    """A gate of the registry and its pinned rows, which gates of earlier releases lack; and the document with both."""
-
-    gate: Gate
-    rows: Sequence[PinnedRow]
-    document: str
-
-
-class _Document(Strict):
-    """A gate in the registry."""
-
-    rules: Gate
-    rows: list[PinnedRow] | None = None
+# Changes in the audit trail.
+_SET, _DELETE = "set-gate", "delete-gate"
 
 
 class Gates:
@@ -56,15 +38,15 @@ class Gates:
 
     Args:
         registrars: threads for the registry.
-        documents: the registry's documents, which have the gates.
+        stored: the documents of the registry, where the gates are.
         announce: gets a `gate.failed` for each version that does not pass.
     """
 
     def __init__(
-        self, catalog: Catalog, documents: Documents, answerer: Answerer, registrars: Executor, announce: Announce
+        self, catalog: Catalog, stored: Documents, answerer: Answerer, registrars: Executor, announce: Announce
     ) -> None:
         self._catalog = catalog
-        self._documents = documents
+        self._documents = stored
         self._directory = catalog.directory
         self._answers = RowAnswers(answerer)
         # The moves of one alias are judged one after the other: one of many with the same condition is made.
@@ -75,19 +57,12 @@ class Gates:
     def read(self, task: str, context: Context) -> StoredGate | None:
         """Returns the gate of a task, if it has one; raises Forbidden, TaskNotFound, or StoreCorrupt."""
         self._require(task, context)
-        content = self._documents.read(task, _NAME)
-        if content is None:
-            return None
-        try:
-            document = _Document.model_validate_json(content)
-            return StoredGate(document.rules, document.rows or (), content)
-        except ValidationError:
-            raise errors.StoreCorrupt(f"the database holds a damaged gate of {task}") from None
+        return documents.read(self._documents, task)
 
     def counted(self, task: str, context: Context) -> GateInForce | None:
         """Returns the numbers of a gate's rows and checks, if the task has one; raises like `read`."""
         stored = self.read(task, context)
-        return stored and GateInForce(rows=len(stored.rows), checks=stored.gate.checks)
+        return stored and stored.counted
 
     def set(self, task: str, gate: Gate, rows: Sequence[PinnedRow], context: Context) -> tuple[StoredGate, int]:
         """Sets the gate of a task; returns it, with the rows pinned, and the number of the change.
@@ -104,8 +79,8 @@ class Gates:
         gate.check_type(version.facts.task_type)
         gate.check_rows(rows, version.facts.task_type)
         gate = pin(gate, rows)
-        content = strict_json.encode(_Document(rules=gate, rows=[*rows] or None).model_dump(exclude_defaults=True))
-        seq = self._catalog.change(self._documents.write, context, task, _NAME, content, _SET)
+        content = documents.written(gate, rows)
+        seq = self._catalog.change(self._documents.write, context, task, documents.NAME, content, _SET)
         return StoredGate(gate, rows, content), seq
 
     def delete(self, task: str, context: Context) -> int:
@@ -115,12 +90,12 @@ class Gates:
 
     def tasks(self) -> AbstractSet[str]:
         """Returns the names of the tasks that have a gate."""
-        return self._documents.tasks(_NAME)
+        return self._documents.tasks(documents.NAME)
 
     async def before_move(self, move: Move, context: Context) -> Check:
         """The hook: raises GateFailed unless versions that do not answer yet may; the check has read the gate.
 
-        A version that answered before the alias's last move, and is older, needs no gate: the alias goes back.
+        A version that answered earlier, and is older, needs no gate: the alias goes back.
 
         Raises:
             AliasConflict: the alias's tag is not the expected one.
@@ -128,7 +103,7 @@ class Gates:
         """
         task, alias = move.task, move.alias
         stored = await run_in(self._registrars, self.read, task, context)
-        read = Precondition(_NAME, stored and stored.document, {})
+        read = Precondition(documents.NAME, stored and stored.document, {})
         if stored is None or alias not in stored.gate.aliases:
             return Check(False, read)
         new, live = self._place(move, context)
@@ -142,10 +117,11 @@ class Gates:
         try:
             # The move before may have won.
             new, live = self._place(move, context)
-            await self._judge(stored, move, new, live, context)
+            reports = await self._judge(stored, move, new, live, context)
         finally:
             turn.release()
-        return Check(True, read if alias == LIVE else read._replace(tags={LIVE: live.target.tag if live else None}))
+        tags = {} if alias == LIVE else {LIVE: live.target.tag if live else None}
+        return Check(True, read._replace(tags=tags), reports)
 
     def _place(self, move: Move, context: Context) -> tuple[list[int], Alias | None]:
         """Returns the versions that need the gate, and the alias `live`; raises AliasConflict."""
@@ -158,8 +134,11 @@ class Gates:
 
     async def _judge(
         self, stored: StoredGate, move: Move, new: Sequence[int], live: Alias | None, context: Context
-    ) -> None:
-        """Raises GateFailed for the first version that does not pass; the right to move the alias is enough."""
+    ) -> list[Mapping[str, Any]]:
+        """Returns the reports of the versions, which all pass; the right to move the alias is enough.
+
+        Raises GateFailed for the first version that does not pass.
+        """
         gate, task, who = stored.gate, move.task, context.principal
         several = len(self._directory.task(task, limit=2, who=who).versions) > 1
         if live is None and gate.compares and several:
@@ -177,17 +156,20 @@ class Gates:
         of_rows = len(questions)
         questions += [(f"must {n}", side, one.input) for n, one in enumerate(gate.must, 1) for side in candidates]
         answers, reasons = await self._answers.ask([question[1:] for question in questions], context)
+        reports = list[Mapping[str, Any]]()
         by_side = [answers[at : of_rows : len(sides)] for at in range(len(sides))]
         for at, candidate in enumerate(candidates):
             of_must = answers[of_rows + at :: len(candidates)]
             report = _report(stored, candidate, now, (by_side[at], by_side[-1] if compared else None, of_must))
+            reports.append(report.model_dump(mode="json"))
             if report.failed:
                 checks = [check.model_dump(exclude={"passed"}) for check in report.checks if not check.passed]
                 data = {"task": task, "alias": move.alias, "candidate": candidate.entry.version, "checks": checks}
                 self._announce("gate.failed", data)
                 texts = [f"{questions[n][0]}: {why}" for n, why in reasons.items() if questions[n][1] is candidate]
                 detail = f"{ref_of(candidate)} does not pass its gate: {'; '.join([*report.failed, *texts[:3]])}"
-                raise GateFailed(detail, report.model_dump(mode="json"))
+                raise GateFailed(detail, reports[-1])
+        return reports
 
     def _require(self, task: str, context: Context) -> None:
         """A key that may not move aliases does not see the gate."""
@@ -195,7 +177,7 @@ class Gates:
         self._directory.task(task, limit=0, who=context.principal)
 
     def _delete_document(self, task: str, by: Actor) -> int:
-        seq = self._documents.delete(task, _NAME, _DELETE, by)
+        seq = self._documents.delete(task, documents.NAME, _DELETE, by)
         if seq is None:
             raise no_gate(task)
         return seq
@@ -209,10 +191,10 @@ def no_gate(task: str) -> GateNotFound:
 def _need_gate(target: Target, at: Alias | None) -> list[int]:
     """Returns the versions that shall answer and need the gate.
 
-    Skips those that answer now, and those that answered before the last move and are older than the newest that does.
+    Skips those that answer now, and earlier ones that are older than the newest that does.
     """
     now = {version for version, _ in at.target.shares} if at else set[int]()
-    before = {version for version, _ in at.before.shares} if at and at.before else set[int]()
+    before = {version for target in at.earlier for version, _ in target.shares} if at else set[int]()
     back = {version for version in before if version < max(now)}
     return [version for version, _ in target.shares if version not in now | back]
 

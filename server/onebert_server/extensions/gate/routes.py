@@ -5,7 +5,8 @@ from typing import Annotated
 from fastapi import Depends, Response
 
 from onebert_server.contract.gates import GateFacts
-from onebert_server.extensions.gate.gates import Gates, StoredGate, no_gate
+from onebert_server.extensions.gate.documents import StoredGate
+from onebert_server.extensions.gate.gates import Gates, no_gate
 from onebert_server.extensions.gate.schemas import GateRequest
 from onebert_server.http.pipeline import SEQ_HEADER
 from onebert_server.http.routes.registry import Name, RowsRoute, registry_router

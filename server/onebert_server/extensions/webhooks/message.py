@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from onebert_server.contract.declared import as_dict
+from onebert_server.http.schemas.administration import change_of
 from onebert_server.http.schemas.tasks import facts_of
 from onebert_store.file import strict_json
 from onebert_store.registry.records import Action, Change
@@ -46,14 +47,17 @@ def message_of(change: Change) -> Message | None:
         return None
     # Fields without a value are null in webhooks.
     target = change.target and {"sticky": None, "shadow": None, **as_dict(facts_of(change.target))}
-    data = {"change": change.seq, **{name: getattr(change, name) for name in _FIELDS}, "target": target}
+    shown = change_of(change)
+    fields = {name: getattr(shown, name) for name in _FIELDS}
+    data = {"change": change.seq, **fields, "target": target}
     return Message(f"change-{change.seq}-{change.at.timestamp():.0f}", kind, change.at, data)
 
 
-_FIELDS = ("task", "alias", "before", "version", "name", "principal", "forced")
+_FIELDS = ("task", "alias", "before", "version", "name", "principal", "what", "reason")
 _TYPES: Mapping[str, str] = {
     Action.UPLOAD: "alias.moved",
     Action.PROMOTE: "alias.moved",
+    Action.ROLL_BACK: "alias.moved",
     Action.DELETE_ALIAS: "alias.deleted",
     Action.DELETE_VERSION: "version.deleted",
     Action.DELETE_TASK: "task.deleted",

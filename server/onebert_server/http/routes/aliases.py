@@ -4,8 +4,10 @@ import re
 from typing import Annotated, Literal
 
 from fastapi import Query, Request, Response
+from msgspec.structs import replace
 from starlette.exceptions import HTTPException
 
+from onebert_server.contract.moves import words
 from onebert_server.contract.tasks import AliasPlace
 from onebert_server.http.pipeline import SEQ_HEADER
 from onebert_server.http.routes.registry import AliasName, Name, header, registry_router
@@ -49,11 +51,16 @@ async def move_alias(
     check_alias(alias)
     expected = _expected(request)
     await in_thread(runtime, runtime.catalog.catch_up)
-    moved, seq = await runtime.moves.move(Move(task, alias, body.target, expected), context, force=body.message)
+    # The move is made only if the alias still is what it is now.
+    before = runtime.directory.alias_of(task, alias)
+    moved = await runtime.moves.move(Move(task, alias, body.target, expected), context, force=body.message)
     if wait and runtime.presence is not None:
-        await runtime.presence.all_at(seq, context, runtime.registrars)
-    response.headers[SEQ_HEADER] = str(seq)
-    return _place(task, alias, moved, response)
+        await runtime.presence.all_at(moved.seq, context, runtime.registrars)
+    response.headers[SEQ_HEADER] = str(moved.seq)
+    place = _place(task, alias, moved.alias, response)
+    if before is not None and before.target == moved.alias.target:
+        return place
+    return replace(place, what=_words(before, moved.alias), gate=[*moved.reports] or None)
 
 
 @router.delete(
@@ -82,6 +89,13 @@ def _expected(request: Request) -> str | None:
     if match is None:
         raise InvalidInput('the condition must be one If-Match: "<current tag>", or If-None-Match: *')
     return match[1]
+
+
+def _words(before: Alias | None, after: Alias) -> str:
+    now = rollout_of(after.target)
+    if before is None:
+        return words(None, now, None, after.version)
+    return words(rollout_of(before.target), now, before.version, after.version, before.goes_back(after.target))
 
 
 def _place(task: str, alias: str, at: Alias, response: Response) -> AliasPlace:

@@ -39,8 +39,8 @@ def change_of(record: records.Change) -> Change:
 def what_of(record: records.Change) -> str:
     """Words a change; empty if its action and its task say everything."""
     if record.alias:
-        after = record.target and rollout_of(record.target)
-        return words(None, after, record.before, record.version, record.rolled_back)
+        before, after = (each and rollout_of(each) for each in (record.before_target, record.target))
+        return words(before, after, record.before, record.version, record.rolled_back)
     if record.key or record.name:
         return record.key or f"renamed to {record.name}"
     return f"version {record.version}" if record.version else ""

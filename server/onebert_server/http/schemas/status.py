@@ -61,7 +61,7 @@ def in_force(status: TaskStatus, stored: Stored, decision: Decision | None, last
         aliases=[alias_of(name, at) for name, at in stored.aliases.items()],
         decision=None if decision is None else decision.model_dump(mode="json", exclude_none=True),
         moves=list(map(move_of, last)),
-        next=_next(status, stored),
+        next=_next(status, stored, bool(last and last[0].rolled_back)),
     )
 
 
@@ -78,8 +78,8 @@ def move_of(record: Change) -> Move:
     return Move(at=change.at, who=change.principal, alias=change.alias or "", what=change.what, reason=change.reason)
 
 
-def _next(status: TaskStatus, stored: Stored) -> str | None:
-    """A command for what stands out most: nothing live, an alarm, a candidate, a newer version."""
+def _next(status: TaskStatus, stored: Stored, went_back: bool) -> str | None:
+    """A command for what stands out most: nothing live, an alarm, a candidate, a newer version that was not left."""
     at, newest = stored.aliases.get(LIVE), max(stored.versions, default=0)
     if at is None:
         return f"onebert promote {stored.name} {newest}"
@@ -87,6 +87,6 @@ def _next(status: TaskStatus, stored: Stored) -> str | None:
         return f"onebert review {stored.name}" if status.kept else f"onebert promote {stored.name} --rollback"
     if at.target.candidates:
         return f"onebert promote {stored.name} {at.target.candidates[-1]}"
-    if newest > at.version:
+    if newest > at.version and not went_back:
         return f"onebert rollout {stored.name} --shadow {newest}"
     return None

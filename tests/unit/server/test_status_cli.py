@@ -1,0 +1,82 @@
+"""`onebert status` of a store at rest, which has the form of its server; and a picture that refreshes."""
+
+import json
+
+import pytest
+from rich.console import Console
+from rich.text import Text
+
+from onebert_server.cli.status import command
+from onebert_server.client import as_dict
+from onebert_server.client.exchange import decode
+from onebert_server.contract.status import StatusResponse, TaskInForce
+from onebert_store.command import console
+from onebert_store.errors import ServerUnreachable
+from runtimes import ask, move, opened_with_tasks
+
+# Only a running server knows these.
+SEEN = ("a_minute", "p95", "abstained", "cut", "shift", "alarm")
+RULES = {"must": [{"text": "a text", "label": "label 1"}]}
+
+
+@pytest.fixture
+def stored(tmp_path, monkeypatch):
+    """A store with a split, a shadow, and a gate that is not for `live`; its status by its server."""
+    monkeypatch.setattr(console.out, "_width", 240)
+    with opened_with_tasks(tmp_path / "store") as runtime:
+        gate = {"rules": RULES | {"aliases": ["next"]}}
+        assert ask(runtime, "PUT", "/v1/tasks/tone/gate", json=gate).is_success
+        move(runtime, {"split": {"1": 60, "2": 40}, "shadow": [{"version": 3, "percent": 10}]})
+        every = decode(ask(runtime, "GET", "/v1/status"), StatusResponse).tasks
+        one = decode(ask(runtime, "GET", "/v1/tasks/tone/status"), TaskInForce)
+    return ("--data-dir", str(tmp_path / "store")), every, one
+
+
+def test_a_store_at_rest_has_the_status_of_its_server_but_for_traffic(onebert, stored):
+    place, every, one = stored
+    code, out, err = onebert("status", *place, "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out) == [as_dict(task) | dict.fromkeys(SEEN) for task in every]
+    found = json.loads(onebert("status", "tone", *place, "--json")[1])
+    expected = as_dict(one) | dict.fromkeys(SEEN)
+    assert {name: found[name] for name in expected} == expected
+    assert found["gate"] == {"rows": 0, "checks": 1}
+    assert [version["version"] for version in found["versions"]] == [1, 2, 3]
+    assert "there is no task nobody" in onebert("status", "nobody", *place)[2]
+
+
+def test_both_forms_say_what_live_means_and_why_it_moved(onebert, stored):
+    place, _, _ = stored
+    listed = onebert("status", *place)[1]
+    assert "60 % 1, 40 % 2, shadow 3 (10 %)" in listed
+    assert "127.0.0.1: 1 → 60 % 1, 40 % 2, shadow 3 began (10 %)" in listed
+    assert "1 task, 0 alarms" in listed
+    described = onebert("status", "tone", *place)[1]
+    for said in ("1 checks, 0 rows", "new → 1", "next: onebert promote tone 3"):
+        assert said in described
+
+
+def test_a_picture_refreshes_until_it_is_interrupted_and_outlives_its_server(monkeypatch):
+    monkeypatch.setattr(console, "out", Console(force_terminal=True, width=80))
+    pictures = iter([Text("one"), ServerUnreachable("no server"), Text("two")])
+
+    def picture():
+        found = next(pictures)
+        if isinstance(found, Exception):
+            raise found
+        shown.append(found.plain)
+        return found
+
+    def pause():
+        if shown[-1] == "two":
+            raise KeyboardInterrupt
+
+    shown = []
+    command.refreshed(picture, pause)
+    assert shown == ["one", "two"]
+
+
+def test_watching_takes_a_terminal(onebert):
+    code, out, err = onebert("status", "--watch")
+    assert (code, out) == (2, "")
+    assert "--watch is for a terminal" in err
