@@ -4,7 +4,6 @@ import re
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from functools import cached_property
 from math import isfinite
 from typing import Any
 
@@ -50,7 +49,7 @@ class Quotas:
     def of_storage(self) -> bool:
         return self.tasks is not None or self.bytes is not None
 
-    @cached_property
+    @property
     def of_rates(self) -> bool:
         return self.requests is not None or self.tokens is not None
 
