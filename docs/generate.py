@@ -108,7 +108,7 @@ def _options() -> str:
     for group in (DataOptions, training.Settings):
         for field, _, annotated in annotated_fields(group):
             default = "" if field.default in (None, False, MISSING) else f"`{field.default}`"
-            rows.append((f"`{flag_of(field, annotated)}`", default, sentence_of(annotated)))
+            rows.append((f"`{flag_of(field)}`", default, sentence_of(annotated)))
     options = _table(("option", "default", ""), rows)
     methods = _table(
         ("method", "trains, beside the head"), ((f"`{one.syntax}`", one.trains) for one in METHODS.values())
@@ -229,7 +229,7 @@ unknown variable that begins with `ONEBERT_`. (Kubernetes sets `ONEBERT_PORT` fo
 """
 ERRORS = """
 Every answer that is not a success is a problem with one of these codes ([its form](../guide/api.md#errors)). The
-client library raises them as `onebert.OneBertError` with that `code`.
+client library raises them as the class of that name, as `onebert.TaskNotFound`.
 """
 ROUTES = """
 A running server documents every body at `/docs` and `/openapi.json`; [the guide](../guide/api.md) explains them. With
@@ -242,8 +242,8 @@ CLIENTS = """
 Each also below `/t/{task}` ([clients](clients.md)).
 """
 OPTIONS = """
-Options of `onebert train`. A recipe of `onebert sweep` ([experiments](../experiments.md)) has the names in Python, as
-`text_pair`; `--lr` and `--head-lr` are `learning_rate` and `head_learning_rate`.
+Options of `onebert train`. `onebert.train` and a recipe of `onebert sweep` ([experiments](../experiments.md)) have the
+same names with underscores, as `text_pair`.
 """
 OF_METHODS = """
 ## Methods

@@ -1,43 +1,46 @@
 """OneBERT from Python: trains a delta, and classifies with it in this process or over HTTP (docs/guide/python.md).
 
 Names are imported on first use: `import onebert` alone loads neither torch nor an HTTP library.
+Every error is a name here, too.
 """
 
 from importlib import import_module
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+from typing import Any as _Any
 
-from onebert_store.errors import OneBertError
+from onebert_store import errors as _errors
+from onebert_store.errors import *  # noqa: F403 - by the star type checkers know each error of this module, too
 
 if TYPE_CHECKING:
-    from onebert.classifier import Classifier, load
-    from onebert.training import Trained, train
-    from onebert_server.client import AsyncClient, Client, Result, TaskResult, as_dict
-
-__all__ = [
-    "AsyncClient",
-    "Classifier",
-    "Client",
-    "OneBertError",
-    "Result",
-    "TaskResult",
-    "Trained",
-    "__version__",
-    "as_dict",
-    "load",
-    "train",
-]
+    from onebert.classifier import Classifier as Classifier
+    from onebert.classifier import load as load
+    from onebert.options import TrainOptions as TrainOptions
+    from onebert.training import Trained as Trained
+    from onebert.training import train as train
+    from onebert_server.client import AsyncClient as AsyncClient
+    from onebert_server.client import Client as Client
+    from onebert_server.client import Input as Input
+    from onebert_server.client import KeyQuotas as KeyQuotas
+    from onebert_server.client import Result as Result
+    from onebert_server.client import TargetFacts as TargetFacts
+    from onebert_server.client import TaskResult as TaskResult
+    from onebert_server.client import Wait as Wait
+    from onebert_server.client import as_dict as as_dict
 
 __version__ = version("onebert")
 
+_OF_CLIENT = "AsyncClient Client Input KeyQuotas Result TargetFacts TaskResult Wait as_dict"
 _MODULES = {
     **dict.fromkeys(("Classifier", "load"), "onebert.classifier"),
+    "TrainOptions": "onebert.options",
     **dict.fromkeys(("Trained", "train"), "onebert.training"),
-    **dict.fromkeys(("AsyncClient", "Client", "Result", "TaskResult", "as_dict"), "onebert_server.client"),
+    **dict.fromkeys(_OF_CLIENT.split(), "onebert_server.client"),
 }
+_ERRORS = [name for name, kind in vars(_errors).items() if getattr(kind, "__module__", None) == _errors.__name__]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'onebert' has no attribute {name!r}")
     attribute = getattr(import_module(_MODULES[name]), name)
@@ -46,4 +49,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*_MODULES, *_ERRORS, "__version__"])

@@ -5,18 +5,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import Unpack
+
+from onebert.options import TrainOptions
 from onebert.tables import source_of
 from onebert_encoder.base.base import Base
-from onebert_store.suggestion import did_you_mean, suggestion
+from onebert_store.errors import InvalidSettings
+from onebert_store.suggestion import suggestion
 from onebert_training.data.options import DataOptions
-from onebert_training.earlier import FIELDS, GROUPS, settings_from
+from onebert_training.earlier import FIELDS, settings_from
 from onebert_training.fit.loop import Progress
 from onebert_training.fit.settings import Settings
-from onebert_training.options import fields_by_option
 from onebert_training.prepared import prepare
 from onebert_training.selection.selection import train_and_select
-
-_OPTIONS = fields_by_option(*GROUPS)
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def train(
     dtype: str = "float32",
     device: str | None = None,
     on_progress: Callable[[Progress], None] | None = None,
-    **options: Any,
+    **options: Unpack[TrainOptions],
 ) -> Trained:
     """Trains a delta and writes its file; the same call continues an interrupted training.
 
@@ -65,11 +66,10 @@ def train(
         dtype: `float32` or `bfloat16`, for the forward pass; the delta file has the same types with both.
         device: `cpu`, `cuda` or `cuda:N`; None is a GPU if there is one.
         on_progress: called after every step.
-        options: every other option of the command by its name in a recipe: `method`, `epochs`, `learning_rate`, …
+        options: every other option of the command by its name: `method`, `epochs`, `learning_rate`, …
 
     Raises:
-        TypeError: an option does not exist.
-        InvalidSettings: an option has an invalid value.
+        InvalidSettings: an option does not exist, or has an invalid value.
         OneBertError: the data, the base or the method is refused, or the training failed.
     """
     settings, reading = _checked(options)
@@ -92,6 +92,5 @@ def train(
 def _checked(options: Mapping[str, Any]) -> tuple[Settings, DataOptions]:
     """Validates options against the command line's bounds."""
     for name in sorted(options.keys() - FIELDS):
-        hint = did_you_mean(_OPTIONS[name]) if name in _OPTIONS else suggestion(name, FIELDS)
-        raise TypeError(f"train() has no option {name}{hint}")
+        raise InvalidSettings(f"train() has no option {name}{suggestion(name, FIELDS)}")
     return settings_from(options)

@@ -20,7 +20,7 @@ from onebert_server.process import serving
 HERE = Path(__file__).parent
 TASK = TONE.name
 TEXT = "The soup was cold and the waiter forgot us, but the dessert was lovely."
-VERSIONS = (("bitfit", "--epochs", "8"), ("spafit:0-2-I", "--epochs", "8", "--lr", "2e-3"))
+VERSIONS = (("bitfit", "--epochs", "8"), ("spafit:0-2-I", "--epochs", "8", "--learning-rate", "2e-3"))
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Options from annotated dataclasses: one list of fields makes a command's options, a recipe's fields and a docs table.
 
 A field is `name: Annotated[type, Doc("one sentence"), …] = default`. The annotation may add bounds (`Ge`, `Gt`, `Le`,
-`Lt`), a `Flag` (an option named differently) and a `Panel` of the command's help.
+`Lt`), a `Parser` and a `Panel` of the command's help. An option has its field's name, with dashes.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -23,11 +23,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Flag:
-    """An option name that differs from its field's name; `parse` reads values of several types, which typer has not."""
+class Parser:
+    """Reads a value of one of several types, which typer has not."""
 
-    name: str
-    parse: Callable[[str], Any] | None = None
+    parse: Callable[[str], Any]
 
 
 DATA = Panel("Data")
@@ -87,16 +86,6 @@ def annotated_fields(group: Any) -> Iterator[tuple[Field[Any], Any, tuple[Any, .
         yield field, hint, tuple(annotated)
 
 
-def fields_by_option(*groups: Any) -> dict[str, str]:
-    """Maps an option's Python name (`lr` for `--lr`) to its field's name, for options where the two differ."""
-    named = {
-        flag_of(field, annotated).removeprefix("--").replace("-", "_"): field.name
-        for group in groups
-        for field, _, annotated in annotated_fields(group)
-    }
-    return {option: field for option, field in named.items() if option != field}
-
-
 def wrong_value(error: Mapping[str, Any]) -> str:
     """Turns one pydantic error about an option into a sentence without a subject: `must be at least 1`."""
     template = {
@@ -122,22 +111,21 @@ def _options(group: Any) -> Iterator[Parameter]:
         for bound in annotated:
             bounds |= {"min": bound.ge} if isinstance(bound, Ge) else {"max": bound.le} if isinstance(bound, Le) else {}
         panel = next((part for part in annotated if isinstance(part, Panel)), None)
-        parse = next((part.parse for part in annotated if isinstance(part, Flag)), None)
+        parse = next((part.parse for part in annotated if isinstance(part, Parser)), None)
         # A short metavar leaves room for the sentence in 80 columns; choices are listed after the sentence.
         metavar = None if hint is bool else "N" if int in (hint, *get_args(hint)) else "…"
         choices = [name for arg in get_args(hint) if get_origin(arg) is Literal and not parse for name in get_args(arg)]
         sentence = escape(sentence_of(annotated) + (f" One of {', '.join(choices)}." if choices else ""))
         option = typer.Option(
-            flag_of(field, annotated), help=sentence, metavar=metavar, rich_help_panel=panel, parser=parse, **bounds
+            flag_of(field), help=sentence, metavar=metavar, rich_help_panel=panel, parser=parse, **bounds
         )
         kind = str | None if parse else hint
         yield Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=Annotated[kind, option])
 
 
-def flag_of(field: Field[Any], annotated: tuple[Any, ...]) -> str:
+def flag_of(field: Field[Any]) -> str:
     """The option name of a field."""
-    named = next((part.name for part in annotated if isinstance(part, Flag)), None)
-    return named or f"--{field.name.replace('_', '-')}"
+    return f"--{field.name.replace('_', '-')}"
 
 
 def sentence_of(annotated: tuple[Any, ...]) -> str:

@@ -33,7 +33,7 @@ def data(tmp_path_factory):
 
 def trained(onebert, data, folder, family="bert", pooling="mean"):
     where = ("--task", "tone", "--data", data, "--base", tiny_base(family), "--device", "cpu", "--out", folder)
-    rates = ("--lr", "1e-4", "--head-lr", "0.05", "--max-steps", "20", "--batch-size", "8")
+    rates = ("--learning-rate", "1e-4", "--head-learning-rate", "0.05", "--max-steps", "20", "--batch-size", "8")
     printed, _ = succeeded(onebert("train", *where, "--method", "full", "--pooling", pooling, *rates))
     assert f"next: onebert import {folder} --data DATA --out tone.safetensors makes a delta" in printed
     return folder

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import asdict
 from importlib.metadata import version
+from typing import get_args, get_type_hints
 
 import datasets
 import numpy as np
@@ -14,14 +15,18 @@ import pandas
 import polars
 import pyarrow
 import pytest
+from typing_extensions import Unpack
 
 import onebert
 from bases import tiny_base
 from onebert.tables import source_of
 from onebert_encoder.base.base import load_base
+from onebert_server import client
+from onebert_store import errors
 from onebert_store.errors import BaseMismatch, InvalidData, InvalidInput, InvalidSettings
 from onebert_store.file.format import load
 from onebert_training.data.dataset import load_dataset
+from onebert_training.earlier import GROUPS
 from pages import ROOT, blocks
 from servers import Server, Task, assert_answers, clean_env, run_onebert
 
@@ -176,10 +181,21 @@ def test_options_have_the_rules_of_the_command(tmp_path, options, said):
         train(FORMS["columns"], tmp_path / "a", **options)
 
 
-@pytest.mark.parametrize(("option", "meant"), [("epoch", "epochs"), ("lr", "learning_rate")])
-def test_an_option_that_there_is_not_is_refused_as_python_does(tmp_path, option, meant):
-    with pytest.raises(TypeError, match=f"no option {option}; is {meant} meant"):
+@pytest.mark.parametrize(("option", "meant"), [("epoch", "epochs"), ("methd", "method")])
+def test_an_option_that_there_is_not_is_refused_as_every_other_mistake(tmp_path, option, meant):
+    with pytest.raises(onebert.OneBertError, match=f"no option {option}; is {meant} meant"):
         train(FORMS["columns"], tmp_path / "a", **{option: 3})
+
+
+def test_type_checkers_know_the_options_of_the_command():
+    """With their types: mypy and pyright refuse a misspelled one, and a text for a number."""
+    options = {name: hint for group in GROUPS for name, hint in get_type_hints(group).items()}
+    assert get_type_hints(onebert.TrainOptions) == options
+    assert get_type_hints(onebert.train, include_extras=True)["options"] == Unpack[onebert.TrainOptions]
+    # The command has the same names, with dashes.
+    page = (ROOT / "docs/reference/options.md").read_text(encoding="utf-8")
+    flags = {name.replace("-", "_") for name in re.findall(r"^\| `--([a-z-]+)`", page, re.MULTILINE)}
+    assert options.keys() <= flags
 
 
 def test_a_base_in_memory_is_trained_on_as_it_is(tmp_path):
@@ -291,8 +307,11 @@ def test_what_cannot_be_loaded_is_refused(tmp_path, manifest, options, error, sa
 
 
 def test_every_public_name_is_there_and_no_other():
-    assert {name for name in onebert.__all__ if not hasattr(onebert, name)} == set()
-    assert dir(onebert) == sorted(onebert.__all__)
+    assert {name for name in dir(onebert) if not hasattr(onebert, name)} == set()
+    kinds = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)}
+    assert kinds <= set(dir(onebert))
+    assert onebert.GateFailed is errors.GateFailed
+    assert {"Mapping", "Any", "import_module"}.isdisjoint(dir(onebert))
     with pytest.raises(AttributeError, match="no attribute 'tain'"):
         onebert.tain  # noqa: B018
 
@@ -317,6 +336,21 @@ def test_the_code_of_the_page_runs(tmp_path):
         ["promote", "1", "2"],
         ["promote", "2", "1"],
     ]
+
+
+@pytest.mark.parametrize("kind", [onebert.Client, onebert.AsyncClient])
+def test_what_a_method_of_a_client_takes_is_exported(kind):
+    def names(hint):
+        parts = [part for one in get_args(hint) for part in (one if isinstance(one, list) else [one])]
+        return {ours[hint]} if hint in ours else set().union(*map(names, parts))
+
+    ours = {one: name for name, one in vars(client).items() if not name.startswith("_") and isinstance(one, type)}
+    methods = [method for name, method in inspect.getmembers(kind, callable) if not name.startswith("_")]
+    taken = set()
+    for method in [*methods, kind.__init__]:
+        hints = {name: hint for name, hint in get_type_hints(method).items() if name != "return"}
+        taken |= set().union(*map(names, hints.values()))
+    assert {"KeyQuotas", "TargetFacts"} <= taken <= set(dir(onebert))
 
 
 def test_the_table_of_the_clients_methods_is_whole():

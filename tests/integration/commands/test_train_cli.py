@@ -36,7 +36,7 @@ def folder(tmp_path_factory):
 def train_arguments(folder, out, *more):
     return [
         *("train", "--task", "tone", "--data", str(folder), "--base", str(tiny_base()), "--out", str(out)),
-        *("--device", "cpu", "--lr", "0.02", "--batch-size", "8", "--epochs", "3", *more),
+        *("--device", "cpu", "--learning-rate", "0.02", "--batch-size", "8", "--epochs", "3", *more),
     ]
 
 
@@ -98,7 +98,7 @@ def test_what_is_no_delta_is_a_checkpoint_that_scores_what_training_said(
     onebert, folder, tmp_path, method, pooling, auto_class
 ):
     out = tmp_path / "tone"
-    changes = ("--method", method, "--pooling", pooling, "--lr", "0.002", "--json")
+    changes = ("--method", method, "--pooling", pooling, "--learning-rate", "0.002", "--json")
     record, progress = recorded(onebert(*train_arguments(folder, out, *changes)))
     assert f"{out} is for {auto_class}" in progress
     assert record["digest"] is None
@@ -120,7 +120,7 @@ def test_what_is_no_delta_is_a_checkpoint_that_scores_what_training_said(
 
 def test_a_full_token_task_is_a_checkpoint_for_token_classification(onebert, tmp_path):
     data, out = write_splits(tmp_path / "data", tagged), tmp_path / "things"
-    changes = ("--method", "full", "--lr", "0.002", "--json")
+    changes = ("--method", "full", "--learning-rate", "0.002", "--json")
     printed, _ = succeeded(onebert(*train_arguments(data, out, *changes)))
     tokenizer = transformers.AutoTokenizer.from_pretrained(out)
     model = transformers.AutoModelForTokenClassification.from_pretrained(out).eval()
@@ -149,7 +149,7 @@ def test_a_checkpoint_is_written_beside_nothing_else(onebert, folder, tmp_path, 
 
 
 def test_a_training_that_fails_leaves_nothing_behind(onebert, folder, tmp_path):
-    asked = ("--epochs", "20", "--lr", "1e38", "--head-lr", "1e38")
+    asked = ("--epochs", "20", "--learning-rate", "1e38", "--head-learning-rate", "1e38")
     status, _, said = onebert(*train_arguments(folder, tmp_path / "tone.safetensors", *asked))
     assert status == 1
     assert said.endswith("try a smaller learning rate\n")
@@ -184,7 +184,7 @@ def test_a_delta_trained_on_the_pooler_goes_to_peft(onebert, folder, tmp_path):
 def test_few_rows_are_all_trained_on_and_folds_give_the_scores(onebert, folder, tmp_path):
     data, out = tmp_path / "few.csv", tmp_path / "tone.safetensors"
     data.write_text((folder / "train.csv").read_text())
-    method = ("--method", "bitfit+lora:targets=all", "--start", "fresh", "--lr", "3e-3", "--json")
+    method = ("--method", "bitfit+lora:targets=all", "--start", "fresh", "--learning-rate", "3e-3", "--json")
     printed, progress = succeeded(onebert(*train_arguments(data, out, *method)))
     record = json.loads(printed)
     assert (record["rows"], record["folds"], record["steps"]) == ({"train": 48}, 5, 18)
@@ -248,10 +248,21 @@ def test_the_head_alone_is_one_command_and_no_step(onebert, folder, tmp_path):
 
 
 def test_options_of_steps_are_refused_beside_the_exact_head(onebert, folder, tmp_path):
-    asked = ("--epochs", "3", "--lr", "0.1", "--head-lr", "same", "--batch-size", "8", "--seed", "1")
+    asked = (
+        "--epochs",
+        "3",
+        "--learning-rate",
+        "0.1",
+        "--head-learning-rate",
+        "same",
+        "--batch-size",
+        "8",
+        "--seed",
+        "1",
+    )
     error = refused(onebert(*head_arguments(folder, tmp_path / "tone.safetensors", *asked)))
-    said = "--method head is found exactly, without a step: leave out --epochs, --batch-size, --lr, --head-lr"
-    assert error == f"error: {said}\n"
+    flags = "--epochs, --batch-size, --learning-rate, --head-learning-rate"
+    assert error == f"error: --method head is found exactly, without a step: leave out {flags}\n"
 
 
 def test_the_head_alone_has_all_rows_of_one_file_and_one_score(onebert, tmp_path):
@@ -269,7 +280,7 @@ def test_the_head_alone_has_all_rows_of_one_file_and_one_score(onebert, tmp_path
 
 
 def test_what_is_no_better_than_a_constant_is_not_recommended(onebert, folder, tmp_path):
-    short = ("--method", "frozen", "--max-steps", "1", "--lr", "1e-9", "--start", "fresh")
+    short = ("--method", "frozen", "--max-steps", "1", "--learning-rate", "1e-9", "--start", "fresh")
     printed, _ = succeeded(onebert(*train_arguments(folder, tmp_path / "tone.safetensors", *short)))
     assert "next: onebert push" not in printed
     remedies = "--class-weight balanced where labels are uneven, more rows or another --method"
@@ -362,7 +373,7 @@ def test_a_log_has_a_line_for_every_evaluation(onebert, folder, tmp_path):
 
 def test_an_early_stop_is_said(onebert, folder, tmp_path):
     # Rates that change nothing: whether a metric rises while something is learned may hang on the last digit.
-    still = ("--start", "fresh", "--lr", "1e-30", "--head-lr", "1e-30")
+    still = ("--start", "fresh", "--learning-rate", "1e-30", "--head-learning-rate", "1e-30")
     more = ("--epochs", "50", "--patience", "2")
     _, printed, _ = onebert(*train_arguments(folder, tmp_path / "tone.safetensors", *more, *still))
     found = re.search(
@@ -419,7 +430,7 @@ def test_a_killed_run_continues_to_the_same_bytes(onebert, folder, tmp_path):
         (["--device", "meta"], "device is cpu, cuda or cuda:N"),
         (["--device", "cuda:99"], "device is cpu, cuda or cuda:N"),
         (["--device", "cpu:0"], "device is cpu, cuda or cuda:N"),
-        (["--lr", "-1"], "the learning rate (--lr) is a number above 0"),
+        (["--learning-rate", "-1"], "--learning-rate is a number above 0"),
         (["--out", "no/such/folder/x"], "--out: there is no folder no/such/folder"),
         (["--out", "."], "--out: . is a folder; it names the file to write"),
         (["--method", "reinit+adapter:4"], "neither a delta nor a checkpoint"),

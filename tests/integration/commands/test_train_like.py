@@ -48,8 +48,19 @@ def train(onebert, tmp_path):
 # Every option that single texts take, with another value than its default.
 DIFFERENT = (
     *("--method", "bitfit+lora:r=2", "--pooling", "cls", "--positive", "complaint", "--class-weight", "balanced"),
-    *("--max-length", "20", "--epochs", "9", "--max-steps", "20", "--batch-size", "4", "--lr", "0.004"),
-    *("--head-lr", "same", "--averaging", "0.2", "--start", "fresh", "--seed", "3", "--evals-per-epoch", "2"),
+    *("--max-length", "20", "--epochs", "9", "--max-steps", "20", "--batch-size", "4", "--learning-rate", "0.004"),
+    *(
+        "--head-learning-rate",
+        "same",
+        "--averaging",
+        "0.2",
+        "--start",
+        "fresh",
+        "--seed",
+        "3",
+        "--evals-per-epoch",
+        "2",
+    ),
     *("--patience", "30", "--keep", "best", "--metric", "macro_f1", "--measure-train", "--dtype", "bfloat16"),
     *("--text", "words", "--label", "kind", "--encoding", "cp1252", "--drop-unlabeled", "--drop-empty"),
     *("--task-type", "single_label", "--train-rows", "40", "--validation-rows", "10", "--validation-share", "0.3"),
@@ -82,7 +93,7 @@ def test_a_version_whose_exact_head_was_kept_is_repeated_by_the_method_that_was_
     rows = (data / "train.csv").read_text().splitlines()
     file.write_text("\n".join([rows[0], *(f"{row.replace(',', f' {i},')}" for i in range(8) for row in rows[1:])]))
     # A rate that forgets what the exact head knows.
-    steps = ("--method", "bitfit", "--max-steps", "10", "--lr", "1e-30", "--head-lr", "1000")
+    steps = ("--method", "bitfit", "--max-steps", "10", "--learning-rate", "1e-30", "--head-learning-rate", "1000")
     first, record, _ = train("first", "--task", "tone", *steps, data=file)
     again, repeated, error = train("again", "--like", first, data=file)
     manifest = load(first).manifest.training
@@ -129,7 +140,7 @@ def test_the_next_version_learns_from_feedback_and_shadows_the_live_one(
     monkeypatch.setenv("ONEBERT_URL", server.url)
     monkeypatch.chdir(tmp_path)
     first, record, _ = train(
-        "tone", "--task", "tone", "--method", "bitfit", "--max-steps", "8", "--lr", "0.004", data=data
+        "tone", "--task", "tone", "--method", "bitfit", "--max-steps", "8", "--learning-rate", "0.004", data=data
     )
     succeeded(onebert("push", first))
     error = refused(onebert("train", "--like", "tone", "--data", data, "--feedback"))

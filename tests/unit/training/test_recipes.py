@@ -191,7 +191,7 @@ def test_help_fits_80_columns_in_panels(onebert, monkeypatch):
         (["--train-rows", "1"], "--train-rows"),
         (["--seed", str(2**31)], "--seed"),
         (["--task-type", "guess"], "--task-type"),
-        (["--head-lr", "equal"], "a number, or the word same"),
+        (["--head-learning-rate", "equal"], "a number, or the word same"),
     ],
 )
 def test_bounds_are_those_of_the_fields(onebert, arguments, message):
@@ -202,7 +202,7 @@ def test_bounds_are_those_of_the_fields(onebert, arguments, message):
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_learning_rate_is_a_number_above_zero(rate):
-    with pytest.raises(InvalidSettings, match=r"\(--lr\) is a number above 0"):
+    with pytest.raises(InvalidSettings, match="--learning-rate is a number above 0"):
         Settings(learning_rate=rate)
-    with pytest.raises(InvalidSettings, match=r"\(--head-lr\) is a number above 0"):
+    with pytest.raises(InvalidSettings, match="--head-learning-rate is a number above 0"):
         Settings(head_learning_rate=rate)

@@ -135,7 +135,7 @@ class Run:
             as_one = "both texts of a pair are read as one; --pooling siamese reads each on its own"
             yield apart if self.pooling == SIAMESE else as_one
         if (rate := self.settings.learning_rate or 0) > HIGH_RATE:
-            yield f"--lr {rate:g} is high: methods learn between 0.0001 and 0.01"
+            yield f"--learning-rate {rate:g} is high: methods learn between 0.0001 and 0.01"
 
     @cached_property
     def fingerprint(self) -> str:

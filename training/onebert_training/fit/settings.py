@@ -10,7 +10,7 @@ from typing_extensions import Doc
 from onebert_store.errors import InvalidSettings
 from onebert_store.file.manifest import Pooling
 from onebert_training.methods.grammar import HEAD
-from onebert_training.options import METHOD, STEPS, Flag, annotated_fields, flag_of
+from onebert_training.options import METHOD, STEPS, Parser, annotated_fields, flag_of
 
 MAX_SEED = 2**31 - 1
 # Raise this when equal settings train something else: old checkpoints are not resumed, and reports do not mix.
@@ -71,13 +71,14 @@ class Settings:
         float | None,
         Gt(0),
         Doc("Peak of the schedule for what the method trains; else its own, which falls with the width of the base."),
-        Flag("--lr"),
         STEPS,
     ] = None
     head_learning_rate: Annotated[
         Annotated[float, Gt(0)] | Literal["same"] | None,
-        Doc("Peak for the classifier head, which starts from nothing; else its own, at least --lr; same is --lr."),
-        Flag("--head-lr", _rate_or_same),
+        Doc(
+            "Peak for the classifier head, which starts from nothing; else its own, at least that one; same: that one."
+        ),
+        Parser(_rate_or_same),
         STEPS,
     ] = None
     averaging: Annotated[
@@ -115,9 +116,10 @@ class Settings:
     measure_train: Annotated[bool, Doc("Measure the result on the training rows, too."), STEPS] = False
 
     def __post_init__(self) -> None:
-        for rate, flag in ((self.learning_rate, "--lr"), (self.head_learning_rate, "--head-lr")):
+        for flag in ("learning_rate", "head_learning_rate"):
+            rate = getattr(self, flag)
             if isinstance(rate, float | int) and not 0 < rate < inf:
-                raise InvalidSettings(f"the learning rate ({flag}) is a number above 0")
+                raise InvalidSettings(f"--{flag.replace('_', '-')} is a number above 0")
         if not 0 <= self.averaging < 1:
             raise InvalidSettings("--averaging is a share of the steps, at least 0 and below 1")
 
@@ -125,7 +127,7 @@ class Settings:
 # Settings of steps that an exact head uses as well: the metric chooses its strength, the seed names the run.
 _OF_EVERY_METHOD = ("seed", "metric", "measure_train")
 OF_STEPS = {
-    field.name: flag_of(field, annotated)
+    field.name: flag_of(field)
     for field, _, annotated in annotated_fields(Settings)
     if STEPS in annotated and field.name not in _OF_EVERY_METHOD
 }
