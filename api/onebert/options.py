@@ -1,4 +1,4 @@
-"""The options of `onebert.train` for type checkers; a test compares them with those of the command."""
+"""The options of `onebert.train` for type checkers; a test keeps them equal to the command's."""
 
 from typing import Literal, TypedDict
 

@@ -4,6 +4,7 @@ import ast
 import json
 import re
 import subprocess
+import sys
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -24,7 +25,7 @@ FILES = [f"/{path}" for path in subprocess.check_output(["git", "ls-files"], cwd
 FOREIGN_OPTIONS = {"--config", "--header", "--data", "--silent", "--show-error", "--fail", "--head"}
 FOREIGN_OPTIONS |= {"--kustomize", "--namespace", "--from-literal", "--build-arg"}
 # Those of pip, useradd, install, systemctl and systemd-run.
-FOREIGN_OPTIONS |= {"--constraint", "--no-deps", "--force-reinstall", "--system", "--home-dir", "--shell", "--mode"}
+FOREIGN_OPTIONS |= {"--constraint", "--no-deps", "--system", "--home-dir", "--shell", "--mode"}
 FOREIGN_OPTIONS |= {"--now", "--pipe", "--uid", "--property", "--setenv"}
 # Of the tests.
 FOREIGN_OPTIONS |= {"--nightly"}
@@ -109,6 +110,21 @@ def test_every_decision_that_is_named_has_its_heading() -> None:
 def test_every_link_to_a_decision_leads_to_its_own_number(page: Path) -> None:
     links = re.findall(r"\[(?:[Dd]ecisions? )?(\d+)\]\([^)#]*#(\d+)-", page.read_text(encoding="utf-8"))
     assert [link for link in links if link[0] != link[1]] == []
+
+
+def test_the_headline_figures_of_the_readme_stand_on_the_pages_that_they_lead_to() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    figures = re.findall(r"\[([\d.]+) ?[\w ]*\]\((benchmarks/results/[\w.-]+)#", readme)
+    assert len(figures) >= 5
+    for figure, page in figures:
+        assert re.search(rf"(?<![\d.]){re.escape(figure)}(?![\d.])", (ROOT / page).read_text(encoding="utf-8"))
+
+
+def test_the_picture_of_the_idea_is_what_its_script_writes() -> None:
+    picture = ROOT / "docs/pictures/idea.svg"
+    before = picture.read_text(encoding="utf-8")
+    subprocess.run([sys.executable, ROOT / "docs/pictures/idea.py"], check=True)
+    assert picture.read_text(encoding="utf-8") == before
 
 
 def test_no_command_installs_from_an_index_by_our_name() -> None:

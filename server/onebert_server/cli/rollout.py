@@ -51,7 +51,7 @@ def rollout(
 ) -> None:
     """Split an alias's requests between versions, or have shadows compute.
 
-    An option replaces its part of the alias's meaning, `none` takes it away, and the other parts stay. `onebert promote
+    Each option sets one thing, `none` ends it, and the others stay as they are. `onebert promote
     TASK VERSION` ends the rollout, `onebert promote TASK --rollback` goes back to the version live before. A version
     that begins to answer must pass the task's gate, as with `onebert promote`. `onebert status TASK` shows how shadows
     agree, and the wins, losses and e-values of versions by feedback.

@@ -22,7 +22,7 @@ from stores import feedback_of
 PAGE = (Path(__file__).parents[3] / "docs/guide/feedback.md").read_text(encoding="utf-8")
 KEY = Fernet.generate_key().decode()
 SETTINGS = {"samples_key": KEY}
-TONE = Task(seed=1, labels=["complaint", "question", "praise"])
+TONE = Task(seed=1, labels=["negative", "neutral", "positive"])
 STORED = {"tone": TONE}
 MARKER = "a marker that no file may have"
 
@@ -47,7 +47,7 @@ def test_the_example_of_the_page(server, monkeypatch):
     names = {}
     exec(code, names)
     with names["client"] as client:
-        text = "the parcel never came"
+        text = "It broke after a week."
         assert names["answer"].label == TONE.manifest["labels"][np.argmax(TONE.logits(text))]
         assert (client.samples("tone").share, client.samples("tone").days) == (0.1, 30)
         client.set_samples("tone", 1.0)
@@ -61,10 +61,10 @@ def test_the_example_of_the_page(server, monkeypatch):
         rows, waiting = samples_of(server.folder / "data")
         assert [one.id for one in waiting] == [f"{id}/1"]
         [by_id] = [one for one in rows if one.answer_id]
-        assert (by_id.texts, by_id.answers, by_id.right) == ((text,), {1: names["answer"].label}, "complaint")
+        assert (by_id.texts, by_id.answers, by_id.right) == ((text,), {1: names["answer"].label}, "negative")
         client.delete_sample("tone", f"{id}/1")
         with pytest.raises(SampleNotFound):
-            client.feedback([{"id": f"{id}/1", "label": "praise"}])
+            client.feedback([{"id": f"{id}/1", "label": "positive"}])
         client.delete_samples("tone")
         assert client.samples("tone").kept == 0
     assert server.metric('onebert_samples_total{result="kept"}') >= 2
@@ -98,7 +98,7 @@ def test_without_storing_no_text_touches_a_disk_even_if_it_is_killed(tmp_path, f
         client.set_samples("other", 1.0)
         items = [{"task": task, "text": f"{MARKER} {task}"} for task in ("tone", "other")]
         client.classify_items([(one["task"], one["text"]) for one in items])
-        client.feedback([one | {"label": "praise", "explanation": MARKER} for one in items])
+        client.feedback([one | {"label": "positive", "explanation": MARKER} for one in items])
         for wrong in ({"label": "none such"}, {"labels": [MARKER]}, {"label": MARKER}, {"value": 1.0}):
             with pytest.raises(OneBertError) as refused:
                 client.feedback([items[0] | wrong])
@@ -138,7 +138,7 @@ def test_killed_in_the_middle_it_has_all_feedback_that_was_acknowledged(tmp_path
                 id = f"{thread}-{n}"
                 asked.append(id)
                 ids[classified(url, id, [f"late {id}"])] = id
-                client.feedback([{"task": "tone", "text": f"late {id}", "label": "praise", "identifier": id}])
+                client.feedback([{"task": "tone", "text": f"late {id}", "label": "positive", "identifier": id}])
                 acknowledged.append(id)
 
     with Server(tmp_path, samples_key=KEY, front_ends=front_ends) as server, ThreadPoolExecutor(4) as pool:
@@ -151,7 +151,7 @@ def test_killed_in_the_middle_it_has_all_feedback_that_was_acknowledged(tmp_path
             one.result()
         server.start()
         with Client(server.url) as client:
-            client.feedback([{"task": "tone", "text": "after", "label": "praise", "identifier": "after"}])
+            client.feedback([{"task": "tone", "text": "after", "label": "positive", "identifier": "after"}])
     rows, waiting = samples_of(tmp_path / "data")
     assert {*acknowledged, "after"} <= {one.identifier for one in rows} <= {*asked, "after"}
     assert all(set(one.answers) == {1} and len(one.texts) == 1 for one in rows)
@@ -176,8 +176,8 @@ def test_two_replicas_share_samples_and_feedback(tmp_path, postgres_url):
             a, b = (classified(server.url, "same", ["late"]) for server in (one, two))
             wait_until(lambda: client.samples("tone").kept == 2)
             # Each replica takes feedback on an answer of the other.
-            client.feedback([{"id": f"{b}/0", "label": "praise"}])
-            other.feedback([{"id": f"{a}/0", "label": "praise"}])
+            client.feedback([{"id": f"{b}/0", "label": "positive"}])
+            other.feedback([{"id": f"{a}/0", "label": "positive"}])
             assert samples_of(place)[1] == []
             other.delete_samples("tone")
             wait_until(lambda: client.samples("tone").share is None)
@@ -205,7 +205,7 @@ def test_killed_inside_a_rename_a_task_has_one_name_with_everything(tmp_path):
             client.set_samples("tone", 1.0)
             id = classified(server.url, "abc", ["late", "good"])
             wait_until(lambda: client.samples("tone").kept == 2)
-            client.feedback([{"id": f"{id}/0", "label": "praise"}])
+            client.feedback([{"id": f"{id}/0", "label": "positive"}])
         for _ in range(3):
             renamed = []
             working = pool.submit(rename, server.url)

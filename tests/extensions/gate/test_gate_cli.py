@@ -34,7 +34,7 @@ class Case:
         [rules] = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
         [must] = re.findall(r'^text = "(.*)"$', rules, re.MULTILINE)
         self.gate, self.data = folder / "gate.toml", folder / "data"
-        self.gate.write_text(rules.replace('label = "complaint"', f'label = "{answer(self.tasks[0], must)}"'))
+        self.gate.write_text(rules.replace('label = "negative"', f'label = "{answer(self.tasks[0], must)}"'))
         self.data.mkdir()
         rows = [f"{text},{answer(self.tasks[0], text)},{'de' if at % 2 else 'fr'}" for at, text in enumerate(TEXTS)]
         (self.data / "test.csv").write_text("\n".join(["text,label,country", *rows, ""]))

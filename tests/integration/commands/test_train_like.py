@@ -154,7 +154,7 @@ def test_the_next_version_learns_from_feedback_and_shadows_the_live_one(
     # The page's commands, with the base of the tests.
     section = PAGE.partition("## Train again")[2]
     for line in re.findall(r"^onebert (.*)$", section, re.MULTILINE):
-        words = [data if word == "data/tone" else word for word in line.split()]
+        words = [data if word == "demo/onebert_demo/data/review-tone" else word for word in line.split()]
         succeeded(onebert(*words, *(("--base", BASE, "--device", "cpu") if words[0] == "train" else ())))
     with Client(server.url) as client:
         manifest = client.version("tone", 2).manifest

@@ -69,7 +69,10 @@ def test_tasks_lists_every_task_by_name(client, mixed):
 
 
 def test_base_names_what_a_delta_may_touch(client):
-    base, expected = client.base(), spec()
+    base, expected = client.send("GET", "/v1/base?full=true").json(), spec()
+    # What few ask for is left out of a shorter answer.
+    lists = {"parameters", "modules", "symbols"}
+    assert client.base() == {name: value for name, value in base.items() if name not in lists}
     assert (base["digest"], base["model_type"], base["hidden_size"]) == (expected.digest, "bert", 32)
     assert base["parameters"] == {name: list(shape) for name, shape in expected.parameters.items()}
     assert base["modules"] == {name: list(shape) for name, shape in expected.modules.items()}
