@@ -81,7 +81,7 @@ def _message(error: typer.TyperException) -> str:
     if context is None or unknown is None or not hasattr(error, "possibilities"):
         return error.format_message()
     options = [option for parameter in context.command.params for option in parameter.opts if option.startswith("--")]
-    # Python has the name of the parameter: `learning_rate` is `--lr`.
+    # Python has the name of the parameter: `as_json` is `--json`.
     in_python = {parameter.name: parameter.opts[0] for parameter in context.command.params}
     option = in_python.get(unknown.lstrip("-").replace("-", "_"))
     return f"{error.message}{did_you_mean(option) if option else suggestion(unknown, options)}"

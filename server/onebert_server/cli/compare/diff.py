@@ -130,7 +130,7 @@ def _compare_files(client: Client, versions: Sequence[tuple[str, int]]) -> "tupl
     a, b = map(loads, files)
     if a.manifest.base.digest != b.manifest.base.digest:
         raise InvalidInput("the two versions are of different bases")
-    base = client.base()
+    base = client.base(full=True)
     symbols = next(
         (base_facts.symbols for base_facts in base.bases or [] if base_facts.digest == a.manifest.base.digest),
         base.symbols,
@@ -141,7 +141,7 @@ def _compare_files(client: Client, versions: Sequence[tuple[str, int]]) -> "tupl
         "b": refs[1],
         "manifest": {name: list(values) for name, values in manifest_differences(a, b).items()},
         "sizes": [sizes(delta, len(content)) for delta, content in zip((a, b), files, strict=True)],
-        "norms": norms(a, b, symbols),
+        "norms": norms(a, b, symbols or {}),
     }
     return record, [a, b]
 
