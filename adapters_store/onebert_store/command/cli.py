@@ -134,7 +134,7 @@ def build_app() -> typer.Typer:
 
 
 def _misspelled(name: str, known: Iterable[str]) -> str:
-    """Asks whether the command is meant of which a name is a misspelling: a letter more, less, or two exchanged."""
+    """Asks whether a command is meant whose name differs by one letter, or by two exchanged letters."""
     near = get_close_matches(name.lower(), known, 1, MISSPELLED)
     return f" Is '{near[0]}' meant?" if near else ""
 

@@ -16,7 +16,7 @@ FADES = 300.0
 # No rate is measured over less than these seconds after the start.
 LEAST_SECONDS = 60.0
 BOUNDS = (0.0, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-# Requests by their seconds, then answers: all, those that abstained, and those to a text that was cut.
+# Requests by their seconds, then counts of answers: all, abstained, to a cut text.
 _BUCKETS = len(BOUNDS) + 1
 ANSWERS, ABSTENTIONS, CUT = _BUCKETS, _BUCKETS + 1, _BUCKETS + 2
 _NONE = [0.0] * (_BUCKETS + 3)
@@ -44,7 +44,7 @@ class Paces:
         counts.listeners.append(self._count)
 
     def of(self, tasks: Collection[str]) -> dict[str, Pace]:
-        """Returns the paces of these tasks, without those that have not been asked since the start."""
+        """Returns the paces of the tasks that were asked since the start."""
         now, sums = self._clock(), dict[str, list[float]]()
         with self._lock:
             states = self._requests.states.copy()

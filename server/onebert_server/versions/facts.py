@@ -49,7 +49,7 @@ class Facts:
 
     @cached_property
     def prepared(self) -> dict[str, Any]:
-        """What answering by the task's own rules has prepared of this version, by name."""
+        """Values that answering prepares once for this version, by name."""
         return {}
 
     @cached_property

@@ -124,7 +124,7 @@ def test_a_key_that_was_made_is_told_although_the_registry_fails_a_moment_later(
         ring = KeyRing({})
         poller = KeyPoller(registry.keys, ring)
         failing.setattr(Keys, "mark", away)
-        record, key = poller.create(Grant("app", frozenset({Scope.CLASSIFY})), None, Actor("boss"))
+        record, key = poller.create(Grant("app", frozenset({Scope.ADMIN})), None, Actor("boss"))
         assert registry.keys.all() == [record]
         failing.undo()
         poller.poll()

@@ -70,7 +70,7 @@ def spellings(counts: Mapping[str, int]) -> dict[str, str]:
     alike = defaultdict[str, list[str]](list)
     for name in counts:
         alike[" ".join(name.casefold().split())].append(name)
-    # Of equally frequent spellings the first one in the file.
+    # The first spelling in the file wins among equally frequent ones.
     best = {name: max(group, key=lambda each: counts[each]) for group in alike.values() for name in group}
     return {name: spelling for name, spelling in best.items() if name != spelling}
 

@@ -94,7 +94,7 @@ def _answered(
 
 
 def _located(error: OneBertError, row: Row) -> str:
-    """The error with the row's place; that of a request's options has none."""
+    """The error with the row's place; an error of the request's options has none."""
     detail = error.detail.removeprefix("input 0: ")
     about_options = isinstance(error, InvalidInput) and detail == error.detail
     return detail if about_options else f"{row.where}: {detail}"

@@ -36,7 +36,7 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", help="Refresh every two seconds, until Ctrl-C.")] = False,
     url: Url = URL,
     api_key: ApiKey = None,
-    # Without variables, unlike those of a server: a server is asked unless one of these is given.
+    # They read no variables: a server is asked unless one of these options is given.
     data_dir: Annotated[Path | None, _REST.option("Its folder.", "--data-dir", metavar="FOLDER")] = None,
     registry: Annotated[str | None, _REST.option("Its database.", "--registry", metavar="URL")] = None,
     blobs: Annotated[str | None, _REST.option("Where its files are.", "--blobs", metavar="URL")] = None,

@@ -8,7 +8,7 @@ from onebert_server.cli.compare.measured import training_of
 from onebert_server.client import Client, ShadowAgreement, TaskInForce, VerdictsResponse, as_dict
 from onebert_store.errors import OneBertError
 
-# Versions that are listed: those that an alias means, and the newest.
+# Versions that are listed: the newest, and all that an alias means.
 NEWEST = 10
 
 T = TypeVar("T")

@@ -153,7 +153,7 @@ class ClassifyRequest(Options):
     @staticmethod
     def plain(body: bytes) -> "PlainRequest | None":
         """Reads a body that has nothing but texts, without pydantic; None if it is another one, or breaks a rule."""
-        # What lies between is one value, so no key comes twice.
+        # One value lies between, so no key comes twice.
         if not (body.startswith(_INPUTS) and body.endswith(b"}")):
             return None
         try:
