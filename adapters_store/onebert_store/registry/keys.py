@@ -51,7 +51,7 @@ class Keys:
         digest = hashlib.sha256(key.encode()).digest()
         record = KeyRecord(digest.hex()[:_ID_DIGITS], digest, grant, datetime.now(UTC), expires_at)
         with self._database.writing(by.until) as connection:
-            # Of two first keys made at once, the one without `admin` may be refused: it does not see the other.
+            # A key without `admin` is refused although one with it is made at the same moment: it does not see it.
             if keep_admin and not grant.administers and not _has_admin(connection):
                 raise NoAdmin(
                     "this first key would end access without a key, and nobody could make others: first make one with "
