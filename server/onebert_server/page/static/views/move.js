@@ -56,11 +56,11 @@ export function Move({ task, status, kind, alias: given, version: wanted, close,
     const tag = alias && (alias.target?.tag ?? String(alias.version));
     const headers = alias ? { "If-Match": `"${tag}"` } : { "If-None-Match": "*" };
     const meaning = body(alias, form);
-    await ask("PUT", where, { headers, body: meaning });
+    const { value } = await ask("PUT", where, { headers, body: meaning });
     const python = meaning.version && `move_alias(${py(task.name)}, ${py(form.name)}, ${meaning.version}, expected=${alias?.target ? py(tag) : tag ?? "None"})`;
     note({ method: "PUT", path: where, headers, body: meaning, python });
-    say(`${form.name} of ${task.name} has moved`);
-    done();
+    say(`${form.name} of ${task.name}: ${value.what ?? "moved"}`);
+    done(value);
   };
   return html`
     <${Confirm} title=${title({ ...form, task: task.name })} verb=${verb} act=${act} close=${close}>

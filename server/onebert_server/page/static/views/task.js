@@ -4,7 +4,7 @@ import { may, path } from "../api.js";
 import { note, py } from "../calls.js";
 import { oneTask, statusOf } from "../data.js";
 import { html, useEffect, useLoaded, useRefreshed, useState } from "../lib.js";
-import { Refused, Waiting } from "../parts.js";
+import { fixed, Refused, Waiting } from "../parts.js";
 import { link } from "../route.js";
 import { Compare } from "./compare.js";
 import { Move } from "./move.js";
@@ -18,6 +18,8 @@ export function Task({ name, query }) {
   const { value, error, again } = loaded;
   const [status, task] = value ?? [];
   const [move, setMove] = useState(null);
+  // The server's answer to the last change.
+  const [moved, setMoved] = useState(null);
   useRefreshed(loaded, EVERY);
   useEffect(() => note({ method: "GET", path: path`/v1/tasks/${name}/status`, python: `status(${py(name)})` }), [name]);
   return html`
@@ -29,8 +31,12 @@ export function Task({ name, query }) {
       <p class="buttons"><a class="button" href=${link(["try"], { task: name })}>Try it</a>
         ${may("review", name) && html`<a href=${link(["tasks", name, "review"])}>Review</a>`}
         ${may("upload", name) && html`<a href=${link(["upload"], { task: name })}>Upload a version</a>`}</p>
+      ${moved?.gate?.map((report) => html`<${Passed} report=${report} />`)}
       <${Status} status=${status} versions=${task.versions.length} change=${setMove} />
       <${Versions} task=${task} status=${status} move=${(version) => setMove({ kind: "promote", version })} />
       <${Compare} task=${task} query=${query} />`}
-    ${move && html`<${Move} task=${task} status=${status} ...${move} close=${() => setMove(null)} done=${again} />`}`;
+    ${move && html`<${Move} task=${task} status=${status} ...${move} close=${() => setMove(null)} done=${(place) => { setMoved(place); again(); }} />`}`;
 }
+
+const Passed = ({ report: { candidate, checks } }) => html`
+  <p class="quiet" role="status">Version ${candidate.version} passed the gate: ${checks.map(({ name, value, bound }) => `${name} ${fixed(value, 3)} (bound ${bound})`).join(", ")}.</p>`;
