@@ -12,10 +12,10 @@ from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
 
-from onebert_demo.processes import train
 from onebert_demo.tasks import TONE
 from onebert_server.client import Client, ShadowShare, TargetFacts
 from onebert_server.process import serving
+from onebert_store.command.process import record_of
 
 HERE = Path(__file__).parent
 TASK = TONE.name
@@ -30,7 +30,8 @@ def served() -> Iterator[str]:
         folder = Path(name)
         for number, (method, *options) in enumerate(VERSIONS, 1):
             out = ["--out", str(folder / f"{number}.safetensors")]
-            train(["--task", TASK, "--method", method, *options, "--data", str(TONE.folder), *out], print)
+            recipe = ["--task", TASK, "--method", method, *options, "--data", str(TONE.folder)]
+            record_of("train", *recipe, *out, report=print)
         with serving(folder / "data") as server, Client(server.url) as client:
             for number in range(1, len(VERSIONS) + 1):
                 client.push(TASK, folder / f"{number}.safetensors")

@@ -11,9 +11,8 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from onebert_demo.processes import train
 from onebert_demo.tasks import ROUTING
-from onebert_store.command.process import ONEBERT
+from onebert_store.command.process import ONEBERT, record_of
 
 PICTURE = Path(__file__).with_name("report.png")
 
@@ -21,7 +20,7 @@ PICTURE = Path(__file__).with_name("report.png")
 def write_report(folder: Path) -> Path:
     """The page that `onebert evaluate --report` writes of a task that is trained with the defaults."""
     delta, report = folder / f"{ROUTING.name}.safetensors", folder / "report.html"
-    train(["--task", ROUTING.name, "--data", str(ROUTING.folder), "--out", str(delta)], print)
+    record_of("train", "--task", ROUTING.name, "--data", str(ROUTING.folder), "--out", str(delta), report=print)
     evaluate = ["evaluate", str(delta), "--data", str(ROUTING.folder), "--report", str(report)]
     subprocess.run([*ONEBERT, *evaluate], check=True)  # noqa: S603 - our own command, no shell
     return report
