@@ -86,7 +86,7 @@ def test_the_example_of_the_page_keeps_rows_and_decides_on_the_server(case):
     assert refused.value.report == report
     assert "does not pass" in case.refused("alias", case.name, "live", 3).stderr
     case.done("promote", case.name, 3, "--force", "--message", "labels of May were wrong")
-    assert "labels of May were wrong" in case.done("log", case.name)
+    assert "labels of May were wrong" in case.done("status", case.name)
     with Client(case.url) as client:
         assert client.audit(task=case.name)[-1].reason == "labels of May were wrong"
     # Back again without a gate.
