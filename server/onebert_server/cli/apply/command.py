@@ -31,6 +31,7 @@ def apply(
     The difference is printed first. A wrong file changes nothing. A task stops where its gate refuses, or where
     somebody else has moved it meanwhile; the others go on, and the exit code is 1. Tasks, aliases, gates and kept
     answers outside the file stay as they are; the value `false` deletes an alias, a gate or kept answers.
+    `onebert status --as-toml` writes the file of a server.
     """
     from onebert_server.cli.apply.plan import make_plan, say_plan  # noqa: PLC0415
     from onebert_server.cli.apply.walk import walk  # noqa: PLC0415

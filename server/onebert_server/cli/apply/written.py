@@ -18,12 +18,12 @@ HEAD = """\
 """
 
 
-def written(client: Client) -> Iterator[str]:
-    """The file, task by task."""
+def written(client: Client, task: str | None = None) -> Iterator[str]:
+    """The file, task by task, or of one task."""
     yield HEAD
     installed = parts()
-    for task in client.tasks():
-        yield _task(client, client.task(task.name), installed)
+    for name in [task] if task else [listed.name for listed in client.tasks()]:
+        yield _task(client, client.task(name), installed)
 
 
 def _task(client: Client, facts: TaskFacts, installed: Sequence[Part]) -> str:

@@ -34,6 +34,7 @@ def status(
         str | None, typer.Argument(help="One task; default: all.", metavar="TASK", autocompletion=task_names)
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Refresh every two seconds, until Ctrl-C.")] = False,
+    as_toml: Annotated[bool, typer.Option("--as-toml", help="Print the file of `onebert apply` for a server.")] = False,
     url: Url = URL,
     api_key: ApiKey = None,
     # They read no variables: a server is asked unless one of these options is given.
@@ -51,6 +52,15 @@ def status(
     if watch and (as_json or not console.out.is_terminal):
         raise typer.BadParameter("--watch is for a terminal, and not for JSON")
     rest = (data_dir, registry, blobs) if data_dir or registry or blobs else None
+    if as_toml:
+        from onebert_server.cli.apply.written import written  # noqa: PLC0415
+
+        if rest or watch or as_json:
+            raise typer.BadParameter("--as-toml is for a running server, and neither for --watch nor --json")
+        with Client(url, api_key) as client:
+            for lines in written(client, task):
+                typer.echo(lines, nl=False)
+        return
     with _source(url, api_key, rest) as (every, one):
         if as_json:
             console.print_json(one(task).record if task else list(map(as_dict, every())))
