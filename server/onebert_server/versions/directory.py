@@ -198,7 +198,7 @@ class Directory(States):
             return sorted(aliased, key=lambda version: not aliased[version])
 
     def alias_of(self, name: str, alias: str) -> Alias | None:
-        """Returns an alias of a task; None if there is none."""
+        """Returns an alias of a task, if the task has it."""
         with self._lock:
             task = self._tasks.get(name)
             return task.aliases.get(alias) if task else None

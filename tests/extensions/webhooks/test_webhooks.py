@@ -105,13 +105,13 @@ def test_deletions_and_renames_come_between_the_moves_in_order(tmp_path, receive
     assert numbers == sorted(set(numbers))
     assert all(body["data"].pop("principal") for _, body in receiver.taken)
     assert [(body["type"], {k: v for k, v in body["data"].items() if v is not None}) for _, body in receiver.taken] == [
-        ("alias.moved", {"task": "tone", "alias": "live", "version": 1}),
-        ("alias.moved", {"task": "tone", "alias": "next", "version": 2}),
-        ("alias.deleted", {"task": "tone", "alias": "next", "before": 2}),
-        ("version.deleted", {"task": "tone", "version": 2}),
-        ("task.renamed", {"task": "tone", "name": "mood"}),
-        ("alias.moved", {"task": "tone", "alias": "live", "version": 4}),
-        ("task.deleted", {"task": "mood"}),
+        ("alias.moved", {"task": "tone", "alias": "live", "version": 1, "what": "new → 1"}),
+        ("alias.moved", {"task": "tone", "alias": "next", "version": 2, "what": "new → 2"}),
+        ("alias.deleted", {"task": "tone", "alias": "next", "before": 2, "what": "deleted, was 2"}),
+        ("version.deleted", {"task": "tone", "version": 2, "what": "version 2"}),
+        ("task.renamed", {"task": "tone", "name": "mood", "what": "renamed to mood"}),
+        ("alias.moved", {"task": "tone", "alias": "live", "version": 4, "what": "new → 4"}),
+        ("task.deleted", {"task": "mood", "what": ""}),
     ]
 
 

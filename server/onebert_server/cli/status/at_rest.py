@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec.structs import replace
-
 from onebert_server.cli.compare.measured import training_in
 from onebert_server.cli.status.picture import Picture, VersionLine, in_force
 from onebert_server.client import TaskStatus
@@ -50,11 +48,7 @@ class StoreStatus:
         columns: list[Mapping[str, Mapping[str, Any]]] = [
             module.stored(self._registry, statuses, whole) for module in modules("stored")
         ]
-        added = (
-            {name: value for each in columns for name, value in each.get(status.name, {}).items()}
-            for status in statuses
-        )
-        return [replace(status, **more) for status, more in zip(statuses, added, strict=True)]
+        return [schemas.extended(status, columns) for status in statuses]
 
     def _stored(self, records: Sequence[TaskRecord]) -> list[schemas.Stored]:
         entries = {(entry.task, entry.version): entry for entry in self._registry.entries()}

@@ -45,9 +45,9 @@ def status(
 ) -> None:
     """Show what is in force: of every task at one glance, or of one task with its last moves and what to do next.
 
-    Of every task: the meaning of `live`, score, requests, answers that abstain or have a cut text, alarm, gate, kept
-    answers, new feedback, and the last move. Of one task also its aliases, thresholds, shadows, verdicts and versions.
-    A store at rest has no traffic and no alarms.
+    The list has the meaning of `live`, score, requests, shares of abstentions and cut texts, alarm, gate, kept answers,
+    new feedback, and the last move. One task shows its aliases, thresholds, shadows, verdicts and versions, too. A
+    store at rest has no traffic and no alarms.
     """
     if watch and (as_json or not console.out.is_terminal):
         raise typer.BadParameter("--watch is for a terminal, and not for JSON")

@@ -4,7 +4,6 @@ from typing import Annotated, Any
 
 from pydantic import AwareDatetime, BeforeValidator, Field
 
-from onebert_server.access.principal import RESERVED
 from onebert_server.contract.administration import Change, Key
 from onebert_server.contract.moves import words
 from onebert_server.http.schemas.tasks import rollout_of
@@ -27,11 +26,15 @@ class KeyRequest(Key, frozen=True, kw_only=True):
     expires_at: Time | None = None
 
 
+# How the reason of a verdict of an earlier release begins.
+VERDICT = "verdict on "
+
+
 def change_of(record: records.Change) -> Change:
     """A change of the registry as clients read it."""
     fields = {name: getattr(record, name) for name in Change.__struct_fields__ if hasattr(record, name)}
     # A verdict of an earlier release has its reason in place of a request.
-    reason = record.forced or (record.request if record.principal == RESERVED else None)
+    reason = record.forced or (record.request if record.request.startswith(VERDICT) else None)
     target = record.target and rollout_of(record.target)
     return Change(**fields | {"target": target, "what": what_of(record), "reason": reason})
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from onebert_server.contract import moves
 from onebert_server.contract.status import AliasInForce, KeptShare, Move, Score, TaskInForce, TaskStatus
@@ -52,6 +52,12 @@ def status_of(stored: Stored, last: Change | None, unavailable: Mapping[str, str
         kept=KeptShare(share=keeping.share, days=keeping.days) if keeping else None,
         last_move=move_of(last) if last else None,
     )
+
+
+def extended(status: TaskStatus, columns: Sequence[Mapping[str, Mapping[str, Any]]]) -> TaskStatus:
+    """Adds what extensions know of the task, by its name."""
+    added = {name: value for each in columns for name, value in each.get(status.name, {}).items()}
+    return replace(status, **added)
 
 
 def in_force(status: TaskStatus, stored: Stored, decision: Decision | None, last: Sequence[Change]) -> TaskInForce:
