@@ -2,18 +2,20 @@
 
 import logging
 import resource
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from onebert_server.logs import Seldom
-
-if TYPE_CHECKING:
-    # It shares this state.
-    from onebert_server.http.connection.protocol import HttpProtocol
 
 logger = logging.getLogger("onebert.http")
 
 # Descriptors reserved for the database, files and sockets between a server's processes.
 OTHER_DESCRIPTORS = 64
+
+
+class Connection(Protocol):
+    """A connection that can be closed to make room."""
+
+    def abandon(self) -> None: ...
 
 
 class Connections:
@@ -25,7 +27,7 @@ class Connections:
 
     def __init__(self) -> None:
         self.most = most_connections()
-        self.waiting: dict[HttpProtocol, None] = {}
+        self.waiting: dict[Connection, None] = {}
         self.log, self._full = Seldom(logger), Seldom(logger)
 
     def make_room(self) -> bool:

@@ -4,7 +4,7 @@ import asyncio
 import http
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from starlette.types import Message, Scope
 from uvicorn.server import ServerState
@@ -12,10 +12,6 @@ from uvicorn.server import ServerState
 from onebert_server.http.connection.refusals import REFUSAL, WHOLE, Refusal
 from onebert_server.http.head import Field
 from onebert_server.logs import log_failure
-
-if TYPE_CHECKING:
-    # It makes the exchanges.
-    from onebert_server.http.connection.protocol import HttpProtocol
 
 logger = logging.getLogger("onebert.http")
 
@@ -33,6 +29,31 @@ def _status_line(status: int) -> bytes:
 _STATUS_LINES = {status: _status_line(status) for status in range(100, 600)}
 
 
+class Connection(Protocol):
+    """The connection of an exchange."""
+
+    reads: bool
+    """Whether the connection reads from its socket."""
+
+    writable: asyncio.Event
+    """Set while the client has read most of what was written."""
+
+    @property
+    def closing(self) -> bool: ...
+
+    def write(self, data: bytes) -> None: ...
+
+    def awaits_body(self, waits: bool) -> None:
+        """Reports that the app begins or ceases to wait for more of the body."""
+
+    def balance(self) -> None:
+        """Reads on or stops reading, by the bytes that it holds."""
+
+    def completed(self, exchange: "Exchange") -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Exchange:
     """A request whose head is complete.
 
@@ -44,7 +65,7 @@ class Exchange:
     """
 
     def __init__(
-        self, connection: "HttpProtocol", server: ServerState, scope: Scope, *, keep_alive: bool, continues: bool
+        self, connection: Connection, server: ServerState, scope: Scope, *, keep_alive: bool, continues: bool
     ) -> None:
         self.scope = scope
         self.keep_alive = keep_alive
