@@ -91,14 +91,19 @@ def pack(
     """
     layers = range(base.config.num_layers) if layers is None else layers
     sequences, first = inputs.parts()
-    rows = _of_sequences(rows, inputs)
+    rows = np.asarray(rows, dtype=np.int64)
+    diverges = None if diverges_at is None else np.asarray(diverges_at)
+    if sequences is not inputs:
+        of_input = 1 + (inputs.second > 0)
+        rows, diverges = rows.repeat(of_input), None if diverges is None else diverges.repeat(of_input)
     texts = _Texts(sequences)
-    shared_until = texts.shared_until(None if diverges_at is None else _of_sequences(diverges_at, inputs))
-    lows = sorted({layers.start, *(low for low in set(shared_until.tolist()) if low in layers)})
+    shared_until, lows = texts.shared_until(diverges), [layers.start]
+    if shared_until is not None:
+        lows = sorted({layers.start, *(low for low in set(shared_until.tolist()) if low in layers)})
     layouts: list[_Layout] = []
     arrays: dict[_Index, Array] = {}
     for low in lows:
-        layout = _Layout(texts, np.where(shared_until <= low, rows, BASE_ROW))
+        layout = _Layout(texts, rows if shared_until is None else np.where(shared_until <= low, rows, BASE_ROW))
         parents = layout.starts_in(layouts[-1]) if layouts else texts.starts[layout.members] if layers.start else None
         arrays |= {(name, len(layouts)): array for name, array in layout.indices(parents).items()}
         layouts.append(layout)
@@ -118,11 +123,6 @@ def pack(
     )
 
 
-def _of_sequences(of_inputs: Array | Sequence[int], inputs: Sequences) -> Array:
-    of_inputs = np.asarray(of_inputs, dtype=np.int64)
-    return of_inputs.repeat(1 + (inputs.second > 0)) if inputs.second.any() else of_inputs
-
-
 class _Texts:
     """The sequences of a batch in the caller's order, and which of them are one text."""
 
@@ -131,21 +131,21 @@ class _Texts:
         # The lengths count repetitions many times, which converts other numbers each time.
         self.lengths = np.asarray(sequences.lengths, dtype=np.int64)
         self.starts = self.lengths.cumsum() - self.lengths
-        self._every = np.arange(len(self.lengths))
         in_order = np.sort(self._text)
         self._has_repeated = bool((in_order[1:] == in_order[:-1]).any())
 
-    def shared_until(self, diverges_at: Array | None) -> Array:
-        """For each sequence, the number of layers it runs as the bare base: 0 if its text occurs only once."""
+    def shared_until(self, diverges_at: Array | None) -> Array | None:
+        """The number of layers that each sequence runs as the bare base: 0 if its text occurs once; None if all do."""
         if diverges_at is None or not self._has_repeated:
-            return np.zeros_like(self._every)
+            return None
         _, number, uses = np.unique(self._text, return_inverse=True, return_counts=True)
         return np.where(uses[number] > 1, diverges_at, 0)
 
     def first_alike(self, rows: Array) -> tuple[Array, Array]:
         """The first sequence of each text and row; and for each sequence the first one with its text and row."""
         if not self._has_repeated:
-            return self._every, self._every
+            every = np.arange(len(rows))
+            return every, every
         _, number = np.unique(self._text, return_inverse=True)
         _, first, key = np.unique(number * (rows.max() + 1) + rows, return_index=True, return_inverse=True)
         return np.sort(first), first[key]
@@ -154,7 +154,8 @@ class _Texts:
 def _embedding_indices(base: Base, texts: _Texts, layout: "_Layout") -> tuple[Array, Array]:
     tokens = np.zeros(layout.total, dtype=np.int64)
     typed = tokens[: layout.num_tokens]
-    typed[:] = texts.tokens[layout.tokens_from(texts.starts[layout.members])[: layout.num_tokens]]
+    starts = texts.starts[layout.members] - layout.starts
+    typed[:] = texts.tokens[np.arange(layout.num_tokens) + starts.repeat(layout.lengths)]
     segment = segments_of(tokens) if segments_of(typed.max()) else None
     word = tokens if segment is None else ids_of(tokens)
     if "position" not in base.anatomy.family.outside:
@@ -182,9 +183,10 @@ class _Layout:
         first, first_of = texts.first_alike(rows)
         # Sequences of one length class and row keep the caller's order, so that equal calls are packed equally.
         self.members = first[np.lexsort((rows[first], length_classes(texts.lengths[first])))]
-        place = np.empty_like(first_of)
-        place[self.members] = np.arange(len(first))
-        self.place = place[first_of]
+        self.place = np.empty_like(first_of)
+        self.place[self.members] = np.arange(len(first))
+        if len(first) < len(first_of):
+            self.place = self.place[first_of]
         self.rows, self.lengths = rows[self.members], texts.lengths[self.members]
         self.stops = self.lengths.cumsum()
         self.starts = self.stops - self.lengths

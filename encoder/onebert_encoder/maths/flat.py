@@ -8,7 +8,7 @@ from torch import Tensor
 
 from onebert_encoder.layout.upload import Array
 from onebert_encoder.maths.batch import Batch
-from onebert_encoder.maths.rows import POOLED, Heads
+from onebert_encoder.maths.rows import POOLED, Heads, Number
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ class Flat:
 
 def shapes_of(heads: Heads, batch: Batch, inputs: Array) -> tuple[Array, Array]:
     """`sizes` and `lengths` of the logits of inputs, which their first sequences name."""
-    chosen = heads[inputs]
-    lengths = np.where(chosen.pooled == POOLED["none"], batch.lengths[inputs], 0)
-    return chosen.labels * np.maximum(lengths, 1), lengths
+    numbers = heads.numbers[inputs]
+    lengths = batch.lengths[inputs] * (numbers[:, Number.POOLED] == POOLED["none"])
+    return numbers[:, Number.LABELS] * np.maximum(lengths, 1), lengths
 
 
 def ranges(first: Array, lengths: Array) -> Array:

@@ -124,21 +124,20 @@ class Forward:
     def _run_stage(
         self, rows: Rows, stage: Stage, x: Tensor, enters: Batch | None, classifiers: Array, way: Way | None
     ) -> None:
-        gains, *of_places = stage.of_token(rows.numbers[:, Number.GAIN :])
-        scales = list(zip(rows.scales.values(), of_places, strict=True))
+        branches, gains, *of_places = stage.of_token(rows.numbers[:, Number.BRANCHES :])
+        scales = (Scale * len(of_places))()
+        for place, (table, of_token) in enumerate(zip(rows.scales.values(), of_places, strict=True)):
+            if of_token is not None:
+                scales[place] = Scale(table.data_ptr(), of_token.ctypes.data)
         added, _tables = self._added(rows, stage)
-        sites, _objects = _sites(rows, stage, self._depth)
+        sites, _objects = (None, None) if branches is None else _sites(rows, stage, self._depth)
         reached: Array = np.full(len(stage.lengths), stage.layers.start)
         job = Job(
             *(len(stage.row_of_token), len(stage.lengths), stage.layers.start, stage.layers.stop),
             *((enters.word.data_ptr(), self._positions(enters)) if enters is not None else (None, None)),
             *(x.data_ptr(), stage.edges.data_ptr(), stage.row_of_token.data_ptr()),
-            *(rows.shift.data_ptr(), rows.shift.stride(0), rows.shift.stride(1)),
-            *(rows.g_LN0.data_ptr(), rows.gain.data_ptr(), None if gains is None else gains.ctypes.data),
-            None if added is None else added.ctypes.data,
-            (Scale * len(scales))(
-                *(Scale(table.data_ptr(), None if index is None else index.ctypes.data) for table, index in scales)
-            ),
+            *(*rows.addresses, None if gains is None else gains.ctypes.data),
+            *(None if added is None else added.ctypes.data, scales),
             *(None if sites is None else sites.ctypes.data, classifiers.ctypes.data),
             *(len(classifiers), torch.get_num_threads()),
             *(None if way is None else ctypes.addressof(way.asked), reached.ctypes.data),
@@ -167,10 +166,8 @@ def _address(tensor: Tensor) -> int | None:
     return tensor.data_ptr() if len(tensor) else None
 
 
-def _sites(rows: Rows, stage: Stage, layers: int) -> tuple[Array | None, list[object]]:
+def _sites(rows: Rows, stage: Stage, layers: int) -> tuple[Array, list[object]]:
     """[layers * sites, 4] addresses and counts of branches, and the objects that must outlive the call."""
-    if not any(rows.branches[row] for row in set(stage.spans[:, 0].tolist())):
-        return None, []
     of_rows, of_span = np.unique(stage.spans[:, 0], return_inverse=True)
     branches = [rows.branches[row] for row in of_rows.tolist()]
     sites: Array = np.zeros((layers * len(SITES), _OF_SITE), dtype=np.int64)

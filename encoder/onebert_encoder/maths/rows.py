@@ -27,8 +27,9 @@ class Number(IntEnum):
     """The columns of `Rows.numbers`; from WEIGHT to LAYERS as heads.h reads them, 0 in a row without a head.
 
     A head's addresses of `weight` and `bias`, its number of labels, its pooling, the address of its layers' list and
-    how many they are; whether the compiled code computes it, and whether it can be read by its addresses. The row's
-    entry in `gain` and `g_LN0`; and its entries in the tables of `scales`, one column for each place of the base.
+    how many they are; whether the compiled code computes it, and whether it can be read by its addresses. Whether the
+    row has branches; its entry in `gain` and `g_LN0`; and its entries in the tables of `scales`, one column for each
+    place of the base.
     """
 
     WEIGHT = 0
@@ -39,8 +40,9 @@ class Number(IntEnum):
     LAYERS = 5
     NATIVE = 6
     CONTIGUOUS = 7
-    GAIN = 8
-    SCALES = 9
+    BRANCHES = 8
+    GAIN = 9
+    SCALES = 10
 
 
 class Dense(NamedTuple):
@@ -189,6 +191,13 @@ class Rows:
     heads: Sequence[Head | None]
     numbers: Array
 
+    @cached_property
+    def addresses(self) -> tuple[int, ...]:
+        """The address of `shift`, its strides by row and layer, and the addresses of `g_LN0` and `gain`."""
+        shift = self.shift
+        strides = shift.stride(0), shift.stride(1)
+        return shift.data_ptr(), *strides, self.g_LN0.data_ptr(), self.gain.data_ptr()
+
 
 def stack_rows(base: Base, rows: Sequence[Row]) -> Rows:
     """Stacks rows for one `encode`, in the compute dtype; differentiable in every row."""
@@ -199,7 +208,8 @@ def stack_rows(base: Base, rows: Sequence[Row]) -> Rows:
     numbers = empty_numbers(len(rows), base)
     for row, numbers_of_row in zip(rows, numbers, strict=True):
         if row.head is not None:
-            numbers_of_row[: Number.GAIN] = row.head.numbers
+            numbers_of_row[: Number.BRANCHES] = row.head.numbers
+        numbers_of_row[Number.BRANCHES] = bool(row.branches)
     numbers[:, Number.GAIN :] = np.transpose([gain_entries, *(entries for _, entries in scales.values())])
     return Rows(
         shift=torch.stack([row.shift for row in rows]).to(base.dtype),

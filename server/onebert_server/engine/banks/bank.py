@@ -87,7 +87,8 @@ class Bank(Uses):
             # The head is cloned last: it then lies above the temporaries of `fold` in memory, and the allocator can
             # return those as one block.
             head = self._heads[slot] = row.head.copied() if row.head else None
-            self._numbers[slot, : Number.GAIN] = head.numbers if head else 0
+            self._numbers[slot, : Number.BRANCHES] = head.numbers if head else 0
+            self._numbers[slot, Number.BRANCHES] = bool(branches)
             self.diverges_at[slot] = diverges_at(row, self._bare, self._base)
             self._gains.install(self._numbers[slot], row.g_LN0, row.gain)
             for place, scale in row.scales.items():
