@@ -21,8 +21,10 @@ from onebert_server.engine.block import Ended
 from onebert_server.engine.host import Host
 from onebert_server.engine.lane import Lane
 from onebert_server.engine.own_questions import OwnQuestions
-from onebert_server.engine.passes import Flight, Taken
+from onebert_server.engine.passes import Flight
 from onebert_server.engine.queue.backlog import INFINITY, QueueLimits
+from onebert_server.engine.queue.beside import Beside
+from onebert_server.engine.queue.waiting import Texts
 from onebert_server.engine.scheduler import Scheduler
 from onebert_server.engine.speed import measure_speed, run_bare
 from onebert_server.telemetry.metrics import Metrics
@@ -88,8 +90,9 @@ class Engine:
         self._tracing = tracing
         self._threads = threads
         self._overlaps = hosts[0].base.device.type != "cpu" if overlaps is None else overlaps
-        self._scheduler = Scheduler(self._hosts, limits.queue, self._metrics, makes_way=not self._overlaps)
+        self._scheduler = Scheduler(self._hosts, limits.queue, self._metrics, self._makes_way)
         self.queue = self._scheduler.queue
+        self._note_speed()
         self._own = OwnQuestions(self._hosts, self._scheduler)
         self._landed = 0.0
         self._failed = 0
@@ -120,17 +123,16 @@ class Engine:
         """
         return self._own.ask(host, tokens, slot)
 
-    def launch(self, taken: Taken, whole: bool = False) -> Flight:
+    def launch(self, taken: Texts, whole: bool = False) -> Flight:
         """The hot path: packs a batch and starts the device on it; never waits for a GPU.
 
         On a CPU a long batch, unless it runs as a `whole`, lets others run between its layers. It is not charged with
         their time.
         """
-        started, beside = time.monotonic(), self._scheduler.beside
-        makes_way = not (whole or self._overlaps) and self._is_long(taken)
-        way = Way(self._scheduler.asked, self._make_way) if makes_way else None
+        started, beside = time.monotonic(), None if whole else self._scheduler.beside
+        way = None if beside is None else Way(self._scheduler.asked, partial(self._make_way, beside))
         launched = self._hosts[taken.host].passes.launch(taken.inputs, taken.rows["slot"], way)
-        return Flight(taken, launched, started + (beside.seconds if way else 0.0))
+        return Flight(taken, launched, started if beside is None else started + beside.seconds)
 
     def land(self, flight: Flight) -> None:
         taken, logits = flight.taken, flight.launched.copy.read()
@@ -140,7 +142,7 @@ class Engine:
         try:
             self._observe(flight)
             if span is not None:
-                span.set_attributes({"onebert.sequences": len(taken.rows), "onebert.tokens": taken.tokens})
+                span.set_attributes({"onebert.sequences": len(taken.rows), "onebert.tokens": len(taken.ids)})
                 span.end()
         except Exception:
             # Its requests have ended: others may have their places by now, and computing it again would be for them.
@@ -177,23 +179,16 @@ class Engine:
         """The number of batches since the device computed one, whosesoever; no request alone raises it."""
         return self._failed
 
-    def batch_tokens(self, host: Host) -> int:
-        """Returns the fewest tokens of a batch that lose no capacity of the device; a flood's batch may have more."""
-        return host.speed.worthwhile(self._most_tokens(host))
-
-    def _most_tokens(self, host: Host) -> int:
-        return host.speed.tokens_within(self._limits.max_batch_seconds, self._limits.max_batch_tokens)
-
-    def _bounds(self, host: int) -> tuple[int, int]:
+    def _bounds(self, index: int) -> tuple[int, int]:
         """Returns the tokens that the next batch computes, and its most tokens; shared ones count once per sequence.
 
-        In a flood a batch is longer than a plain one of `batch_tokens`, if others run between its layers.
+        In a flood a batch is longer than a plain one, if others run between its layers.
         """
-        own = self._hosts[host]
-        most, grows = self._most_tokens(own), own.makes_way and not self._overlaps
-        plain = own.speed.worthwhile(most)
-        flood = self.queue.flood_seconds(own.speed.seconds(plain)) if grows else 0.0
-        return own.speed.worthwhile(most, flood) if flood else plain, most
+        host = self._hosts[index]
+        if host.makes_way and not self._overlaps:
+            flood = self.queue.flood_seconds(host.speed.seconds(host.batch_tokens))
+            return host.speed.worthwhile(host.most_tokens, flood) if flood else host.batch_tokens, host.most_tokens
+        return host.batch_tokens, host.most_tokens
 
     def _run(self) -> None:
         try:
@@ -215,27 +210,27 @@ class Engine:
                 following = None
             flight = following
 
-    def _launched(self, taken: Taken, before: Flight | None) -> Flight | None:
+    def _launched(self, taken: Texts, before: Flight | None) -> Flight | None:
         self._pass_started = self._pass_started or time.monotonic()
         flight = self._attempt(taken, partial(self.launch, taken))
         if flight is None:
             self._pass_started = before.started if before else None
         return flight
 
-    def _is_long(self, taken: Taken) -> bool:
-        """Whether the batch that was taken last makes way for others; shadows do even if they are short."""
-        host, beside = self._hosts[taken.host], self._scheduler.beside
-        tokens = beside.tokens / host.weight
-        return beside.empty or tokens > self.batch_tokens(host) or host.speed.seconds(tokens) >= _LONG_BATCH
+    def _makes_way(self, index: int, tokens: float) -> bool:
+        """Whether a batch with so many computed tokens lets others run between its layers."""
+        host = self._hosts[index]
+        is_long = tokens > host.batch_tokens or host.speed.seconds(tokens) >= _LONG_BATCH
+        return is_long and host.makes_way and not self._overlaps
 
-    def _make_way(self) -> None:
+    def _make_way(self, beside: Beside) -> None:
         """Between two layers: answers short texts of others. Beside shadows it answers any; long ones make way, too."""
-        began, landed, beside = time.monotonic(), self._landed, self._scheduler.beside
+        began, landed = time.monotonic(), self._landed
 
-        def bounds(host: int) -> tuple[int, int]:
-            return self.batch_tokens(self._hosts[host]), self._most_tokens(self._hosts[host])
+        def bounds(index: int) -> tuple[int, int]:
+            return self._hosts[index].batch_tokens, self._hosts[index].most_tokens
 
-        if taken := self._scheduler.take_beside(bounds):
+        if taken := self._scheduler.take_beside(beside, bounds):
             self._attempt(taken, lambda: self.land(self.launch(taken, whole=not beside.empty)))
             self._landed = landed
             self._scheduler.go_on(beside)
@@ -245,7 +240,7 @@ class Engine:
         self._attempt(flight.taken, partial(self.land, flight))
         self._pass_started = following.started if following else None
 
-    def _attempt(self, taken: Taken, compute: Callable[[], T]) -> T | None:
+    def _attempt(self, taken: Texts, compute: Callable[[], T]) -> T | None:
         """Returns the result of `compute`; if it raises an Exception, computes each request of the batch apart."""
         try:
             return compute()
@@ -255,7 +250,7 @@ class Engine:
         self._compute_apart(taken)
         return None
 
-    def _compute_apart(self, taken: Taken) -> None:
+    def _compute_apart(self, taken: Texts) -> None:
         """Computes the requests of a failed batch once more, each apart: one may have broken the pass of all.
 
         A request that fails again is lost. All are lost if the device fails a batch of the bare base, too.
@@ -277,7 +272,7 @@ class Engine:
         self._landed = landed
         logger.error("%d of the batch's %d requests failed apart", lost, len(requests))
 
-    def _computed(self, part: Taken, whole: bool) -> bool:
+    def _computed(self, part: Texts, whole: bool) -> bool:
         """Computes rows of one request, `whole` or in halves, as memory may hold fewer; returns whether it could.
 
         Nobody waits for a request that has left.
@@ -319,8 +314,12 @@ class Engine:
             self._measured.set()
 
     def _note_speed(self) -> None:
-        """Tells the queue the seconds of a waiting token of the slowest host, in batches of `batch_tokens`."""
-        seconds = [host.speed.seconds(tokens := self.batch_tokens(host)) / tokens for host in self._hosts]
+        """Sizes batches, and tells the queue the seconds of a waiting token of the slowest host in them."""
+        seconds = list[float]()
+        for host in self._hosts:
+            host.most_tokens = host.speed.tokens_within(self._limits.max_batch_seconds, self._limits.max_batch_tokens)
+            host.batch_tokens = host.speed.worthwhile(host.most_tokens)
+            seconds.append(host.speed.seconds(host.batch_tokens) / host.batch_tokens)
         slowest = self.queue.backlog.seconds_per_token = max(seconds)
         if all(seconds):
             for host, of_token in zip(self._hosts, seconds, strict=True):
@@ -332,4 +331,4 @@ class Engine:
         seconds, self._landed = now - max(flight.started, self._landed), now
         self._hosts[taken.host].speed.observe(flight.launched.computed_tokens, seconds)
         self._note_speed()
-        self._metrics.observe_batch(len(taken.rows), taken.tokens, seconds)
+        self._metrics.observe_batch(len(taken.rows), len(taken.ids), seconds)

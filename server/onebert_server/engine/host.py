@@ -18,7 +18,9 @@ class Host:
     """One base that answers; hosts are found by `digest`, which every delta names.
 
     Attributes:
-        weight: time of one of its tokens as a share of the slowest host's; the engine keeps it.
+        weight: time of one of its tokens as a share of the slowest host's; the engine keeps it and the next two.
+        batch_tokens: the fewest tokens of a batch that lose no capacity of the device; a flood's batch may have more.
+        most_tokens: of a batch.
     """
 
     def __init__(self, base: Base, bank: Bank) -> None:
@@ -26,6 +28,7 @@ class Host:
         self.passes = Passes(base, bank)
         self.speed = Speed()
         self.weight = 1.0
+        self.batch_tokens = self.most_tokens = 1
 
     @property
     def digest(self) -> str:

@@ -2,22 +2,21 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from onebert_encoder.answering.scores import Logits
 from onebert_encoder.base.base import Base
 from onebert_encoder.layout.upload import Array
 from onebert_encoder.maths.batch import pack
-from onebert_encoder.maths.flat import ranges
 from onebert_encoder.maths.forward import Way
 from onebert_encoder.maths.graphs import CudaRecorder, Graphs
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.sequences import Sequences
 from onebert_server.engine.banks.bank import Bank
 from onebert_server.engine.host_copy import HostCopy
+from onebert_server.engine.queue.waiting import Texts
 
 
 @dataclass(frozen=True)
@@ -63,32 +62,9 @@ class Passes:
         return np.asarray(np.maximum(lengths * (layers - shared) // layers, 1))
 
 
-class Taken(NamedTuple):
-    """A batch of the engine: WAITING rows of one host, and the input of each."""
-
-    rows: NDArray[Any]
-    inputs: Sequences
-
-    @property
-    def host(self) -> int:
-        """The index of its host."""
-        return int(self.rows["host"][0])
-
-    @property
-    def tokens(self) -> int:
-        return len(self.inputs.ids)
-
-    def part(self, chosen: Array) -> "Taken":
-        """The batch of some of its rows, by their indices."""
-        inputs = self.inputs
-        lengths = inputs.lengths[chosen]
-        ids = inputs.ids[ranges((np.cumsum(inputs.lengths) - inputs.lengths)[chosen], lengths)]
-        return Taken(self.rows[chosen], Sequences(ids, lengths, inputs.second[chosen], inputs.text[chosen]))
-
-
 class Flight(NamedTuple):
     """A batch under way; `started` is its launch in seconds of `time.monotonic()`."""
 
-    taken: Taken
+    taken: Texts
     launched: Launched
     started: float

@@ -1,41 +1,30 @@
-"""The requests under way, as rows of a table, with their sequences, ids and logits; callers hold the lock."""
+"""The requests under way, as rows of a table, with the logits that they have so far; callers hold the lock."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onebert_encoder.layout.upload import Array
 from onebert_encoder.maths.flat import ranges
-from onebert_encoder.maths.sequences import Sequences
-from onebert_server.engine.block import ENDED, Block, Ended
-from onebert_server.engine.queue.order import picked, records
-from onebert_server.engine.stretches import Stretches
+from onebert_server.engine.block import ENDED, REQUEST, Block, Ended
+from onebert_server.engine.queue.order import begins, records
 from onebert_store.errors import OneBertError
 
 logger = logging.getLogger("onebert.engine")
 
-# number, host, deadline, submitted, waits: see REQUEST. began, ended: see ENDED. lane: -1 of a free row. first,
-# sequences: its stretch of `_SEQUENCE`. ids, tokens: its stretch of the ids. texts: is added to the numbers of its
-# texts. left: sequences without logits. running: sequences in batches under way. gone: it ends without answers as soon
-# as none of them is.
-_REQUEST = np.dtype(
-    [(name, "i8") for name in ("number", "first", "ids", "texts")]
-    + [(name, "f8") for name in ("deadline", "submitted", "began", "ended")]
-    + [(name, "i4") for name in ("lane", "host", "sequences", "tokens", "left", "running")]
-    + [("gone", "?"), ("waits", "?")]
-)
-# slot: of the row that it uses, -1 if it uses none. logits, size: its stretch of the logits, once it is computed.
-_SEQUENCE = np.dtype([("slot", "i4"), ("size", "i4"), ("logits", "i8")])
+# began: start of its first batch. lane: -1 of a free row. left: sequences that wait or run. gone: it gets no logits.
+_STATE = np.dtype([("began", "f8"), ("lane", "i4"), ("left", "i4"), ("gone", "?")])
+_FREE = np.array((0.0, -1, 0, False), _STATE)
 _ROWS = 64
 
 Answered = Callable[[Ended], None]
 Endings = Sequence[tuple[Answered, Ended]]
-"""What has ended, by the edge that gets it."""
+"""The requests that have ended, by the edge that gets them."""
 
 
 @dataclass(eq=False)
@@ -46,26 +35,46 @@ class Traced:
     batches: list[Any] = field(default_factory=list)
 
 
+class Logits(NamedTuple):
+    """The logits of computed sequences, flat: of which request, the position in it, and the number of logits."""
+
+    places: Array
+    positions: Array
+    sizes: Array
+    values: NDArray[np.float32]
+
+    def part(self, chosen: Array) -> "Logits":
+        """Those of some sequences, by a mask or by their indices."""
+        starts, (places, positions, sizes, values) = self.sizes.cumsum() - self.sizes, self
+        values = values[ranges(starts[chosen], sizes[chosen])]
+        return Logits(places[chosen], positions[chosen], sizes[chosen], values)
+
+
+_NO_LOGITS = Logits(*(np.empty(0, kind) for kind in ("i4", "i4", "i4", "f4")))
+
+
 class Requests:
     """The table. A request has its row, the place, until it is freed; the row then is another one's.
 
     Attributes:
-        table: `_REQUEST`.
+        table: REQUEST.
+        state: `_STATE`.
         principals: the name of each row's.
-        errors: of requests that are gone and get one, by place.
         traced: the traced requests, by place.
     """
 
     def __init__(self) -> None:
-        self.table = _free_rows(_ROWS)
-        self.principals: NDArray[np.object_] = np.empty(_ROWS, object)
-        self.errors: dict[int, OneBertError] = {}
+        self.table, self.state = np.empty(0, REQUEST), np.empty(0, _STATE)
+        self.principals: NDArray[np.object_] = np.empty(0, object)
         self.traced: dict[int, Traced] = {}
-        self._free = list(range(_ROWS))
-        self._sequences, self._ids, self._logits = Stretches(_SEQUENCE), Stretches("i4"), Stretches("f4")
+        self._free: list[int] = []
+        self._grow(_ROWS)
+        # Of requests that are gone, and get an error.
+        self._errors: dict[int, OneBertError] = {}
+        # Of requests that other batches will complete.
+        self._parts: dict[int, list[Logits]] = {}
         self._lanes: dict[int, Answered] = {}
         self._numbers = count()
-        self._texts = 0
 
     def open_lane(self, answered: Answered) -> int:
         lane = next(self._numbers)
@@ -75,66 +84,61 @@ class Requests:
     @property
     def all(self) -> Array:
         """The places of all requests."""
-        return np.flatnonzero(self.table["lane"] >= 0)
+        return np.flatnonzero(self.state["lane"] >= 0)
 
-    def add(self, lane: int, block: Block, held: NDArray[np.bool_]) -> Array:
-        """Adds the requests of a block, whose `held` sequences use their rows; returns their places."""
-        requests, sequences = block.requests, block.sequences
-        self._make_room(len(sequences), len(block.ids), 0)
-        rows, added = np.zeros(len(requests), _REQUEST), np.zeros(len(sequences), _SEQUENCE)
-        added["slot"] = np.where(held, sequences["slot"], -1)
-        ends, tokens = requests["sequences"].cumsum(), np.zeros(len(sequences) + 1, np.int64)
-        sequences["tokens"].cumsum(out=tokens[1:])
-        starts = ends - requests["sequences"]
-        for name in ("number", "host", "deadline", "submitted", "sequences", "waits"):
-            rows[name] = requests[name]
-        rows["lane"], rows["left"], rows["tokens"] = lane, requests["sequences"], tokens[ends] - tokens[starts]
-        rows["began"] = rows["ended"] = requests["submitted"]
-        rows["first"] = self._sequences.append(added) + starts
-        rows["ids"] = self._ids.append(block.ids) + tokens[starts]
-        rows["texts"], self._texts = self._texts, self._texts + len(sequences)
-        places = self._places(len(requests))
-        records(self.table)[places] = records(rows)
-        self.principals[places] = [block.principals[index].name for index in requests["principal"].tolist()]
+    def add(self, lane: int, block: Block) -> Array:
+        """Adds the requests of a block; returns their places."""
+        requests = block.requests
+        if (missing := len(requests) - len(self._free)) > 0:
+            self._grow(max(missing, len(self.table)))
+        kept = len(self._free) - len(requests)
+        places = np.array(self._free[kept:], np.int64)
+        del self._free[kept:]
+        records(self.table)[places] = records(requests)
+        states = np.zeros(len(requests), _STATE)
+        states["began"], states["lane"], states["left"] = requests["submitted"], lane, requests["sequences"]
+        records(self.state)[places] = records(states)
+        names = np.array([principal.name for principal in block.principals], object)
+        self.principals[places] = names[requests["principal"]]
         for place, span in zip(places.tolist(), block.spans, strict=False):
             if span is not None:
                 self.traced[place] = Traced(span)
         return places
 
-    def inputs(self, rows: NDArray[Any]) -> Sequences:
-        """Returns the inputs of WAITING rows; equal texts of one block stay equal, and no others are."""
-        requests = picked(self.table, rows["request"])
-        ids = self._ids.array[ranges(requests["ids"] + rows["start"], rows["tokens"])]
-        return Sequences(ids, rows["tokens"], rows["second"], requests["texts"] + rows["text"])
+    def begin(self, rows: NDArray[Any], now: float) -> Array:
+        """Notes that a batch computes these WAITING rows; returns the seconds for which each new request has waited.
 
-    def slots(self, places: Array) -> Array:
-        """Returns the slots of the rows that requests use, as often as they do."""
-        slots = self._sequences.array["slot"][self._of(places)]
-        return np.asarray(slots[slots >= 0])
+        A shadow waits for nothing.
+        """
+        begun = rows["request"][rows["position"] == 0]
+        begun = begun[~self.table["waits"][begun]]
+        self.state["began"][begun] = now
+        return np.asarray(now - self.table["submitted"][begun])
 
-    def run(self, rows: NDArray[Any], batches: int = 1) -> None:
-        """Counts that one batch more, or with -1 less, computes these WAITING rows."""
-        np.add.at(self.table["running"], rows["request"], batches)
-
-    def settle(self, rows: NDArray[Any], logits: NDArray[np.float32], sizes: Array, now: float) -> Array:
-        """Keeps the logits of WAITING rows; returns the places of the requests that now have all of theirs."""
-        if not self._logits.fits(len(logits)):
-            self._make_room(0, 0, len(logits))
+    def settle(self, rows: NDArray[Any], values: NDArray[np.float32], sizes: Array, now: float) -> Endings:
+        """Takes the logits of WAITING rows; ends the requests that now have all of theirs."""
         places = rows["request"]
-        at = self.table["first"][places] + rows["position"]
-        self._sequences.array["size"][at] = sizes
-        self._sequences.array["logits"][at] = self._logits.append(logits) + sizes.cumsum() - sizes
-        np.subtract.at(self.table["left"], places, 1)
-        places = places[self.table["left"][places] == 0]
-        answered = np.unique(places) if len(places) > 1 else places
-        self.table["ended"][answered] = now
-        return np.asarray(answered)
+        ended = self._count_off(places)
+        logits = Logits(places, rows["position"], sizes, values)
+        left, gone = self.state["left"][places] > 0, self.state["gone"][places]
+        if self._parts or left.any() or gone.any():
+            for place in set(places[left & ~gone].tolist()):
+                self._parts.setdefault(place, []).append(logits.part(places == place))
+            whole = [logits.part(~left & ~gone)]
+            for place in self._parts.keys() & set(ended.tolist()):
+                whole += self._parts.pop(place)
+            logits = Logits(*map(np.concatenate, zip(*whole, strict=True)))
+        return self._end(ended, now, logits.part(np.lexsort((logits.positions, logits.places))))
+
+    def drop(self, rows: NDArray[Any], now: float) -> Endings:
+        """Counts WAITING rows off that are not computed; ends the requests that only waited for this."""
+        return self._end(self._count_off(rows["request"]), now)
 
     def lose(self, places: Array, error: OneBertError) -> None:
         """Marks requests as gone with an error, unless they are gone already."""
-        lost = places[~self.table["gone"][places]]
-        self.table["gone"][lost] = True
-        self.errors |= dict.fromkeys(lost.tolist(), error)
+        lost = places[~self.state["gone"][places]]
+        self.state["gone"][lost] = True
+        self._errors |= dict.fromkeys(lost.tolist(), error)
 
     def leave(self, lane: int, numbers: Sequence[int] | None) -> Array:
         """Marks requests with these numbers as gone, without an error, or a whole lane and forgets the lane.
@@ -142,77 +146,77 @@ class Requests:
         Returns:
             The places of the requests that were not gone before.
         """
-        left = self.table["lane"] == lane
+        left = self.state["lane"] == lane
         if numbers is None:
             del self._lanes[lane]
         else:
             left &= np.isin(self.table["number"], numbers)
         places = np.flatnonzero(left)
-        for place in places.tolist() if self.errors else ():
-            self.errors.pop(place, None)
-        places = np.asarray(places[~self.table["gone"][places]])
-        self.table["gone"][places] = True
+        for place in places.tolist() if self._errors else ():
+            self._errors.pop(place, None)
+        places = np.asarray(places[~self.state["gone"][places]])
+        self.state["gone"][places] = True
         return places
 
-    def ended(self, places: Array, errors: Sequence[OneBertError] = ()) -> Endings:
-        """Returns what edges get of requests: their logits, or if there are `errors` one for each."""
-        lanes, endings = self.table["lane"][places], list[tuple[Answered, Ended]]()
-        different = set(lanes.tolist())
-        for lane in different:
-            own = (lanes == lane).nonzero()[0] if len(different) > 1 else np.arange(len(lanes))
-            own_errors = [errors[index] for index in own.tolist()] if errors else []
-            endings.append((self._lanes[lane], self._ended(places[own], own_errors)))
+    def end(self, places: Array, now: float) -> Endings:
+        """Ends requests, whatever is left of them."""
+        self.state["left"][places] = 0
+        return self._end(places, now)
+
+    def _count_off(self, places: Array) -> Array:
+        """Notes that a sequence of each of these requests neither waits nor runs; returns those without any, sorted."""
+        np.subtract.at(self.state["left"], places, 1)
+        ended = np.sort(places[self.state["left"][places] == 0])
+        return np.asarray(ended[begins(ended)])
+
+    def _end(self, places: Array, now: float, logits: Logits = _NO_LOGITS) -> Endings:
+        """Frees requests, sorted ones; their edges get the logits or the errors. Without either nobody waits."""
+        endings = list[tuple[Answered, Ended]]()
+        gone = self.state["gone"][places]
+        if gone.any():
+            failed = [place for place in places[gone].tolist() if place in self._errors]
+            for answered, chosen in self._by_lane(np.array(failed, np.int64)):
+                own = np.array(failed, np.int64)[chosen]
+                errors = [self._errors.pop(place) for place in own.tolist()]
+                endings.append((answered, self._ended(own, now, _NO_LOGITS, errors)))
+            self._free_places(places[gone])
+            places = places[~gone]
+        for answered, chosen in self._by_lane(places):
+            own = places[chosen]
+            part = logits if len(own) == len(places) else logits.part(np.isin(logits.places, own))
+            endings.append((answered, self._ended(own, now, part)))
+        self._free_places(places)
         return endings
 
-    def free(self, places: Array) -> None:
-        """Frees the rows of requests."""
-        self.table["lane"][places] = -1
-        self._free += places.tolist()
-        for place in self.traced.keys() & set(places.tolist()) if self.traced else ():
-            del self.traced[place]
+    def _by_lane(self, places: Array) -> Iterator[tuple[Answered, Array]]:
+        """Yields each edge with the mask of its requests."""
+        lanes = self.state["lane"][places]
+        for lane in set(lanes.tolist()):
+            yield self._lanes[lane], lanes == lane
 
-    def _ended(self, places: Array, errors: Sequence[OneBertError]) -> Ended:
-        requests, rows = np.zeros(len(places), ENDED), picked(self.table, places)
-        for name in ("number", "began", "ended"):
-            requests[name] = rows[name]
-        numbers = dict(zip(places.tolist(), rows["number"].tolist(), strict=True)) if self.traced else {}
-        batches = {number: self.traced[place].batches for place, number in numbers.items() if place in self.traced}
-        if errors:
-            requests["error"] = np.arange(len(errors))
-            return Ended(requests, np.empty(0, np.int32), np.empty(0, np.float32), errors, batches)
-        requests["error"], requests["sequences"] = -1, rows["sequences"]
-        sequences = picked(self._sequences.array, self._of(places))
-        logits = self._logits.array[ranges(sequences["logits"], sequences["size"])]
-        return Ended(requests, sequences["size"].copy(), logits, (), batches)
+    def _ended(self, places: Array, now: float, logits: Logits, errors: Sequence[OneBertError] = ()) -> Ended:
+        ended, numbers = np.empty(len(places), ENDED), self.table["number"][places]
+        ended["number"], ended["began"], ended["ended"] = numbers, self.state["began"][places], now
+        ended["error"] = np.arange(len(errors)) if errors else -1
+        ended["sequences"] = 0 if errors else self.table["sequences"][places]
+        batches = dict[int, list[Any]]()
+        if self.traced:
+            of_places = zip(places.tolist(), numbers.tolist(), strict=True)
+            batches = {number: self.traced[place].batches for place, number in of_places if place in self.traced}
+        return Ended(ended, logits.sizes.astype(np.int32), logits.values, errors, batches)
 
-    def _of(self, places: Array) -> Array:
-        """The indices of all sequences of requests."""
-        return ranges(self.table["first"][places], self.table["sequences"][places])
+    def _free_places(self, places: Array) -> None:
+        self.state["lane"][places] = -1
+        self._free += (freed := places.tolist())
+        for of_place in (self.traced, self._parts):
+            for place in of_place.keys() & set(freed) if of_place else ():
+                del of_place[place]
 
-    def _places(self, number: int) -> Array:
-        """Takes so many free rows."""
-        if number > len(self._free):
-            more = max(len(self.table), number)
-            self._free += range(len(self.table), len(self.table) + more)
-            self.table = np.concatenate([self.table, _free_rows(more)])
-            self.principals = np.concatenate([self.principals, np.empty(more, object)])
-        kept = len(self._free) - number
-        places = np.array(self._free[kept:], np.int64)
-        del self._free[kept:]
-        return places
-
-    def _make_room(self, sequences: int, ids: int, logits: int) -> None:
-        """Makes room for so many more: without room, everything moves together, over ended requests' stretches."""
-        if self._sequences.fits(sequences) and self._ids.fits(ids) and self._logits.fits(logits):
-            return
-        table, places = self.table, self.all
-        of_sequence, computed = self._sequences.array, self._of(places)
-        computed = computed[of_sequence["size"][computed] > 0]
-        of_sequence["logits"][computed] = self._logits.pack(
-            of_sequence["logits"][computed], of_sequence["size"][computed], logits
-        )
-        table["ids"][places] = self._ids.pack(table["ids"][places], table["tokens"][places], ids)
-        table["first"][places] = self._sequences.pack(table["first"][places], table["sequences"][places], sequences)
+    def _grow(self, more: int) -> None:
+        self._free += range(len(self.table), len(self.table) + more)
+        self.table = np.concatenate([self.table, np.empty(more, REQUEST)])
+        self.state = np.concatenate([self.state, np.full(more, _FREE)])
+        self.principals = np.concatenate([self.principals, np.empty(more, object)])
 
 
 def deliver(endings: Endings) -> None:
@@ -222,9 +226,3 @@ def deliver(endings: Endings) -> None:
             answered(ended)
         except Exception:
             logger.exception("an edge failed to take its answers")
-
-
-def _free_rows(number: int) -> NDArray[Any]:
-    rows = np.zeros(number, _REQUEST)
-    rows["lane"] = -1
-    return rows

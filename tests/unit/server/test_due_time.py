@@ -27,8 +27,9 @@ from onebert_server.engine.block import REQUEST, SEQUENCE, Block, Ended
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host import Host
 from onebert_server.engine.host_copy import HostCopy
-from onebert_server.engine.passes import Flight, Launched, Taken
+from onebert_server.engine.passes import Flight, Launched
 from onebert_server.engine.queue.backlog import MAX_SLACK, QueueLimits
+from onebert_server.engine.queue.waiting import Texts
 from onebert_server.engine.speed import LEAST_SECONDS, Speed
 from onebert_server.run.opening import MAX_BATCH_SECONDS
 from onebert_server.settings import Settings
@@ -171,7 +172,7 @@ class Device(Engine):
                 tokens[one.principal] += length
         return tokens
 
-    def launch(self, taken: Taken, whole: bool = False) -> Flight:
+    def launch(self, taken: Texts, whole: bool = False) -> Flight:
         asked = [self._asked[number] for number in self._scheduler._requests.table["number"][taken.rows["request"]]]
         assert all(one.at + one.patience > Clock.now for one in asked), "what is late costs no forward pass"
         self.batches.append(Batch(Clock.now, asked, taken.inputs.lengths.tolist()))
@@ -326,7 +327,7 @@ def test_a_short_text_beside_somebody_elses_flood_waits_for_a_batch_and_its_own(
     device = simulate(monkeypatch, ONE_CALL, [*flooding, *probes])
     assert any(one.refused for one in flooding)
     assert not any(one.refused for one in probes)
-    assert max(one.waited for one in probes) <= batches * ONE_CALL.of(device.batch_tokens(device.host))
+    assert max(one.waited for one in probes) <= batches * ONE_CALL.of(device.host.batch_tokens)
 
 
 @pytest.mark.promise("short-beside-fanout")
@@ -341,7 +342,7 @@ def test_a_short_text_beside_large_requests_waits_for_a_batch_of_them_and_a_smal
     probes = [Asked(at, [24], principal) for at in np.arange(0.1, until, 0.0513)]
     device = simulate(monkeypatch, ONE_CALL, [*large, *probes])
     assert not any(one.refused for one in [*large, *probes])
-    assert max(one.waited for one in probes) <= 1.02 * batches * ONE_CALL.of(device.batch_tokens(device.host))
+    assert max(one.waited for one in probes) <= 1.02 * batches * ONE_CALL.of(device.host.batch_tokens)
 
 
 @pytest.mark.parametrize(
@@ -356,7 +357,7 @@ def test_a_batch_grows_while_each_principal_that_waits_has_enough_for_one(
     device = Device(monkeypatch, ONE_CALL, poisson([24] * 3_000, ONE_CALL, load, principals), lambda _: None)
     device.host.makes_way = makes_way
     device.run()
-    least = device.batch_tokens(device.host)
+    least = device.host.batch_tokens
     assert device.longest <= times * least
     assert device.longest > (times - 0.1) * least or load < 1
 
@@ -390,7 +391,7 @@ def test_a_flood_beside_long_texts_gets_as_much_and_keeps_no_third_principal_wai
     flood = [Asked(at, [24], "flood") for at in np.arange(0.0, until, 24 * cost.per_token / 2)]
     device = simulate(monkeypatch, cost, [*large, *flood, *probes])
     # For two layers, a batch behind each, one before, and its own.
-    bound = 2 * cost.of(512) / LAYERS + 3 * cost.of(device.batch_tokens(device.host)) + cost.of(24)
+    bound = 2 * cost.of(512) / LAYERS + 3 * cost.of(device.host.batch_tokens) + cost.of(24)
     assert max(one.waited for one in probes) <= bound
     served = device.served()
     assert served["flood"] == pytest.approx(served["large"], rel=0.1)

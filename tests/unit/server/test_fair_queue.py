@@ -16,7 +16,7 @@ from onebert_server.engine.block import REQUEST
 from onebert_server.engine.queue.backlog import COUNTED, MAX_REMEMBERED, MAX_SLACK, REMEMBERED, SLACK, QueueLimits
 from onebert_server.engine.queue.beside import Beside
 from onebert_server.engine.queue.fair_queue import QUANTUM, FairQueue
-from onebert_server.engine.queue.waiting import REQUEST_TURN, WAITING
+from onebert_server.engine.queue.waiting import REQUEST_TURN, WAITING, Texts
 from onebert_store.errors import DeadlineExceeded, OneBertError, OverShare, QueueFull, TooLarge
 from queue_twin import FairQueueTwin
 
@@ -59,7 +59,7 @@ class Queue(FairQueue):
         requests["host"] = [self.hosts.index(request.host) for request in given_requests]
         requests["requests"] = [place == 0 or not one_question for place in range(len(requests))]
         rows = np.concatenate([self.rows(request) for request in given_requests])
-        errors = super().put(requests, rows, names, now)
+        errors = super().put(requests, Texts(rows, self.ids(rows)), names, now)
         return {given_requests[place]: error for place, error in errors.items()}
 
     def put(self, given_requests, now):
@@ -84,7 +84,13 @@ class Queue(FairQueue):
     def take_beside(self, batch, bounds, now):
         return self.taken(super().take_beside(batch, lambda host: bounds(self.hosts[host]), now))
 
-    def taken(self, rows):
+    def ids(self, rows):
+        """Those of each sequence are its request and its position."""
+        return (rows["request"] * 1000 + rows["position"]).repeat(rows["tokens"])
+
+    def taken(self, texts):
+        rows = texts.rows
+        assert (texts.ids == self.ids(rows)).all()
         requests = [self.known[number] for number in rows["request"].tolist()]
         assert [self.names[number] for number in rows["principal"].tolist()] == [one.principal for one in requests]
         return list(zip(requests, rows["position"].tolist(), strict=True))
@@ -93,13 +99,13 @@ class Queue(FairQueue):
         return super().fills(lambda host: bounds(self.hosts[host]))
 
     def remove(self, request):
-        return int(super().remove(np.array([request.number]))[0])
+        return len(super().remove(np.array([request.number])))
 
     def expire(self, now):
-        return [self.known[number] for number in super().expire(now).tolist()]
+        return [self.known[number] for number in np.unique(super().expire(now)["request"]).tolist()]
 
     def clear(self):
-        return [self.known[number] for number in super().clear().tolist()]
+        return [self.known[number] for number in dict.fromkeys(super().clear()["request"].tolist())]
 
 
 def queue(max_sequences=10**6, max_tokens=10**9, max_seconds=float("inf"), hosts="x"):
@@ -509,7 +515,7 @@ def beside(principal, tokens):
     """What is beside a batch of one text."""
     other = queue()
     put(other, Request(principal, [tokens]))
-    return Beside(FairQueue.take(other, lambda _: (tokens, tokens), 0.0), 1.0, other.names)
+    return Beside(FairQueue.take(other, lambda _: (tokens, tokens), 0.0).rows, 1.0, other.names)
 
 
 def test_beside_a_batch_only_short_ones_of_others_are_taken():

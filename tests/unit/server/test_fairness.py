@@ -16,7 +16,7 @@ from onebert_server.engine.block import REQUEST
 from onebert_server.engine.queue.backlog import Backlog, QueueLimits
 from onebert_server.engine.queue.fair_queue import FairQueue
 from onebert_server.engine.queue.flows import Flows
-from onebert_server.engine.queue.waiting import WAITING
+from onebert_server.engine.queue.waiting import WAITING, Texts
 from onebert_server.fairness.places import PartByPart
 from onebert_server.fairness.round_robin import RoundRobin
 from onebert_server.fairness.shares import Permits
@@ -159,7 +159,7 @@ def put(queue, principals, tokens):
     requests, rows = np.zeros(len(principals), REQUEST), np.zeros(len(principals), WAITING)
     requests["principal"], requests["sequences"], requests["deadline"] = range(len(principals)), 1, 1e9
     rows["tokens"] = rows["cost"] = rows["work"] = tokens
-    assert not queue.put(requests, rows, principals, 0.0)
+    assert not queue.put(requests, Texts(rows, np.zeros(int(rows["tokens"].sum()), np.int32)), principals, 0.0)
 
 
 class Crowd:

@@ -34,7 +34,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> type[Clock]:
 
 def scheduler(limits: QueueLimits) -> tuple[Scheduler, int]:
     """One that has begun to serve, and a lane of it."""
-    opened = Scheduler([HOST], limits, Metrics(), makes_way=True)
+    opened = Scheduler([HOST], limits, Metrics(), makes_way=lambda host, tokens: True)
     opened.open()
     return opened, opened.open_lane(lambda ended: None)
 
@@ -81,7 +81,7 @@ def test_only_who_may_run_between_its_layers_stops_a_batch(clock: type[Clock]) -
         return opened.asked.value
 
     def beside() -> list[int]:
-        if taken := opened.take_beside(lambda _: (200, 200)):
+        if taken := opened.take_beside(opened.beside, lambda _: (200, 200)):
             opened.go_on(opened.beside)
         return taken.inputs.lengths.tolist() if taken else []
 
@@ -125,7 +125,8 @@ def test_what_requests_leave_behind_is_used_again_and_those_that_stay_keep_their
         opened.withdraw(lane, [number])
     requests = opened._requests
     assert len(requests.all) == 1
-    assert max(len(requests.table), len(requests._ids.array), len(requests._sequences.array)) <= 2**15
+    waiting = opened.queue._waiting
+    assert max(len(requests.table), len(waiting._ids), len(waiting.rows)) <= 2**13
     taken = opened.take(lambda _: (10**6, 10**6), only_full=False)
     assert taken is not None
     assert taken.inputs.ids.tolist() == [6, 7, 8, 9, 10]

@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from onebert_encoder.maths.flat import ranges
 from onebert_server.engine.queue.flows import Flows, Numbers
-from onebert_server.engine.queue.order import Indices, begins, in_turn, spread
+from onebert_server.engine.queue.order import Indices, begins, in_turn
 from onebert_server.engine.queue.waiting import Waiting
 
 INFINITY = float("inf")
@@ -54,10 +55,11 @@ def choose(waiting: Waiting, flows: Flows, allowed: Numbers, room: Room, now: fl
     turns = _sorted(waiting, _turns(waiting, flows, allowed, room.host), owners["listed"], now)
     if waiting.sequences > _MANY:
         turns = turns[_fits(table, turns, room)]
-    starts, ends = table["start"][turns], table["end"][turns]
+    starts = table["start"][turns]
+    counts = table["end"][turns] - starts
     # The place of each row's turn.
-    of = np.arange(len(turns)).repeat(ends - starts)
-    rows, overtakes = spread(starts, ends), np.zeros(len(of), np.bool_)
+    of = np.arange(len(turns)).repeat(counts)
+    rows, overtakes = ranges(starts, counts), np.zeros(len(of), np.bool_)
     principals = table["principal"][turns][of]
     first = begins(principals)
     who, work = first.cumsum() - 1, waiting.rows["work"][rows]

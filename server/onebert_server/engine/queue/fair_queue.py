@@ -18,7 +18,7 @@ so the whole queue is bounded for any number of principals (`Backlog`).
 """
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ from onebert_server.engine.queue.beside import Beside
 from onebert_server.engine.queue.candidates import Room, choose
 from onebert_server.engine.queue.flows import Flows, Numbers
 from onebert_server.engine.queue.order import Indices, first_of_each, picked
-from onebert_server.engine.queue.waiting import Waiting
+from onebert_server.engine.queue.waiting import Texts, Waiting, joined
 from onebert_store.errors import OneBertError
 
 # Tokens that a principal is served per turn, about one sentence: even a small batch holds work of a dozen principals,
@@ -41,6 +41,16 @@ MAX_PASSED_OVER = 16
 
 Bounds = Callable[[int], tuple[int, int]]
 """Returns the bounds on a batch of a host: on computed tokens, the sum of its sequences' costs, and on all tokens."""
+
+
+class _New(NamedTuple):
+    """Requests that were put: their sequences, how many each has, their slack, due times and deadlines."""
+
+    texts: Texts
+    counts: NDArray[Any]
+    slack: NDArray[np.float64]
+    due: NDArray[np.float64]
+    deadlines: NDArray[np.float64]
 
 
 class FairQueue:
@@ -55,8 +65,9 @@ class FairQueue:
         self._flows = Flows(QUANTUM, RESERVED)
         self._waiting = Waiting()
         self._tokens_of = np.zeros(hosts, np.int64)
-        # Turns before this one are known to `_flows`.
-        self._listed = 0
+        # Without an order yet: a batch that takes all needs none.
+        self._new: list[_New] = []
+        self._cost = 0
         self._earliest = INFINITY
         self.backlog = Backlog(self._flows, limits)
         self.names = self._flows.names
@@ -84,8 +95,8 @@ class FairQueue:
         # The least of anybody's is no more than all.
         if not self.sequences or self.seconds < each or self.backlog.least() * per_token < each:
             return 0.0
-        turns = self._waiting.turns
-        first = self._firsts()[self._head()]
+        head = self._head()
+        first, turns = self._firsts()[head], self._waiting.turns
         of_first = int(turns["work"][turns["request"] == turns["request"][first]].sum()) * per_token
         mean = self.seconds / self._waiting.requests
         return 0.0 if of_first < each < mean else self.backlog.others * per_token
@@ -95,15 +106,15 @@ class FairQueue:
         self.backlog.check(principal)
 
     def put(
-        self, requests: NDArray[Any], rows: NDArray[Any], principals: Sequence[str], now: float
+        self, requests: NDArray[Any], texts: Texts, principals: Sequence[str], now: float
     ) -> dict[int, OneBertError]:
-        """Queues requests that were never in the queue, each with all of its rows or none; see `_questions`.
+        """Queues requests that were never in the queue, each with all of its texts or none; see `_questions`.
 
         A full queue never refuses the reserved principal.
 
         Args:
-            requests: REQUEST, each with at least one row.
-            rows: WAITING, in the order of the requests.
+            requests: REQUEST, each with at least one text.
+            texts: in the order of the requests.
 
         Returns:
             The errors of the refused requests by their place: TooLarge if one exceeds the whole queue; DeadlineExceeded
@@ -111,15 +122,16 @@ class FairQueue:
             this principal than of others.
         """
         flows, counts = self._flows.numbers(principals)[requests["principal"]], requests["sequences"]
-        rows["principal"] = flows if len(flows) == len(rows) else flows.repeat(counts)
-        slack, errors = self._admit(requests, flows, rows, now)
+        texts.rows["principal"] = flows.repeat(counts)
+        slack, errors = self._admit(requests, flows, texts.rows, now)
         if errors:
             admitted = np.ones(len(requests), np.bool_)
             admitted[list(errors)] = False
-            rows, requests, slack = picked(rows, admitted.repeat(counts)), requests[admitted], slack[admitted]
-        if len(rows):
-            self._waiting.add(rows, requests["sequences"], slack, requests["deadline"], now)
-            self._tokens_of += self._by_host(rows["host"], rows["tokens"])
+            texts, requests, slack = texts.part(admitted.repeat(counts)), requests[admitted], slack[admitted]
+        if len(requests):
+            self._new.append(_New(texts, requests["sequences"], slack, slack + now, requests["deadline"]))
+            self._cost += int(texts.rows["cost"].sum())
+            self._tokens_of += self._by_host(texts.rows)
             self._earliest = min(self._earliest, float(requests["deadline"].min()))
         return errors
 
@@ -142,8 +154,8 @@ class FairQueue:
         flows = self._waiting_of([principal for principal in principals if principal not in batch.served])
         return bool((self._flows.table["round"][flows] <= self._flows.least() + _rounds(batch)).any())
 
-    def take(self, bounds: Bounds, now: float) -> NDArray[Any]:
-        """Takes the next batch: WAITING, of one host.
+    def take(self, bounds: Bounds, now: float) -> Texts:
+        """Takes the next batch, of one host.
 
         A first sequence over either bound still goes, alone. A batch that takes all that waits has the order of `put`.
         """
@@ -151,12 +163,12 @@ class FairQueue:
             return self._waiting.clear()
         host = self._next_host()
         most = bounds(host)
-        if self.tokens <= most[1] and self.tokens == self._tokens_of[host] and self._waiting.cost <= most[0]:
+        if self.tokens <= most[1] and self.tokens == self._tokens_of[host] and self._cost <= most[0]:
             return self._take_all()
         self._list()
         return self._take(self._flows.waiting(), Room(host, *most), now)
 
-    def take_beside(self, batch: Beside, bounds: Bounds, now: float) -> NDArray[Any]:
+    def take_beside(self, batch: Beside, bounds: Bounds, now: float) -> Texts:
         """Takes what runs between the layers of a batch: no sequence over its room."""
         self._list()
         last = self._flows.least() + _rounds(batch)
@@ -164,7 +176,7 @@ class FairQueue:
         flows = self._flows.sorted(flows[(table["round"][flows] <= last) & ~np.isin(flows, served)])
         fits = (table["next"][flows[:MAX_PASSED_OVER]] <= batch.room).nonzero()[0]
         passed = flows[: fits[0] if len(fits) else MAX_PASSED_OVER]
-        taken = self._waiting.rows[:0]
+        taken = Texts(self._waiting.rows[:0], np.empty(0, np.int32))
         if len(fits):
             host = int(table["host"][flows[fits[0]]])
             taken = self._take(flows[fits[0] :], Room(host, *bounds(host), work=batch.room, rounds=last), now)
@@ -173,35 +185,29 @@ class FairQueue:
         table["listed"][passed] = self._flows.events(len(passed))
         return taken
 
-    def expire(self, now: float) -> NDArray[np.int32]:
-        """Removes and returns every request whose deadline has passed; forgets clients that left long ago."""
+    def expire(self, now: float) -> NDArray[Any]:
+        """Removes each request whose deadline has passed, and returns their rows; forgets who left long ago."""
         self.backlog.forget_left(now)
         if now < self._earliest:
-            return np.empty(0, np.int32)
-        late = self._waiting.turns["deadline"] <= now
-        requests: NDArray[np.int32] = np.unique(self._waiting.turns["request"][late])
-        self._drop(late)
+            return self._waiting.rows[:0]
+        self._list()
+        late = self._drop(self._waiting.turns["deadline"] <= now)
         self._earliest = float(self._waiting.turns["deadline"].min(initial=INFINITY))
-        return requests
+        return late
 
     def note_left(self, principal: str, waited: float, now: float) -> None:
         """See `Backlog.note_left`."""
         self.backlog.note_left(principal, waited, now)
 
-    def remove(self, requests: NDArray[Any]) -> NDArray[np.int64]:
-        """Removes the waiting sequences of requests; returns how many each had."""
-        turns = self._waiting.turns
-        gone = np.isin(turns["request"], requests)
-        removed, counts = turns["request"][gone], (turns["end"] - turns["start"])[gone]
-        self._drop(gone)
-        return np.array([counts[removed == request].sum() for request in requests.tolist()], np.int64)
+    def remove(self, requests: NDArray[Any]) -> NDArray[Any]:
+        """Removes what waits of requests; returns these rows."""
+        self._list()
+        return self._drop(np.isin(self._waiting.turns["request"], requests))
 
-    def clear(self) -> NDArray[np.int32]:
-        """Removes and returns every request."""
-        turns = self._waiting.turns
-        requests: NDArray[np.int32] = turns["request"][turns["ordinal"] == 0]
-        self._drop(np.ones(len(turns), np.bool_))
-        return requests
+    def clear(self) -> NDArray[Any]:
+        """Removes everything; returns the rows."""
+        self._list()
+        return self._drop(np.ones(len(self._waiting.turns), np.bool_))
 
     def _admit(
         self, requests: NDArray[Any], flows: Numbers, rows: NDArray[Any], now: float
@@ -219,10 +225,10 @@ class FairQueue:
         of = begins.cumsum() - 1
         return slack[of], errors and {place: errors[n] for place, n in enumerate(of.tolist()) if n in errors}
 
-    def _by_host(self, hosts: NDArray[Any], tokens: NDArray[Any]) -> Any:
-        """Returns the tokens of each host."""
-        count = len(self._tokens_of)
-        return int(tokens.sum()) if count == 1 else np.bincount(hosts, tokens, count).astype(np.int64)
+    def _by_host(self, rows: NDArray[Any]) -> Any:
+        """Returns the tokens of rows, or of turns, of each host."""
+        tokens, hosts = rows["tokens"], len(self._tokens_of)
+        return int(tokens.sum()) if hosts == 1 else np.bincount(rows["host"], tokens, hosts).astype(np.int64)
 
     def _waiting_of(self, principals: Collection[str]) -> Numbers:
         """Returns the numbers of these principals, if something of theirs waits."""
@@ -250,11 +256,14 @@ class FairQueue:
         self._flows.lead(flows, (turns["due"][firsts], work, turns["host"][firsts]), events)
 
     def _list(self) -> None:
-        """Gives turns to the principals of what was put since the last call."""
-        turns, listed = self._waiting.turns, self._listed
-        if listed == len(turns):
+        """Gives turns to what was put since the last call, and to its principals."""
+        if not self._new:
             return
-        new, self._listed = np.arange(listed, len(turns)), len(turns)
+        listed, (texts, *columns) = len(self._waiting.turns), zip(*self._new, strict=True)
+        self._new.clear()
+        self._waiting.add(joined(texts), *map(np.concatenate, columns))
+        turns = self._waiting.turns
+        new = np.arange(listed, len(turns))
         if self._waiting.several:
             new = new[turns["ordinal"][listed:] == 0]
         flows, due, events = turns["principal"][new], turns["due"][new], self._flows.events(len(new))
@@ -266,20 +275,23 @@ class FairQueue:
             at = first_of_each(flows, len(self._flows.table))
             self._lead(flows[at], new[at], events[at])
 
-    def _take_all(self) -> NDArray[Any]:
+    def _take_all(self) -> Texts:
         """Takes all that waits, of one host: no order needs to be known."""
         self._flows.serve_all()
         self.backlog.forget_all()
-        self._tokens_of[:], self._listed = 0, 0
-        return self._waiting.clear()
+        self._tokens_of[:], self._cost = 0, 0
+        texts = [self._waiting.clear()] if self._waiting.sequences else []
+        texts += [new.texts for new in self._new]
+        self._new.clear()
+        return joined(texts)
 
-    def _take(self, allowed: Numbers, room: Room, now: float) -> NDArray[Any]:
+    def _take(self, allowed: Numbers, room: Room, now: float) -> Texts:
         """Takes a batch of what some principals have waiting."""
         batch = choose(self._waiting, self._flows, allowed, room, now)
         flows, rounds, table = batch.flows, batch.rounds, self._flows.table
         taken = self._waiting.serve(batch.turns, batch.rows, now)
-        self._listed = len(self._waiting.turns)
-        work, tokens = taken["work"].astype(np.int64), int(taken["tokens"].sum())
+        work, tokens = taken.rows["work"].astype(np.int64), len(taken.ids)
+        self._cost -= int(taken.rows["cost"].sum())
         self.backlog.count(flows, np.full(len(flows), -1), -tokens, -work)
         self._tokens_of[room.host] -= tokens
         np.subtract.at(table["credit"], flows, work)
@@ -305,22 +317,21 @@ class FairQueue:
         moved = rounds != table["round"][flows]
         table["listed"][flows[moved]] = events[moved]
 
-    def _drop(self, gone: NDArray[np.bool_]) -> None:
-        """Removes the turns of some requests; this costs their principals nothing."""
+    def _drop(self, gone: NDArray[np.bool_]) -> NDArray[Any]:
+        """Removes the turns of some requests, and returns their rows; this costs their principals nothing."""
         if not gone.any():
-            return
-        self._list()
-        turns = picked(self._waiting.turns, gone)
+            return self._waiting.rows[:0]
+        turns, rows = picked(self._waiting.turns, gone), self._waiting.drop(gone)
         sequences = turns["end"] - turns["start"]
         self.backlog.count(turns["principal"], -sequences, -int(turns["tokens"].sum()), -turns["work"])
-        self._tokens_of -= self._by_host(turns["host"], turns["tokens"])
-        self._waiting.drop(gone)
-        self._listed = len(self._waiting.turns)
+        self._tokens_of -= self._by_host(turns)
+        self._cost -= int(turns["cost"].sum())
         flows = np.unique(turns["principal"])
         firsts = self._firsts()[flows]
         left = firsts >= 0
         self._flows.leave(flows[~left], self._flows.table["round"][flows[~left]])
         self._lead(flows[left], firsts[left], self._flows.events(int(left.sum())))
+        return rows
 
 
 def _questions(requests: NDArray[Any]) -> NDArray[np.bool_]:

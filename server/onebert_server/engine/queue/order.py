@@ -5,16 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from onebert_encoder.maths.flat import ranges
+
 Indices = NDArray[np.intp]
-
-
-def spread(starts: NDArray[Any], stops: NDArray[Any]) -> Indices:
-    """Returns the indices of all ranges, one range after another."""
-    lengths = stops - starts
-    ends = lengths.cumsum()
-    places = (starts - ends + lengths).repeat(lengths)
-    indices: Indices = places + np.arange(len(places))
-    return indices
 
 
 def records(table: NDArray[Any]) -> NDArray[np.void]:
@@ -60,7 +53,7 @@ def in_turn(who: Indices, rounds: NDArray[np.int64]) -> Indices:
         ordered = both[order]
         steps = (ordered[1:] != ordered[:-1]).cumsum()
         if len(steps) == 0 or steps[-1] == len(steps):
-            return spread(entries[order], np.append(entries[1:], len(who))[order])
+            return ranges(entries[order], np.diff(entries, append=len(who))[order])
         ranks[count + order[0]], ranks[count + order[1:]] = count, steps + count
         before = before[before]
 
