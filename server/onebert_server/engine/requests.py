@@ -69,9 +69,9 @@ class Requests:
         self.traced: dict[int, Traced] = {}
         self._free: list[int] = []
         self._grow(_ROWS)
-        # Of requests that are gone, and get an error.
+        # Their requests are gone, and get an error.
         self._errors: dict[int, OneBertError] = {}
-        # Of requests that other batches will complete.
+        # Other batches complete these requests.
         self._parts: dict[int, list[Logits]] = {}
         self._lanes: dict[int, Answered] = {}
         self._numbers = count()

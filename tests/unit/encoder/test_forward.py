@@ -38,7 +38,7 @@ from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.forward import Forward, Way
 from onebert_encoder.maths.heads import classify
 from onebert_encoder.maths.predict import compute_logits
-from onebert_encoder.maths.rows import Rows, diverges_at, stack_rows
+from onebert_encoder.maths.rows import Number, Rows, diverges_at, stack_rows
 from onebert_encoder.maths.sequences import Sequences
 from onebert_encoder.text.tokens import Tokens
 from stages import bottleneck, directions, draw, low_rank, needs_kernels, sparse
@@ -182,7 +182,7 @@ def test_branches_of_any_rank_are_what_they_are_operation_by_operation(dtype: to
     """Of every kind wherever it may be, several of one row; `test_branches.py` compares the other side with float64."""
     base, rows, _ = zoo(dtype)
     lengths, chosen = [23, 5, 40, 1, 17], [3, 0, 9, 5, 3]
-    branched = replace(rows, branches=[branches_of(base, rank, seed) for seed in range(len(rows.branches))])
+    branched = with_branches(rows, [branches_of(base, rank, seed) for seed in range(len(rows.branches))])
     assert_alike(base, branched, packed(base, texts_of(lengths), chosen))
     assert_alike_alone(base, branched, lengths, chosen)
 
@@ -193,13 +193,19 @@ def test_branches_that_are_not_finite_poison_no_other_text(dtype: torch.dtype) -
     branches = [branches_of(base, 5, seed) for seed in range(len(rows.branches))]
     lengths, chosen = [17, 16, 33], [2, 4, 6]
     fine, poisoned = (packed(base, texts_of(lengths), chosen) for _ in range(2))
-    wanted = fine.of_inputs(one_call(base).encode(replace(rows, branches=branches), fine))
+    wanted = fine.of_inputs(one_call(base).encode(with_branches(rows, branches), fine))
     site = base.config.num_layers - 1, "qkv"
     torn = cast(LowRank, branches[4][site][0])
     branches[4] = Branches({**branches[4], site: (replace(torn, A=torch.full_like(torn.A, torch.nan)),)})
-    got = poisoned.of_inputs(one_call(base).encode(replace(rows, branches=branches), poisoned))
+    got = poisoned.of_inputs(one_call(base).encode(with_branches(rows, branches), poisoned))
     assert [torch.equal(one, other) for one, other in zip(got, wanted, strict=True)] == [True, False, True]
     assert got[1].isnan().all()
+
+
+def with_branches(rows: Rows, branches: list[Branches]) -> Rows:
+    numbers = rows.numbers.copy()
+    numbers[:, Number.BRANCHES] = 1
+    return replace(rows, branches=branches, numbers=numbers)
 
 
 def branches_of(base: Base, rank: int, seed: int) -> Branches:
