@@ -82,8 +82,8 @@ def test_ray_is_that_of_the_image_and_asks_for_a_token():
     assert not [e for g in (HEAD, WORKER) for e in container(g)["env"] if e["name"].startswith("RAY_AUTH")]
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     page = (ROOT / "docs/reference/kubernetes.md").read_text(encoding="utf-8")
-    assert "--build-arg EXTRAS=minilm,postgresql,s3,ray" in page
-    assert extras.keys() >= {"minilm", "postgresql", "s3", "ray"}
+    assert "--build-arg EXTRAS=minilm,postgresql,s3,samples,oidc,otel,ray" in page
+    assert extras.keys() >= {"minilm", "postgresql", "s3", "samples", "oidc", "otel", "ray"}
 
 
 def test_probes_ask_rays_node_and_the_front_end_without_a_key():

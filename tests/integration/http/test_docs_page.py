@@ -112,5 +112,5 @@ def test_all_who_ask_at_once_get_the_whole_document_and_it_asks_for_keys_once_th
         assert {other.content for other in others} == {first.content}
         assert httpx.head(address).headers["content-length"] == first.headers["content-length"]
         assert all("security" not in operation for _, _, operation in operations(first.json()))
-        assert httpx.post(f"{server.url}/v1/keys", json={"name": "ci", "scopes": ["upload"], "tasks": ["*"]}).is_success
+        assert httpx.post(f"{server.url}/v1/keys", json={"name": "ci", "scopes": ["admin"], "tasks": ["*"]}).is_success
         assert any("security" in operation for _, _, operation in operations(httpx.get(address).json()))

@@ -58,7 +58,7 @@ def test_a_killed_server_has_the_whole_meaning_again_and_goes_back_as_a_whole(se
         return out
 
     first = rollout("--split", "1=70,2=30", "--sticky", "principal", "--shadow", "3=50")
-    assert "1 → 70 % 1, 30 % 2 by principal, shadow 3 began (50 %)" in first
+    assert " → 70 % 1, 30 % 2 by principal, shadow 3 began (50 %)" in first
     assert "to end it: onebert promote mood 1" in first
     assert onebert("promote", "mood", "2", "--url", server.url)[0] == 0
     server.kill()

@@ -190,7 +190,7 @@ def test_a_turn_that_fails_to_take_a_batch_takes_those_that_wait_behind_it(parts
     parts.run(ask)
 
 
-@pytest.mark.promise("fair-turns")
+@pytest.mark.promise("fair-tokenizing")
 @pytest.mark.parametrize("parts", [False], indirect=True)
 @pytest.mark.parametrize(("texts", "length"), [(1, 4000), (64, 1)], ids=["long texts", "short texts"])
 def test_a_flood_of_one_turn_is_divided_and_delays_nobody_else(parts, monkeypatch, texts, length):

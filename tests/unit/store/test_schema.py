@@ -270,7 +270,7 @@ def test_an_upgrade_that_fails_changes_nothing(old_store):
     with closing(sqlite3.connect(old_store / "registry.sqlite3")) as connection:
         connection.execute("CREATE TABLE orphans (mine)")
     before = dump(old_store, *ROWS), tables(old_store)
-    with pytest.raises(StoreCorrupt, match="registry tables cannot be upgraded to schema 12"):
+    with pytest.raises(StoreCorrupt, match="registry tables cannot be upgraded to schema 13"):
         Registry.open(old_store)
     assert (dump(old_store, *ROWS), tables(old_store)) == before
     assert dump(old_store, "PRAGMA user_version") == [[(1,)]]
