@@ -78,7 +78,7 @@ class Alias:
 
     def goes_back(self, target: Target) -> bool:
         """Whether the version of a target was live earlier, so that a move to it is a rollback."""
-        return any(target.version == one.version for one in self.earlier)
+        return target.version in [earlier.version for earlier in self.earlier]
 
     def moved(self, target: Target, payer: Payer | None) -> "Alias":
         """The alias with a new target.
@@ -86,7 +86,7 @@ class Alias:
         A rollback forgets the meanings that follow the one to which it goes. New shadows and shares of the same version
         replace its meaning, and leave the earlier ones.
         """
-        earlier = [one.version for one in self.earlier]
+        earlier = [target.version for target in self.earlier]
         if target.version in earlier:
             return Alias(target, self.earlier[: earlier.index(target.version)], payer)
         if target.version == self.version:

@@ -96,14 +96,14 @@ class Entry:
         places, ended = [*refused], np.zeros(len(refused), ENDED)
         ended["number"], ended["error"] = requests["number"][places], range(len(refused))
         self._arrive(Ended(ended, _NO_OUTPUTS, _NO_LOGITS, [*refused.values()]))
-        kept = np.ones(len(requests), bool)
-        kept[places] = False
-        of_sequence = np.repeat(kept, requests["sequences"])
+        counted = np.ones(len(requests), bool)
+        counted[places] = False
+        of_sequence = np.repeat(counted, requests["sequences"])
         of_token = np.repeat(of_sequence, sequences["tokens"])
-        spans = [span for span, one in zip(block.spans, kept.tolist(), strict=False) if one]
+        spans = [span for span, is_counted in zip(block.spans, counted.tolist(), strict=False) if is_counted]
         sequences = sequences[of_sequence]
         sequences["text"] = np.unique(sequences["text"], return_inverse=True)[1]
-        return Block(block.principals, requests[kept], sequences, block.ids[of_token], spans)
+        return Block(block.principals, requests[counted], sequences, block.ids[of_token], spans)
 
     def _settle(self, ended: Ended) -> None:
         """Takes back what was counted of requests that were not taken in."""

@@ -153,10 +153,10 @@ class Questions:
             return
         # No function of our own is called per text.
         before, after = self.rules.around or ([], [])
-        self.ids = own = []
+        self.ids = sequences = []
         for text_ids in ids:
-            own.append(before + text_ids[:room] + after)
-        self.lengths = tokens = [*map(len, own)]
+            sequences.append(before + text_ids[:room] + after)
+        self.lengths = tokens = [*map(len, sequences)]
         self.keys = [*zip(self.texts, tokens, strict=True)]
         columns = self.texts, repeat(self.facts), repeat(self.asked), tokens, map(room.__lt__, lengths)
         self.items = [*map(Question, *columns)]
@@ -196,8 +196,8 @@ def _expand(
 ) -> tuple[Sequence[Cut], bool]:
     """Returns the pieces of each sequence to run, and whether these are windows, or else the beginning of the input."""
     if window is None:
-        kept = tokenizer.fit(pieces, facts.max_length)
-        if not asked.whole or not tokenizer.measure(pieces, kept)[1]:
-            return (kept,), False
+        fitting = tokenizer.fit(pieces, facts.max_length)
+        if not asked.whole or not tokenizer.measure(pieces, fitting)[1]:
+            return (fitting,), False
         window = whole_window(facts, facts.max_length)
     return window_cuts(tokenizer, pieces, window.tokens, window.overlap), True

@@ -1,16 +1,22 @@
 """An alias and its moves in words: one string for the terminal, the page, the audit trail and webhooks."""
 
-from onebert_server.contract.tasks import ShadowShare, TargetFacts
+from collections.abc import Callable
+
+from onebert_server.contract.tasks import TargetFacts
 
 
-def meaning(target: TargetFacts | None, version: int | None) -> str:
-    """A target in words: `95 % 7, 5 % 8 by principal, shadow 9 (20 %)`; without a target the version alone."""
+def meaning(target: TargetFacts | None, version: int | None, label: Callable[[int], str] = str) -> str:
+    """A target in words: `95 % 7, 5 % 8 by principal, shadow 9 (20 %)`; without a target the version alone.
+
+    `label` names a version by its number.
+    """
     if target is None:
-        return str(version or "new")
-    shares = ", ".join(f"{share} % {number}" for number, share in target.split.items())
-    text = shares if len(target.split) > 1 else next(iter(target.split))
+        return label(version) if version else "new"
+    split = {label(int(number)): share for number, share in target.split.items()}
+    text = ", ".join(f"{share} % {name}" for name, share in split.items()) if len(split) > 1 else next(iter(split))
     text += f" by {target.sticky}" if target.sticky else ""
-    return text + "".join(f", {_shadow(shadow)}" for shadow in target.shadow or ())
+    shadows = (f", shadow {label(shadow.version)}{_part(shadow.percent)}" for shadow in target.shadow or ())
+    return text + "".join(shadows)
 
 
 def ends(before: TargetFacts | None, after: TargetFacts | None) -> list[str]:
@@ -49,17 +55,13 @@ def words(
 
 
 def _of_shadows(before: TargetFacts, after: TargetFacts) -> list[str]:
-    first, last = ({one.version: one for one in target.shadow or ()} for target in (before, after))
+    first, last = ({shadow.version: shadow.percent for shadow in target.shadow or ()} for target in (before, after))
     ended = [f"shadow {number} ended" for number in first if number not in last]
-    began = [
-        f"shadow {number} began" + (f" ({one.percent} %)" if one.percent < 100 else "")
-        for number, one in last.items()
-        if number not in first
-    ]
+    began = [f"shadow {number} began{_part(percent)}" for number, percent in last.items() if number not in first]
     changed = [
-        f"shadow {number} {first[number].percent} → {one.percent} %"
-        for number, one in last.items()
-        if number in first and first[number].percent != one.percent
+        f"shadow {number} {first[number]} → {percent} %"
+        for number, percent in last.items()
+        if number in first and first[number] != percent
     ]
     return ended + began + changed
 
@@ -76,5 +78,6 @@ def _split(target: TargetFacts) -> str:
     return f"split {'/'.join(map(str, target.split.values()))}"
 
 
-def _shadow(shadow: ShadowShare) -> str:
-    return f"shadow {shadow.version}" + (f" ({shadow.percent} %)" if shadow.percent < 100 else "")
+def _part(percent: int) -> str:
+    """The percentage of the requests that a shadow computes, if it is not all."""
+    return f" ({percent} %)" if percent < 100 else ""

@@ -91,9 +91,9 @@ class Requests:
         requests = block.requests
         if (missing := len(requests) - len(self._free)) > 0:
             self._grow(max(missing, len(self.table)))
-        kept = len(self._free) - len(requests)
-        places = np.array(self._free[kept:], np.int64)
-        del self._free[kept:]
+        first = len(self._free) - len(requests)
+        places = np.array(self._free[first:], np.int64)
+        del self._free[first:]
         records(self.table)[places] = records(requests)
         states = np.zeros(len(requests), _STATE)
         states["began"], states["lane"], states["left"] = requests["submitted"], lane, requests["sequences"]
@@ -176,15 +176,15 @@ class Requests:
         if gone.any():
             failed = [place for place in places[gone].tolist() if place in self._errors]
             for answered, chosen in self._by_lane(np.array(failed, np.int64)):
-                own = np.array(failed, np.int64)[chosen]
-                errors = [self._errors.pop(place) for place in own.tolist()]
-                endings.append((answered, self._ended(own, now, _NO_LOGITS, errors)))
+                of_lane = np.array(failed, np.int64)[chosen]
+                errors = [self._errors.pop(place) for place in of_lane.tolist()]
+                endings.append((answered, self._ended(of_lane, now, _NO_LOGITS, errors)))
             self._free_places(places[gone])
             places = places[~gone]
         for answered, chosen in self._by_lane(places):
-            own = places[chosen]
-            part = logits if len(own) == len(places) else logits.part(np.isin(logits.places, own))
-            endings.append((answered, self._ended(own, now, part)))
+            of_lane = places[chosen]
+            part = logits if len(of_lane) == len(places) else logits.part(np.isin(logits.places, of_lane))
+            endings.append((answered, self._ended(of_lane, now, part)))
         self._free_places(places)
         return endings
 

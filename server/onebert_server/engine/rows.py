@@ -27,29 +27,29 @@ def waiting_texts(hosts: Sequence[Host], block: Block, places: Array, first: int
     shares = (sequences["text"] != np.arange(len(rows))).any()
     if len(hosts) > 1:
         rows["host"] = requests["host"].repeat(counts)
-    for index, own in by_host(hosts, rows):
+    for index, of_host in by_host(hosts, rows):
         host = hosts[index]
         if host.weight != 1.0:
-            rows["work"][own] = host.work(tokens[own])
+            rows["work"][of_host] = host.work(tokens[of_host])
         if shares:
             # A request pays for what its own sequences do not share.
-            texts = rows["request"][own].astype(np.int64) << 32 | sequences["text"][own]
-            rows["cost"][own] = host.passes.costs(rows["slot"][own], tokens[own], texts)
+            texts = rows["request"][of_host].astype(np.int64) << 32 | sequences["text"][of_host]
+            rows["cost"][of_host] = host.passes.costs(rows["slot"][of_host], tokens[of_host], texts)
     return Texts(rows, block.ids)
 
 
 def hold(hosts: Sequence[Host], rows: NDArray[Any], generations: Array, fresh: bool) -> NDArray[np.bool_]:
     """Counts a use of the bank's row of each of some WAITING rows; returns which are still there. See `Bank.hold`."""
     held = np.empty(len(rows), np.bool_)
-    for host, own in by_host(hosts, rows):
-        held[own] = hosts[host].bank.hold(rows["slot"][own], generations[own], fresh)
+    for host, of_host in by_host(hosts, rows):
+        held[of_host] = hosts[host].bank.hold(rows["slot"][of_host], generations[of_host], fresh)
     return held
 
 
 def let_go(hosts: Sequence[Host], rows: NDArray[Any]) -> None:
     """Ends the uses of WAITING rows; see `Bank.let_go`."""
-    for host, own in by_host(hosts, rows):
-        hosts[host].bank.let_go(rows["slot"][own])
+    for host, of_host in by_host(hosts, rows):
+        hosts[host].bank.let_go(rows["slot"][of_host])
 
 
 def by_host(hosts: Sequence[Host], rows: NDArray[Any]) -> Iterator[tuple[int, Any]]:

@@ -64,11 +64,11 @@ class ShadowRows:
 
     def remove(self, places: Array) -> NDArray[Any]:
         """Drops the rows of requests, by their places; returns them."""
-        kept, removed = deque[Texts](), [_NOTHING]
+        left, removed = deque[Texts](), [_NOTHING]
         for texts in self._requests:
-            (removed if texts.rows["request"][0] in places else kept).append(texts)
+            (removed if texts.rows["request"][0] in places else left).append(texts)
         texts = joined(removed)
-        self._requests = kept
+        self._requests = left
         self._tokens -= len(texts.ids)
         return texts.rows
 

@@ -86,7 +86,8 @@ def test_a_killed_server_has_the_whole_meaning_again_and_goes_back_as_a_whole(se
     assert record["live"]["target"].items() >= {"split": {"1": 70, "2": 30}, "sticky": "principal"}.items()
     wait_until(lambda: sum(one["answers"] for one in json.loads(status("mood", "--json"))["shadows"]) > 0)
     assert "answers alike" in status("mood")
-    assert "70 % 1, 30 % 2 by principal, shadow 3 (50 %)" in status()
+    words = {task["name"]: task["live"]["words"] for task in json.loads(status("--json"))}
+    assert words["mood"] == "70 % 1, 30 % 2 by principal, shadow 3 (50 %)"
     assert onebert("alias", "mood", "live", "--remove", "--url", server.url)[0] == 0
 
 

@@ -129,14 +129,14 @@ def read_together(
     first = 0
     # No function of our own is called per text: most questions are one sequence of a task on whole texts.
     for number, question in enumerate(questions):
-        own, first = slice(first, first + len(question.cuts)), first + len(question.cuts)
-        start, kind = starts[own.start], question.facts.alike
-        if not (finite or np.isfinite(logits[start : stops[own.stop - 1]]).all()):
+        of_question, first = slice(first, first + len(question.cuts)), first + len(question.cuts)
+        start, kind = starts[of_question.start], question.facts.alike
+        if not (finite or np.isfinite(logits[start : stops[of_question.stop - 1]]).all()):
             readings[number] = AnswerNotFinite(
                 f"the answer of {question.facts.ref} to this input is not a finite number"
             )
         elif question.windows or kind is None:
-            parts = [logits[start:stop] for start, stop in zip(starts[own], stops[own], strict=True)]
+            parts = [logits[start:stop] for start, stop in zip(starts[of_question], stops[of_question], strict=True)]
             readings[number] = _read_alone(question, parts, splitters[question.facts.base])
         else:
             # The options of one request are one object.
@@ -164,5 +164,5 @@ def _read_alone(question: Question, parts: Sequence[NDArray[np.float32]], splitt
     if not windows:
         return Reading(answer(parts[0], facts, text, alignments[0], asked), tokens, truncated)
     window = window_of(facts, facts.max_length, asked) or whole_window(facts, facts.max_length)
-    each = [WindowLogits(*one) for one in zip(parts, (cut[-1][0] for cut in cuts), alignments, strict=True)]
+    each = [WindowLogits(*window) for window in zip(parts, (cut[-1][0] for cut in cuts), alignments, strict=True)]
     return Reading(answer_windows(each, facts, text, window.reduction, asked), tokens, truncated, len(parts))

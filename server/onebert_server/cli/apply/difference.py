@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 from onebert_server.cli.apply.deltas import Delta
 from onebert_server.cli.apply.form import Meaning, TaskForm
 from onebert_server.cli.apply.part import Part
-from onebert_server.client import Client, ShadowShare, TargetFacts
+from onebert_server.client import Client
+from onebert_server.contract.moves import meaning
+from onebert_server.http.schemas.tasks import rollout_of
 from onebert_store.errors import AliasConflict
 from onebert_store.file.manifest import Manifest
 from onebert_store.registry.names import LIVE
@@ -83,25 +85,17 @@ def difference(
     # The server makes the first version of a new task live.
     before = present.aliases if present else {LIVE: alone(-1)}
     names = {number: each for each, number in numbers.items()}
-    for alias, meaning in form.aliases.items():
-        sides = _Sides(before.get(alias), meaning.target(numbers) if meaning else None, names)
+    for alias, wanted in form.aliases.items():
+        sides = _Sides(before.get(alias), wanted.target(numbers) if wanted else None, names)
         if present is None and alias == LIVE:
-            steps.append(_first_move(name, meaning, sides))
+            steps.append(_first_move(name, wanted, sides))
         elif sides.before != sides.after:
-            steps.append(_move(name, alias, meaning, sides, present and present.tags.get(alias)))
+            steps.append(_move(name, alias, wanted, sides, present and present.tags.get(alias)))
     for part in parts:
         if part.key in form.parts:
             has = present and present.parts[part.key]
             steps += _set(name, part, form.parts[part.key], has, manifest)
     return Difference(steps, numbers)
-
-
-def facts_of(target: Target) -> int | TargetFacts:
-    """A target as a move of an alias takes it."""
-    if target == alone(target.version):
-        return target.version
-    shadows = [ShadowShare(*shadow) for shadow in target.shadows] or None
-    return TargetFacts({str(number): share for number, share in target.shares}, target.sticky, shadows)
 
 
 def _push(task: str, name: str, delta: Delta) -> Step:
@@ -134,33 +128,27 @@ class _Sides(NamedTuple):
         return self._meaning(self.after)
 
     def _meaning(self, target: Target | None) -> str:
-        if target is None:
-            return "nothing"
-        shares = target.shares
-        text = ", ".join(f"{share} % {self._label(number)}" for number, share in shares)
-        text = text if len(shares) > 1 else self._label(target.version)
-        text += f" by {target.sticky}" if target.sticky else ""
-        return text + "".join(f", shadow {self._label(number)} ({share} %)" for number, share in target.shadows)
+        return "nothing" if target is None else meaning(rollout_of(target), target.version, self._label)
 
     def _label(self, number: int) -> str:
         """The number of a version on the server, or the name of one that is not there yet."""
         return str(number) if number > 0 else f"new {self.names[number]}"
 
 
-def _move(task: str, alias: str, meaning: Meaning | None, sides: _Sides, tag: int | str | None) -> Step:
+def _move(task: str, alias: str, wanted: Meaning | None, sides: _Sides, tag: int | str | None) -> Step:
     sign = "-" if sides.after is None else "+" if sides.before is None else "~"
 
     def run(client: Client, numbers: Numbers) -> None:
-        _make_mean(client, task, alias, meaning.target(numbers) if meaning else None, tag)
+        _make_mean(client, task, alias, wanted.target(numbers) if wanted else None, tag)
 
     return Step(task, Phase.MOVE, sign, alias, sides.words, run)
 
 
-def _first_move(task: str, meaning: Meaning | None, sides: _Sides) -> Step:
+def _first_move(task: str, wanted: Meaning | None, sides: _Sides) -> Step:
     """The move of `live` of a task that is made by the push of its first version."""
 
     def run(client: Client, numbers: Numbers) -> None:
-        first, target = next(iter(numbers.values())), meaning.target(numbers) if meaning else None
+        first, target = next(iter(numbers.values())), wanted.target(numbers) if wanted else None
         if target != alone(first):
             _make_mean(client, task, LIVE, target, first)
         elif (place := client.alias(task, LIVE)).target or place.version != first:
@@ -171,7 +159,7 @@ def _first_move(task: str, meaning: Meaning | None, sides: _Sides) -> Step:
 
 def _make_mean(client: Client, task: str, alias: str, target: Target | None, tag: int | str | None) -> None:
     if target is not None:
-        client.move_alias(task, alias, facts_of(target), tag)
+        client.move_alias(task, alias, rollout_of(target) or target.version, tag)
     elif tag is not None:
         client.delete_alias(task, alias, tag)
 

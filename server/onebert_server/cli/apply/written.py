@@ -28,11 +28,11 @@ def written(client: Client, task: str | None = None) -> Iterator[str]:
 
 def _task(client: Client, facts: TaskFacts, installed: Sequence[Part]) -> str:
     meanings = targets(facts)
-    meant = {number for target in meanings.values() for number in target.numbers}
+    numbers = {number for target in meanings.values() for number in target.numbers}
     lines = [f"[tasks.{_key(facts.name)}]"]
     for version in facts.versions:
         # A task without aliases has all of its versions.
-        if version.version in meant or not meant:
+        if version.version in numbers or not numbers:
             file = {"file": f"{facts.name}-{version.version}.safetensors", "digest": version.digest}
             lines.append(f"versions.{version.version} = {_value(file)}")
     lines += [f"aliases.{_key(alias)} = {_value(_meaning(target))}" for alias, target in meanings.items()]

@@ -61,13 +61,13 @@ def status(
             for lines in written(client, task):
                 typer.echo(lines, nl=False)
         return
-    with _source(url, api_key, rest) as (every, one):
+    with _source(url, api_key, rest) as (status_of_all, picture_of_task):
         if as_json:
-            console.print_json(one(task).record if task else list(map(as_dict, every())))
+            console.print_json(picture_of_task(task).record if task else list(map(as_dict, status_of_all())))
             return
 
         def picture() -> RenderableType:
-            return shown(one(task)) if task else overview(every())
+            return shown(picture_of_task(task)) if task else overview(status_of_all())
 
         if watch:
             refreshed(picture, lambda: time.sleep(EVERY))

@@ -47,15 +47,15 @@ def picture_of(client: Client, task: str) -> Picture:
     wanted = in_force(status, [version.version for version in facts.versions])
     versions = [
         VersionLine(
-            one.version,
-            one.created_at,
-            one.method,
-            one.labels,
-            training_of(client, task, one.version),
-            "" if one.status != "unavailable" else f"unavailable: {one.reason or ''}",
+            version.version,
+            version.created_at,
+            version.method,
+            version.labels,
+            training_of(client, task, version.version),
+            "" if version.status != "unavailable" else f"unavailable: {version.reason or ''}",
         )
-        for one in facts.versions
-        if one.version in wanted
+        for version in facts.versions
+        if version.version in wanted
     ]
     rollouts = [place.alias for place in status.aliases if place.target is not None]
     shadows = [agreement for alias in rollouts for agreement in _installed(client.shadows, task, alias) or ()]
@@ -66,10 +66,10 @@ def picture_of(client: Client, task: str) -> Picture:
 def in_force(status: TaskInForce, numbers: Sequence[int]) -> set[int]:
     """The numbers of the versions that an alias means, and of the newest."""
     targets = [place.target for place in status.aliases if place.target]
-    meant = {place.version for place in status.aliases}
-    meant |= {int(number) for target in targets for number in target.split}
-    meant |= {shadow.version for target in targets for shadow in target.shadow or ()}
-    return meant | set(sorted(numbers)[-NEWEST:])
+    versions = {place.version for place in status.aliases}
+    versions |= {int(number) for target in targets for number in target.split}
+    versions |= {shadow.version for target in targets for shadow in target.shadow or ()}
+    return versions | set(sorted(numbers)[-NEWEST:])
 
 
 def _installed(ask: Callable[[str, str], T], task: str, alias: str) -> T | None:

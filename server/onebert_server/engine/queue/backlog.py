@@ -259,3 +259,31 @@ class Backlog:
         if held * sum(count for count, _ in [*self._leveled().values()]) > others:
             raise OverShare("more of this caller's work is waiting than of others'; try again soon", seconds)
         raise QueueFull("as much work is waiting as the server holds; try again soon", seconds)
+
+
+def asked_of(
+    requests: NDArray[Any], flows: Numbers, rows: NDArray[Any], begins: NDArray[np.bool_] | None = None
+) -> Asked:
+    """Returns what requests ask, or the questions that begin with some of them; WAITING `rows` are in their order."""
+    counts, deadlines, tokens, work = requests["sequences"], requests["deadline"], rows["tokens"], rows["work"]
+    if begins is None and len(requests) == len(rows):
+        return Asked(flows, counts, tokens, work, deadlines)
+    starts = counts.cumsum() - counts
+    if begins is not None:
+        starts, flows, deadlines = starts[begins], flows[begins], deadlines[begins]
+    tokens, work = (np.add.reduceat(amounts, starts, dtype=np.int64) for amounts in (tokens, work))
+    return Asked(flows, np.append(starts[1:], len(rows)) - starts, tokens, work, deadlines)
+
+
+def questions(requests: NDArray[Any]) -> NDArray[np.bool_]:
+    """Whether a question begins with a request of a block.
+
+    A question to several hosts has several requests, one after another: the first one's number counts for the quota,
+    if any does. All of them wait, or none; half of them would be no answer.
+    """
+    begins = np.ones(len(requests), np.bool_)
+    before, after = requests[:-1], requests[1:]
+    begins[1:] = (after["requests"] > 0) | (after["host"] == before["host"])
+    for name in ("principal", "deadline", "submitted"):
+        begins[1:] |= after[name] != before[name]
+    return begins

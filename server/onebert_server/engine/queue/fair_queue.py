@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onebert_server.access.principal import RESERVED
-from onebert_server.engine.queue.backlog import INFINITY, Asked, Backlog, QueueLimits
+from onebert_server.engine.queue.backlog import INFINITY, Backlog, QueueLimits, asked_of, questions
 from onebert_server.engine.queue.beside import Beside
 from onebert_server.engine.queue.candidates import Room, choose
 from onebert_server.engine.queue.flows import Flows, Numbers
@@ -108,7 +108,7 @@ class FairQueue:
     def put(
         self, requests: NDArray[Any], texts: Texts, principals: Sequence[str], now: float
     ) -> dict[int, OneBertError]:
-        """Queues requests that were never in the queue, each with all of its texts or none; see `_questions`.
+        """Queues requests that were never in the queue, each with all of its texts or none; see `questions`.
 
         A full queue never refuses the reserved principal.
 
@@ -213,15 +213,10 @@ class FairQueue:
         self, requests: NDArray[Any], flows: Numbers, rows: NDArray[Any], now: float
     ) -> tuple[NDArray[np.float64], dict[int, OneBertError]]:
         """Returns the slack of each request, and the errors of the refused ones; see `put`."""
-        tokens, work, counts, deadlines = rows["tokens"], rows["work"], requests["sequences"], requests["deadline"]
-        several = len(self._tokens_of) > 1
-        if len(flows) == len(rows) and not several:
-            return self.backlog.admit(Asked(flows, counts, tokens, work, deadlines), now)
-        begins = _questions(requests) if several else np.ones(len(requests), np.bool_)
-        starts = (counts.cumsum() - counts)[begins]
-        tokens, work = (np.add.reduceat(amounts, starts, dtype=np.int64) for amounts in (tokens, work))
-        sequences = np.append(starts[1:], len(rows)) - starts
-        slack, errors = self.backlog.admit(Asked(flows[begins], sequences, tokens, work, deadlines[begins]), now)
+        if len(self._tokens_of) == 1:
+            return self.backlog.admit(asked_of(requests, flows, rows), now)
+        begins = questions(requests)
+        slack, errors = self.backlog.admit(asked_of(requests, flows, rows, begins), now)
         of = begins.cumsum() - 1
         return slack[of], errors and {place: errors[n] for place, n in enumerate(of.tolist()) if n in errors}
 
@@ -332,20 +327,6 @@ class FairQueue:
         self._flows.leave(flows[~left], self._flows.table["round"][flows[~left]])
         self._lead(flows[left], firsts[left], self._flows.events(int(left.sum())))
         return rows
-
-
-def _questions(requests: NDArray[Any]) -> NDArray[np.bool_]:
-    """Whether a question begins with a request of a block.
-
-    A question to several hosts has several requests, one after another: the first one's number counts for the quota,
-    if any does. All of them wait, or none; half of them would be no answer.
-    """
-    begins = np.ones(len(requests), np.bool_)
-    before, after = requests[:-1], requests[1:]
-    begins[1:] = (after["requests"] > 0) | (after["host"] == before["host"])
-    for name in ("principal", "deadline", "submitted"):
-        begins[1:] |= after[name] != before[name]
-    return begins
 
 
 def _rounds(batch: Beside) -> int:

@@ -5,7 +5,6 @@ from typing import Annotated
 
 import msgspec
 from fastapi import Query, Request, Response
-from msgspec.structs import replace
 
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
@@ -13,7 +12,7 @@ from onebert_server.contract.status import StatusResponse, TaskInForce, TaskStat
 from onebert_server.http.routes.registry import Name, registry_router
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf, in_thread
 from onebert_server.http.routes.tasks import MAX_PAGE
-from onebert_server.http.schemas.status import MOVES, LiveVersion, Stored, in_force, status_of
+from onebert_server.http.schemas.status import MOVES, LiveVersion, Stored, extended, in_force, status_of
 from onebert_server.http.strict import Answer, ContextOf
 from onebert_server.limits import MAX_REF
 from onebert_server.runtime import Runtime
@@ -69,21 +68,20 @@ def _in_force(runtime: Runtime, view: View, task: str, context: Context) -> Task
 
 def _seen(runtime: Runtime, entries: Sequence[TaskEntry], context: Context, whole: bool = False) -> list[TaskStatus]:
     """Makes the status of tasks by the registry, this server's metrics and its extensions."""
-    columns = [columns(runtime, entries, context, whole) for columns in runtime.columns]
+    columns = [of_extension(runtime, entries, context, whole) for of_extension in runtime.columns]
     paces = runtime.metrics.paces.of({entry.name for entry in entries})
+    seen = {task: pace._asdict() for task, pace in paces.items()}
     movable = [entry.name for entry in entries if context.principal.may(Action.PROMOTE, entry.name)]
     last = runtime.registry.feed.last_moves(movable)
     tasks = []
     for entry in entries:
-        pace = paces.get(entry.name)
-        added = {name: value for each in columns for name, value in each.get(entry.name, {}).items()}
-        added |= pace._asdict() if pace else {}
         unavailable = {
             str(number): version.reason or ""
             for number, version in entry.versions.items()
             if version.state is State.UNAVAILABLE
         }
-        tasks.append(replace(status_of(_stored(runtime, entry), last.get(entry.name), unavailable), **added))
+        stored = status_of(_stored(runtime, entry), last.get(entry.name), unavailable)
+        tasks.append(extended(stored, [*columns, seen]))
     return tasks
 
 

@@ -89,8 +89,10 @@ def _next(status: TaskStatus, stored: Stored, went_back: bool) -> str | None:
     at, newest = stored.aliases.get(LIVE), max(stored.versions, default=0)
     if at is None:
         return f"onebert promote {stored.name} {newest}"
-    if status.alarm is not None:
-        return f"onebert review {stored.name}" if status.kept else f"onebert promote {stored.name} --rollback"
+    if status.alarm is not None and status.kept:
+        return f"onebert review {stored.name}"
+    if status.alarm is not None and at.earlier:
+        return f"onebert promote {stored.name} --rollback"
     if at.target.candidates:
         return f"onebert promote {stored.name} {at.target.candidates[-1]}"
     if newest > at.version and not went_back:
