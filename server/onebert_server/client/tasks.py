@@ -180,7 +180,7 @@ class TaskCalls(Asking):
         """Sets the gate of a task in place of the one before.
 
         Args:
-            rules: as `gate.toml`.
+            rules: as in the file of `onebert apply`.
             rows: the pinned rows, which `min`, `max` and `slices` are about; the server keeps them.
         """
         return await self._decoded(GateFacts, "PUT", _gate_path(task), {"rules": rules, "rows": list(rows)})

@@ -12,5 +12,5 @@ class GateFacts(Declared, frozen=True, kw_only=True):
 
     task: str
     digest: Annotated[str, Rule("of the rules, as a report names it")]
-    rules: Annotated[dict[str, Any], Rule("as `gate.toml`")]
+    rules: Annotated[dict[str, Any], Rule("as in the file of `onebert apply`")]
     rows: Annotated[int, Rule("pinned rows that the server keeps")] = 0

@@ -62,7 +62,10 @@ def test_other_rows_are_a_difference(server, place):
 
 WRONG = {
     "no rows": ("min.accuracy = 0.5", "tasks.tone.gate: min, max and slices are about rows: name them with data"),
-    "misspelled": ('min.acuracy = 0.5\ndata = "rows.csv"', "tasks.tone.gate.min.acuracy: "),
+    "misspelled": (
+        'min.acuracy = 0.5\ndata = "rows.csv"',
+        "tasks.tone.gate.min.acuracy: there is no such rule; is accuracy meant?",
+    ),
     "nothing": ("", "tasks.tone.gate: a gate has min, max, slices or must"),
     "type": ("min = 3", "tasks.tone.gate.min: "),
     "rows elsewhere": ('min.accuracy = 0.5\ndata = "../rows.csv"', "tasks.tone.gate.data: ../rows.csv is outside"),

@@ -33,7 +33,8 @@ class Case:
                 client.push(name, task.file)
         [rules] = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
         [must] = re.findall(r'^text = "(.*)"$', rules, re.MULTILINE)
-        self.gate, self.data = folder / "gate.toml", folder / "data"
+        rules = rules.replace("tasks.tone", f"tasks.{name}").replace("demo/onebert_demo/data/review-tone", "data")
+        self.gate, self.data = folder / "tasks.toml", folder / "data"
         self.gate.write_text(rules.replace('label = "negative"', f'label = "{answer(self.tasks[0], must)}"'))
         self.data.mkdir()
         rows = [f"{text},{answer(self.tasks[0], text)},{'de' if at % 2 else 'fr'}" for at, text in enumerate(TEXTS)]
@@ -69,8 +70,8 @@ def flips(case):
 
 
 def test_the_example_of_the_page_keeps_rows_and_decides_on_the_server(case):
-    printed = case.done("gate", case.name, "--set", case.gate, "--data", case.data)
-    assert "pinned to 36 rows" in printed
+    assert "36 rows" in case.done("apply", "-f", case.gate)
+    assert "pinned to 36 rows" in case.done("gate", case.name)
     assert "slices of country: worst_drop" in case.done("gate", case.name)
     case.done("promote", case.name, 2)
     made = case.refused("promote", case.name, 3)
@@ -92,23 +93,23 @@ def test_the_example_of_the_page_keeps_rows_and_decides_on_the_server(case):
     # Back again without a gate.
     case.done("promote", case.name, "--rollback")
     assert case.live == 2
-    case.done("gate", case.name, "--delete")
+    case.gate.write_text(f"[tasks.{case.name}]\ngate = false\n")
+    case.done("apply", "-f", case.gate)
     assert "has no gate" in case.refused("gate", case.name).stderr
     case.done("promote", case.name, 3)
 
 
 def test_what_cannot_be_a_gate_is_refused_in_one_line(case):
-    case.gate.write_text("[min]\nmacro = 1\n")
-    for arguments, said in [
-        (("gate", case.name, "--set", case.gate), "min.macro"),
-        (("gate", case.name, "--set", case.folder / "none.toml"), "none.toml cannot be read"),
+    rules = f"[tasks.{case.name}.gate]\n"
+    for gate, said in [
+        ("min.macro = 1", "min.macro"),
+        ('data = "data"\nslices = { columns = ["day"], worst_drop = 0.1 }', "no column day"),
+        ('slices = { columns = ["day"], worst_drop = 0.1 }', "name them with data"),
     ]:
-        made = case.refused(*arguments)
+        case.gate.write_text(rules + gate)
+        made = case.refused("apply", "-f", case.gate)
         assert said in made.stderr
         assert made.stderr.count("\n") == 1
-    case.gate.write_text('[slices]\ncolumns = ["day"]\nworst_drop = 0.1\n')
-    assert "no column day" in case.refused("gate", case.name, "--set", case.gate, "--data", case.data).stderr
-    assert "name them with --data" in case.refused("gate", case.name, "--set", case.gate).stderr
     for bad in (["--force"], ["--message", "why"]):
         assert case.run("promote", case.name, 2, *bad).returncode == 2
 
@@ -121,8 +122,9 @@ def test_a_regression_has_correlations_alone(server, tmp_path):
     data = tmp_path / "rows.csv"
     numbers = "".join(f"{text},{task.logits(text)[0]:.6f}\n" for text in TEXTS)
     data.write_text(f"text,label\n{numbers}")
-    (tmp_path / "gate.toml").write_text("[min]\npearson = 0.999\nspearman = 0.99\n")
-    made = run_onebert("gate", "warmth", "--set", tmp_path / "gate.toml", "--data", data, url=server.url)
+    file = tmp_path / "tasks.toml"
+    file.write_text('[tasks.warmth.gate]\ndata = "rows.csv"\nmin = { pearson = 0.999, spearman = 0.99 }\n')
+    made = run_onebert("apply", "-f", file, url=server.url)
     assert made.returncode == 0, made.stderr
     made = run_onebert("promote", "warmth", "2", url=server.url)
     assert made.returncode == 1

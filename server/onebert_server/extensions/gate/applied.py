@@ -1,4 +1,4 @@
-"""The gate of a task in the file of `onebert apply`: the keys of `gate.toml`, and the place of its rows."""
+"""The gate of a task in the file of `onebert apply`: its rules, and the place of its rows."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,25 +1,14 @@
-"""Reads the files of a gate: its rules, and the labeled rows that it is pinned to."""
-
-from pathlib import Path
+"""Reads the labeled rows that a gate is pinned to."""
 
 from onebert_encoder.text.tokens import named_halves
 from onebert_server.cli.compare.labeled import labeled_rows
-from onebert_server.extensions.gate.rules import Gate, PinnedRow, read_toml
-from onebert_store.errors import InvalidData, InvalidInput
+from onebert_server.extensions.gate.rules import Gate, PinnedRow
+from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import Manifest
 from onebert_store.tables.columns import Columns
 from onebert_store.tables.tables import read_source
 
 _LONGEST_CELL = 256
-
-
-def gate_of(file: Path) -> Gate:
-    """The gate in a file; raises InvalidInput."""
-    try:
-        content = file.read_bytes()
-    except OSError:
-        raise InvalidInput(f"{file.name} cannot be read") from None
-    return read_toml(content)
 
 
 def pinned_rows(data: str, gate: Gate, manifest: Manifest) -> list[PinnedRow]:

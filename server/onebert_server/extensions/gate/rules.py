@@ -1,7 +1,6 @@
-"""The rules of a gate, from `gate.toml` or JSON, and the labeled rows that they are applied to."""
+"""The rules of a gate, from TOML or JSON, and the labeled rows that they are applied to."""
 
 import hashlib
-import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Annotated, TypeAlias
 
@@ -13,6 +12,7 @@ from onebert_store.file import strict_json
 from onebert_store.file.fields import Finite, Line, Strict
 from onebert_store.file.manifest import TaskType
 from onebert_store.registry.names import LIVE, check_alias
+from onebert_store.suggestion import suggestion
 
 # Rows that a server keeps for a gate, and texts in its rules.
 MAX_ROWS, MAX_MUST = 2000, 64
@@ -171,14 +171,6 @@ def pin(gate: Gate, rows: Sequence[PinnedRow]) -> Gate:
     return gate.model_copy(update={"pinned": digest})
 
 
-def read_toml(content: bytes) -> Gate:
-    """Reads `gate.toml`; raises InvalidInput with one sentence."""
-    try:
-        return read_rules(tomllib.loads(content.decode()))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"the gate is not TOML: {strict_json.printable(str(error), 200)}") from None
-
-
 def read_rules(rules: Mapping[str, object]) -> Gate:
     """Reads the rules of a gate; raises InvalidInput with the path of a key and one sentence."""
     try:
@@ -186,7 +178,11 @@ def read_rules(rules: Mapping[str, object]) -> Gate:
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "gate"
-        raise InvalidInput(f"{strict_json.printable(where)}: {first['msg'].removeprefix('Value error, ')}") from None
+        rule = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "extra_forbidden":
+            known = {name for part in (Gate, Floors, Ceilings, Slices, Must) for name in part.model_fields}
+            rule = f"there is no such rule{suggestion(str(first['loc'][-1]), known)}"
+        raise InvalidInput(f"{strict_json.printable(where)}: {rule}") from None
 
 
 def _digest(value: object) -> str:
