@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -285,11 +286,22 @@ def test_an_option_of_several_components_says_the_same_everywhere():
     assert {name: len(set(sentences.values())) for name, sentences in said.items()} == dict.fromkeys(said, 1)
 
 
+def test_a_help_has_a_type_beside_each_value_and_none_beside_a_flag(onebert):
+    """An option that takes no value looks so, and the others are called by a word."""
+    helps = [onebert(*words, "--help")[1] for words in ((), ("inspect",), ("train",), ("serve",), ("keys", "create"))]
+    assert all("--help" in text and not re.search(r"--[\w-]+ +(<bool>|…)", text) for text in helps)
+    train = helps[2]
+    assert re.search(r"--drop-unlabeled +Leave out", train)
+    assert re.search(r"--text +TEXT +Column", train)
+    assert re.search(r"--epochs +N \[x>=1\] +Passes", train)
+
+
 def test_a_command_that_is_called_otherwise_is_named(onebert):
     for command, said in (
         ("rollback", "No such command 'rollback'. It is 'onebert promote TASK --rollback' here. (see --help)"),
         ("chek", "No such command 'chek'. Is 'check' meant? (see --help)"),
         ("fleet", "No such command 'fleet'. It is 'onebert status' here. (see --help)"),
+        ("alias", "No such command 'alias'. It is 'onebert promote TASK VERSION --alias NAME' here. (see --help)"),
         # No word is a misspelling because another command's name has it as a part.
         ("base-add", "No such command 'base-add'. (see --help)"),
     ):

@@ -29,6 +29,8 @@ class Parser:
     parse: Callable[[str], Any]
 
 
+# The types of fields -> what the help calls a value; a number wins over a name such as `same`.
+METAVARS: dict[Any, str] = {bool: "", int: "N", float: "X", str: "TEXT"}
 DATA = Panel("Data")
 METHOD = Panel("What is trained")
 STEPS = Panel("How long and how fast")
@@ -113,7 +115,8 @@ def _options(group: Any) -> Iterator[Parameter]:
         panel = next((part for part in annotated if isinstance(part, Panel)), None)
         parse = next((part.parse for part in annotated if isinstance(part, Parser)), None)
         # A short metavar leaves room for the sentence in 80 columns; choices are listed after the sentence.
-        metavar = None if hint is bool else "N" if int in (hint, *get_args(hint)) else "…"
+        kinds = (float,) if parse else (hint, *get_args(hint))
+        metavar = next((name for kind, name in METAVARS.items() if kind in kinds), "NAME")
         choices = [name for arg in get_args(hint) if get_origin(arg) is Literal and not parse for name in get_args(arg)]
         sentence = escape(sentence_of(annotated) + (f" One of {', '.join(choices)}." if choices else ""))
         option = typer.Option(

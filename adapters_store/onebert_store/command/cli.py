@@ -46,6 +46,8 @@ ELSEWHERE = {
     "upload": "onebert push FILE",
     **dict.fromkeys(("list", "ls", "tasks", "fleet", "ps"), "onebert status"),
     **dict.fromkeys(("log", "history", "watch", "alarms", "verdicts"), "onebert status TASK"),
+    "alias": "onebert promote TASK VERSION --alias NAME",
+    "aliases": "onebert status TASK",
     "feedback": "onebert review TASK",
     "samples": "onebert apply",
 }
@@ -108,6 +110,10 @@ class Commands(TyperGroup):
         if command is not None and command.help is None:
             command.help = _description(self._plugins[cmd_name])
         return command
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The options of `onebert` itself."""
+        return _without_types_of_flags(super().get_params(ctx))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The command as it runs or completes; raises TyperException for an unknown one."""
@@ -193,7 +199,23 @@ def plugged(plugin: Plugin) -> Any:
             app.add_typer(command, name=name)
         else:
             app.command(name, help=_paragraphs(command.__doc__ or ""))(command)
-    return get_group(app).commands[name]
+    return _plain(get_group(app).commands[name])
+
+
+def _plain(command: Any) -> Any:
+    """The same command or group, whose help has no type beside a flag."""
+    _without_types_of_flags(command.get_params(typer.Context(command)))
+    for subcommand in getattr(command, "commands", {}).values():
+        _plain(subcommand)
+    return command
+
+
+def _without_types_of_flags(parameters: list[Any]) -> list[Any]:
+    """The same parameters; typer would print `<bool>` beside an option that takes no value."""
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+    return parameters
 
 
 def _description(plugin: Plugin) -> str:

@@ -1,4 +1,4 @@
-"""The commands `rename`, `alias`, `download` and `delete`."""
+"""The commands `rename`, `download` and `delete`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,12 +7,9 @@ from typing import Annotated
 import typer
 
 from onebert_server.cli.completion import references
-from onebert_server.cli.moving import move, print_move
-from onebert_server.cli.options import OUTPUT, REFERENCE, URL, ApiKey, AsJson, TaskName, Url, number_of
+from onebert_server.cli.options import OUTPUT, REFERENCE, URL, ApiKey, TaskName, Url
 from onebert_server.client import Client
-from onebert_server.contract.moves import meaning
-from onebert_server.limits import MAX_REQUEST_TIMEOUT
-from onebert_server.references import at_alias, tag_of, version_of
+from onebert_server.references import tag_of, version_of
 from onebert_store.command import console
 from onebert_store.errors import InvalidInput
 from onebert_store.registry.names import parse_ref
@@ -33,36 +30,6 @@ def rename(
         client.rename_task(task, name)
     console.say(f"{task}: is {name} now; keys and callers that say {task} do not find it")
     console.say(f"to go back: onebert rename {name} {task}")
-
-
-def alias(
-    task: TaskName,
-    name: Annotated[str | None, typer.Argument(help="One alias; default: all.", metavar="NAME")] = None,
-    version: Annotated[str | None, typer.Argument(help="Version to point it at.", metavar="VERSION")] = None,
-    remove: Annotated[bool, typer.Option("--remove", help="Delete the alias; its version stays.")] = False,
-    url: Url = URL,
-    api_key: ApiKey = None,
-    as_json: AsJson = False,
-) -> None:
-    """List the aliases of a task, show one, point it at a version, or delete it."""
-    if remove and (name is None or version is not None):
-        raise typer.BadParameter("--remove deletes one alias: onebert alias TASK NAME --remove")
-    with Client(url, api_key, MAX_REQUEST_TIMEOUT) as client:
-        if name is not None and version is not None:
-            print_move(move(client, task, name, number_of(version)), as_json)
-            return
-        facts = client.task(task)
-        wanted = facts.aliases if name is None else {name: at_alias(facts, name)}
-        if remove and name is not None:
-            client.delete_alias(task, name, tag_of(facts, name))
-    if remove:
-        console.say(f"{task}@{name}: deleted; it was at version {wanted[str(name)]}")
-        return
-    places = [(alias_, at, facts.previous.get(alias_)) for alias_, at in wanted.items()]
-    heads = ("alias", "version", "before")
-    record = [dict(zip(heads, place, strict=True)) for place in places] if as_json else None
-    cells = ((alias_, meaning(facts.targets.get(alias_), at), str(before or "–")) for alias_, at, before in places)
-    console.show(heads, cells, heads[1:], record)
 
 
 def download(

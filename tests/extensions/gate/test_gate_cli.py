@@ -85,7 +85,7 @@ def test_the_example_of_the_page_keeps_rows_and_decides_on_the_server(case):
     with Client(case.url) as client, pytest.raises(GateFailed) as refused:
         client.move_alias(case.name, "live", 3, 2)
     assert refused.value.report == report
-    assert "does not pass" in case.refused("alias", case.name, "live", 3).stderr
+    assert "does not pass" in case.refused("rollout", case.name, "--split", "2=50,3=50").stderr
     case.done("promote", case.name, 3, "--force", "--message", "labels of May were wrong")
     assert "labels of May were wrong" in case.done("status", case.name)
     with Client(case.url) as client:

@@ -97,16 +97,16 @@ def test_a_key_for_its_tasks_alone_shows_their_moves(tmp_path):
 
 def test_aliases_are_listed_set_and_removed(server, onebert, refused):
     push(server, "aliased", 3, 4)
-    assert "aliased@next: new → 2" in onebert("alias", "aliased", "next", 2)
-    onebert("alias", "aliased", "next", 1)
-    assert json.loads(onebert("alias", "aliased", "--json")) == [
-        {"alias": "live", "version": 1, "before": None},
-        {"alias": "next", "version": 1, "before": 2},
+    assert "aliased@next: new → 2" in onebert("promote", "aliased", 2, "--alias", "next")
+    onebert("promote", "aliased", 1, "--alias", "next")
+    places = json.loads(onebert("status", "aliased", "--json"))["aliases"]
+    assert [(place["alias"], place["version"], place["previous"]) for place in places] == [
+        ("live", 1, None),
+        ("next", 1, 2),
     ]
-    assert onebert("alias", "aliased", "next").split()[-3:] == ["next", "1", "2"]
-    assert "aliased@next: deleted; it was at version 1" in onebert("alias", "aliased", "next", "--remove")
-    assert "has no alias next" in refused("alias", "aliased", "next")
-    assert "--remove deletes one alias" in refused("alias", "aliased", "--remove")
+    assert "aliased@next: deleted" in onebert("delete", "aliased@next")
+    assert "has no alias next" in refused("delete", "aliased@next")
+    assert [place["alias"] for place in json.loads(onebert("status", "aliased", "--json"))["aliases"]] == ["live"]
 
 
 def test_one_file_is_downloaded_by_every_kind_of_reference(server, onebert, refused, tmp_path):
@@ -296,7 +296,7 @@ def test_a_table_is_cut_nowhere_and_as_wide_as_there_is_room(server, onebert, wi
     name = "a-task-with-a-long-name." * 2
     push(server, name, 16)
     for alias in ("the-first-alias-of-it", "the-second-alias-of-it", "the-third-alias-of-it"):
-        onebert("alias", name, alias, 1)
+        onebert("promote", name, 1, "--alias", alias)
     printed = onebert("status", name, env={} if width is None else {"COLUMNS": str(width)})
     lines = printed.splitlines()
     if width is None:

@@ -88,7 +88,7 @@ def test_a_killed_server_has_the_whole_meaning_again_and_goes_back_as_a_whole(se
     assert "answers alike" in status("mood")
     words = {task["name"]: task["live"]["words"] for task in json.loads(status("--json"))}
     assert words["mood"] == "70 % 1, 30 % 2 by principal, shadow 3 (50 %)"
-    assert onebert("alias", "mood", "live", "--remove", "--url", server.url)[0] == 0
+    assert onebert("delete", "mood@live", "--url", server.url)[0] == 0
 
 
 @pytest.mark.parametrize(

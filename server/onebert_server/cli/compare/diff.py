@@ -73,7 +73,7 @@ def diff(
     With --all one line for each task, the worst first. A task is worse or better if McNemar's test says it with a false
     discovery rate of 5 % over all tasks; changed if answers flip and the rows do not tell; level if none flips.
     """
-    from onebert_server.cli.compare.fleet import compare_all, print_all  # noqa: PLC0415
+    from onebert_server.cli.compare.newest import compare_all, print_all  # noqa: PLC0415
     from onebert_server.cli.compare.reading import HowToRead  # noqa: PLC0415
     from onebert_store.tables.columns import Columns  # noqa: PLC0415
 
