@@ -51,6 +51,14 @@ def test_a_gate_is_set_refuses_with_its_rows_changes_and_goes(server, place):
     assert apply(server, place, "gated", 2, "gate = false", "--dry-run").returncode == 0
 
 
+def test_a_text_that_must_have_a_label_which_the_task_lacks_is_refused(server, place):
+    gate = 'gate = { must = [{ text = "late parcel", label = "complaints" }] }'
+    done = apply(server, place, "musts", 1, gate)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "tasks.musts.gate: must has the label complaints, which the task lacks; is complaint meant?" in done.stderr
+    assert apply(server, place, "musts", 1, gate.replace("complaints", "complaint")).returncode == 0
+
+
 def test_other_rows_are_a_difference(server, place):
     gate = 'gate = { data = "rows.csv", min = { accuracy = 0.0 } }'
     apply(server, place, "rows", 1, gate)

@@ -41,12 +41,12 @@ def read(folder, text):
 
 
 WRONG = {
-    "not TOML": ("[tasks.tone", "tasks.toml is not TOML: "),
-    "not text": (b"\xff\xfe[tasks.tone]", "tasks.toml is not TOML: "),
-    "deep": ("a = " + "[" * 100_000, "tasks.toml is not TOML: its lists or tables are too deep"),
-    "long number": ("[tasks.tone.kept]\nshare = " + "1" * 5000, "tasks.toml is not TOML: "),
-    "huge": (b"#" * (MAX_BYTES + 1), "tasks.toml has more than 16,777,216 bytes"),
-    "empty": ("", "tasks.toml has no task: a task is a table [tasks.NAME]"),
+    "not TOML": ("[tasks.tone", "it is not TOML: "),
+    "not text": (b"\xff\xfe[tasks.tone]", "it is not TOML: "),
+    "deep": ("a = " + "[" * 100_000, "it is not TOML: its lists or tables are too deep"),
+    "long number": ("[tasks.tone.kept]\nshare = " + "1" * 5000, "it is not TOML: "),
+    "huge": (b"#" * (MAX_BYTES + 1), "it has more than 16,777,216 bytes"),
+    "empty": ("", "it has no task: a task is a table [tasks.NAME]"),
     "key of the file": ("[task.tone]", "task: there is no such key; is tasks meant?"),
     "tasks as a list": ("tasks = []", "tasks: it must be a table, not a list"),
     "task as a text": ('tasks.tone = "one.safetensors"', "tasks.tone: it must be a table, not a text"),

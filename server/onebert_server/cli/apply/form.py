@@ -58,17 +58,17 @@ def read_form(file: Path, parts: Sequence[Part]) -> dict[str, TaskForm]:
     with file.open("rb") as opened:
         content = opened.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
-        raise InvalidInput(f"{file.name} has more than {MAX_BYTES:,} bytes")
+        raise InvalidInput(f"it has more than {MAX_BYTES:,} bytes")
     try:
         value = tomllib.loads(content.decode("utf-8-sig"))
     # Also text that is not UTF-8, and numbers of thousands of digits.
     except ValueError as error:
-        raise InvalidInput(f"{file.name} is not TOML: {printable(str(error), 200)}") from None
+        raise InvalidInput(f"it is not TOML: {printable(str(error), 200)}") from None
     except RecursionError:
-        raise InvalidInput(f"{file.name} is not TOML: its lists or tables are too deep in each other") from None
+        raise InvalidInput("it is not TOML: its lists or tables are too deep in each other") from None
     root = Key("", value).table(["tasks"])
     if "tasks" not in root:
-        raise InvalidInput(f"{file.name} has no task: a task is a table [tasks.NAME]")
+        raise InvalidInput("it has no task: a task is a table [tasks.NAME]")
     folder = file.parent.resolve()
     return {name: _task(name, key, folder, parts) for name, key in root["tasks"].items()}
 

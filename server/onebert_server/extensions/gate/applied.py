@@ -13,6 +13,8 @@ from onebert_server.extensions.gate.reading import pinned_rows
 from onebert_server.extensions.gate.rules import Gate, PinnedRow, pin, read_rules
 from onebert_store.errors import GateNotFound, InvalidInput, OneBertError
 from onebert_store.file.manifest import Manifest
+from onebert_store.file.strict_json import printable
+from onebert_store.suggestion import suggestion
 
 
 class _Wanted(NamedTuple):
@@ -61,6 +63,7 @@ class _Gate:
         before = present.rules if present else {}
         if rules == before:
             return None
+        _check_musts(wanted.key, gate, manifest)
         if gate.needs_rows and not rows:
             raise wanted.key.wrong(
                 f"this server does not have its rows ({str(gate.pinned)[:19]}…): name them with data"
@@ -74,6 +77,16 @@ class _Gate:
 
     def written(self, present: GateFacts) -> Mapping[str, Any]:
         return present.rules
+
+
+def _check_musts(key: Key, gate: Gate, manifest: Callable[[], Manifest]) -> None:
+    """Refuses a text that must have a label which no version could give it."""
+    known = manifest().labels if gate.must else ()
+    for example in gate.must:
+        for label in [example.label] if isinstance(example.label, str) else example.label:
+            if label not in known:
+                hint = suggestion(label, known)
+                raise key.wrong(f"must has the label {printable(label)}, which the task lacks{hint}")
 
 
 def _listed(rules: Mapping[str, Any]) -> str:
