@@ -40,9 +40,10 @@ class Computing:
         self, context: Context, wanted: Wanted, texts: Sequence[Text], numbers: Sequence[int], part: Part
     ) -> Asking:
         """Has the current versions compute; resolves them again if remembered ones are not current any more."""
-        for _ in range(_TRIES):
+        for attempt in range(_TRIES):
             began = time.monotonic()
-            remembered = None if wanted.refs is None else self._resolutions.find(wanted.refs, context)
+            # After a refusal never a remembered version: the next question may have remembered it since.
+            remembered = None if attempt or wanted.refs is None else self._resolutions.find(wanted.refs, context)
             resolved = remembered or await self._resolve(context, wanted)
             asking: Asking | None = None
             try:

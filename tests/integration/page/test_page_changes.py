@@ -235,7 +235,7 @@ def test_what_the_server_does_now_is_plotted(browser, server, scheme):
         # Another view does not end it: what was seen is there at once.
         page.get_by_role("link", name="Try").click()
         page.route("**/metrics*", lambda route: None)
-        page.get_by_role("link", name="Load").click()
+        page.get_by_role("link", name="Load", exact=True).click()
         expect(page.get_by_role("figure")).to_have_count(4)
         expect(requests).to_be_visible()
 
