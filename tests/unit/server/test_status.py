@@ -52,6 +52,7 @@ def test_each_task_has_its_traffic_and_what_cannot_be_loaded(tmp_path):
         assert busy["base"] == runtime.hosts[0].base.spec.name
 
 
+@pytest.mark.promise("status-in-force")
 def test_a_key_sees_its_own_tasks(tmp_path):
     with tenants_runtime(tmp_path) as runtime:
         asker = Asker(runtime)
@@ -65,6 +66,7 @@ def test_a_key_sees_its_own_tasks(tmp_path):
         assert names("key-to-classify") == ["acme-tone", "acme-two1"]
 
 
+@pytest.mark.promise("status-in-force")
 def test_one_task_shows_its_aliases_their_moves_and_what_is_next(tmp_path):
     training = {"metric": "accuracy", "validation": {"accuracy": 0.75}, "folds": 5}
     store(tmp_path, tone=[Task(seed=1, training=training), Task(seed=2), Task(seed=3)])

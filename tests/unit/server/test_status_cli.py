@@ -32,6 +32,7 @@ def stored(tmp_path, monkeypatch):
     return ("--data-dir", str(tmp_path / "store")), every, one
 
 
+@pytest.mark.promise("status-in-force")
 def test_a_store_at_rest_has_the_status_of_its_server_but_for_traffic(onebert, stored):
     place, every, one = stored
     code, out, err = onebert("status", *place, "--json")
@@ -45,6 +46,7 @@ def test_a_store_at_rest_has_the_status_of_its_server_but_for_traffic(onebert, s
     assert "there is no task nobody" in onebert("status", "nobody", *place)[2]
 
 
+@pytest.mark.promise("status-in-force")
 def test_both_forms_say_what_live_means_and_why_it_moved(onebert, stored):
     place, _, _ = stored
     listed = onebert("status", *place)[1]
@@ -52,7 +54,7 @@ def test_both_forms_say_what_live_means_and_why_it_moved(onebert, stored):
     assert "127.0.0.1: 1 → 60 % 1, 40 % 2, shadow 3 began (10 %)" in listed
     assert "1 task, 0 alarms" in listed
     described = onebert("status", "tone", *place)[1]
-    for said in ("1 checks, 0 rows", "new → 1", "next: onebert promote tone 3"):
+    for said in ("checks: 1, rows: 0", "new → 1", "next: onebert promote tone 3"):
         assert said in described
 
 

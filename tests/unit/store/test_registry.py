@@ -449,6 +449,7 @@ def test_closing_twice_is_closing_once(tmp_path):
             Registry.open(tmp_path)
 
 
+@pytest.mark.promise("rollback-along-live")
 def test_rolling_back_goes_along_the_versions_that_were_live(registry):
     for seed in range(5):
         registry.add("spam", make_delta(seed))
