@@ -18,11 +18,10 @@ from onebert_store.file.delta import Delta
 from onebert_store.file.format import load, save
 from onebert_store.file.manifest import parse_manifest
 from onebert_training.cli import calibrate as command
+from onebert_training.fit.temperature import fit_temperature, losses
 from onebert_training.insight.calibration import calibrate, targets_of
 from onebert_training.insight.decision_rules import (
     as_rates,
-    fit_temperature,
-    losses,
     lowest_sureness,
     rates,
     separation,

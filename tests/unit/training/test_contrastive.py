@@ -118,6 +118,6 @@ def test_what_it_scores_is_what_its_file_scores_in_the_plain_model(base, few):
 def test_its_folds_are_trained_by_contrast_too(base, few):
     runs = fold_runs(run_of(base, few))
     assert all(isinstance(run, ContrastiveRun) for run in runs)
-    logits = np.stack(out_of_fold(runs))
+    logits = np.stack(out_of_fold(runs).logits)
     assert logits.shape == (48, 2)
     assert np.mean(logits.argmax(axis=1) == few.splits["train"].gold) >= 0.8

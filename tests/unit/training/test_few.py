@@ -57,7 +57,7 @@ def test_folds_hold_out_every_row_once_and_no_text_is_on_two_sides(base, few):
 
 def test_a_row_out_of_fold_is_answered_as_by_a_run_on_a_data_set_without_it(base, few):
     runs = fold_runs(run_of(base, few, method="layernorm"))
-    logits = out_of_fold(runs)
+    logits = out_of_fold(runs).logits
     held_out = runs[1].held_out
     train_split = few.splits["train"]
     parts = {"train": train_split.take(runs[1].rows), "test": train_split.take(held_out)}
@@ -198,7 +198,7 @@ def test_the_progress_of_folds_never_stands_still(base, few, method):
 def test_the_scores_of_folds_stand_where_those_of_a_validation_split_would(base, few):
     run = run_of(base, few, batch_size=4, epochs=10)
     result = train_judged(run)
-    out = np.stack(out_of_fold(fold_runs(run)))
+    out = np.stack(out_of_fold(fold_runs(run)).logits)
     accuracy = np.mean(out.argmax(axis=1) == few.splits["train"].gold)
     assert result.validation["accuracy"] == pytest.approx(accuracy)
     assert accuracy >= 0.8

@@ -19,14 +19,14 @@ from onebert_store.file.manifest import format_for
 from onebert_store.file.strict_json import printable
 from onebert_training.commands.showing import abstaining_rule, percent, thresholds_line, unknown_rows
 from onebert_training.data.dataset import Dataset, load_split, load_texts
-from onebert_training.data.examples import Split
 from onebert_training.data.options import ReadOptions
 from onebert_training.fit.features import predict_delta, tokenize
 from onebert_training.fit.reference import reference_of, with_reference
+from onebert_training.fit.temperature import gold_flags
 from onebert_training.insight.calibration import Calibrated, Target, calibrate, check_task, targets_of
 from onebert_training.insight.evaluated import trained_on, truncation_notes
 from onebert_training.insight.fixed_rules import FixedRules, fixed_rules
-from onebert_training.insight.intervals import CONFIDENCE, Flags, Floats
+from onebert_training.insight.intervals import CONFIDENCE, Floats
 from onebert_training.options import Machine
 
 MOST_LABELS = 20  # the most labels in a table
@@ -124,7 +124,7 @@ def _fitted(
             None if unknown_texts is None else _logits(loaded, delta, tokenize(loaded, manifest, unknown_texts))
         )
     with console.busy("calibrating"):
-        gold = _gold(examples, len(manifest.labels))
+        gold = gold_flags(examples.gold, len(manifest.labels))
         calibrated = calibrate(logits, gold, manifest, targets, unknown_logits, fixed)
     warnings = trained_on(manifest, read.name, name)
     calibrated.notes += [*warnings, *truncation_notes(tokens, manifest)]
@@ -139,13 +139,6 @@ def _fitted(
 
 def _logits(base: Base, delta: Delta, tokens: Sequence[Tokens]) -> Floats:
     return np.stack(predict_delta(base, delta, tokens)).astype(np.float64)
-
-
-def _gold(examples: Split, labels: int) -> Flags:
-    """[rows, labels] flags."""
-    if examples.gold.ndim == 2:
-        return np.asarray(examples.gold > 0)
-    return np.asarray(examples.gold[:, None] == np.arange(labels))
 
 
 def _with_decision(delta: Delta, calibrated: Calibrated, facts: Mapping[str, Any]) -> Delta | None:

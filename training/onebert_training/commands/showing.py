@@ -167,6 +167,10 @@ def show_trained(record: Mapping[str, Any], patience: int) -> None:
     table.add_row("file", f"{record['out']}, {record['file_bytes']:,} bytes")
     speed = f", {record['tokens_per_second']:,} tokens/s in training" if record["planned_steps"] else ""
     table.add_row("time", f"{record['seconds']:.1f} s{speed}")
+    if record["calibration"] is not None:
+        fitted = record["calibration"]["temperature"]
+        gain = f"log loss {fitted['before']:.3f} → {fitted['after']:.3f}"
+        table.add_row("temperature", f"{fitted['temperature']:.3g}, by the folds: {gain}")
     if record["watching"] is not None:
         table.add_row("watching", record["watching"])
     if record["digest"] is not None:

@@ -75,6 +75,7 @@ def make_record(
         "contest": dict(selection) if selection else None,
         "history": list(result.history),
         "change": changed_vectors(run.base, to_arrays(result.differences)),
+        "calibration": result.delta.manifest.training.get("calibration") if result.delta else None,
         "watching": watching(result.delta.manifest) if result.delta else None,
         "digest": result.delta.digest if result.delta else None,
     }

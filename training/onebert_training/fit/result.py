@@ -9,16 +9,19 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
+from onebert_encoder.answering.scores import own_activation
 from onebert_encoder.base.base import Base
 from onebert_encoder.maths.fold import fold_delta, to_tensors
 from onebert_encoder.maths.predict import compute_golden
 from onebert_store.errors import NotFinite
 from onebert_store.file.delta import Delta, check
+from onebert_store.file.manifest import WATCHED
 from onebert_training.data.checks import listed
 from onebert_training.fit.features import Model
 from onebert_training.fit.reference import reference_of, with_reference
 from onebert_training.fit.run import Run
 from onebert_training.fit.state import State
+from onebert_training.fit.temperature import logit_size, some_rows, with_temperature_of_folds
 from onebert_training.tasks.objective import Logits, Measurement, Verdict
 
 SMALLER = "try a smaller learning rate"
@@ -37,6 +40,7 @@ class Result:
         test, train: None if the split is missing, was not requested, or the run held rows out.
         folds: number of folds behind `validation`; 0 for a validation split.
         held_out: the logits of the training rows that the run held out (`Run.held_out`).
+        logit_size: how large the logits of some rows are that were trained on; None of a task without a temperature.
         measured: the measurement behind `validation`, by which results are compared; None without one.
         verdict: doubts about the test scores, or about `validation` without a test split; `useful` is by `validation`.
         history: one entry per evaluation: step, epoch, mean training loss since the last one, validation and its loss.
@@ -52,6 +56,7 @@ class Result:
     test: Mapping[str, float] | None
     train: Mapping[str, float] | None
     held_out: Sequence[Logits]
+    logit_size: float | None
     verdict: Verdict
     history: Sequence[Mapping[str, Any]]
     steps: int
@@ -69,15 +74,19 @@ class Result:
             return self
         return replace(self, delta=self.delta.with_manifest(training={**self.delta.manifest.training, **facts}))
 
-    def with_measured(self, run: Run, measured: Measurement | None) -> "Result":
-        """Adds the measurement by which the result is judged, and the manifest's reference from validation rows.
+    def with_measured(self, run: Run, measured: Measurement | None, larger: float = 1.0) -> "Result":
+        """Adds the measurement by which the result is judged, and what the manifest keeps of it.
 
-        Folds give none: other models answer in them, less sure than this one.
+        Validation rows give the manifest's reference. Folds give a temperature, since other models answer in them, less
+        sure than this one: its logits are `larger` times as large as theirs.
         """
         delta = self.delta
-        if delta is not None and measured is not None and measured.split == "validation":
-            gold = run.data.splits["validation"].gold
-            delta = with_reference(delta, reference_of(delta.manifest, measured.logits, gold, "validation"))
+        if delta is not None and measured is not None:
+            gold = run.data.splits[measured.split].gold
+            if measured.split == "validation":
+                delta = with_reference(delta, reference_of(delta.manifest, measured.logits, gold, "validation"))
+            elif self.folds:
+                delta = with_temperature_of_folds(delta, measured.logits, gold, self.folds, larger)
         return replace(self, delta=delta, measured=measured)
 
 
@@ -104,6 +113,7 @@ def finish(run: Run, state: State, resumed_at: int) -> Result:
         test=test,
         train=on_train,
         held_out=() if trains_on_all else run.logits(model, "train", run.held_out.tolist()),
+        logit_size=_logit_size(run, model),
         verdict=_verdict(run, state, model, tested) if trains_on_all else Verdict(),
         history=state.history,
         steps=state.step,
@@ -116,6 +126,13 @@ def finish(run: Run, state: State, resumed_at: int) -> Result:
     )
     measured = state.measured or (run.evaluate(model, "validation") if trains_on_all and run.validates else None)
     return result.with_measured(run, measured)
+
+
+def _logit_size(run: Run, model: Model) -> float | None:
+    """Measured only where folds may judge the run, or where the run is a fold."""
+    if run.validates or run.plan.exact or run.data.task_type not in WATCHED:
+        return None
+    return logit_size(run.logits(model, "train", some_rows(run.rows)), own_activation(run.manifest))
 
 
 def _verdict(run: Run, state: State, model: Model, tested: Measurement | None) -> Verdict:

@@ -12,8 +12,8 @@ from onebert_store.errors import InvalidData, InvalidInput, InvalidSettings
 from onebert_store.file.decision import Decision
 from onebert_store.file.manifest import Manifest
 from onebert_training.data.checks import listed
+from onebert_training.fit.temperature import MIN_ROWS, fit_temperature
 from onebert_training.insight import decision_rules as rules
-from onebert_training.insight.decision_rules import MIN_ROWS, fit_temperature
 from onebert_training.insight.fixed_rules import FixedRules
 from onebert_training.insight.intervals import Flags, Floats, ScoredRows, interval_on_new_rows
 

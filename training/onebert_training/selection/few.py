@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import ceil, nan
 from pathlib import Path
 
@@ -52,14 +52,24 @@ def _settings(run: Run) -> Settings:
     return replace(run.settings, max_steps=max(ceil(share * run.steps), min(least, run.steps)))
 
 
-def out_of_fold(runs: Sequence[Run], report: Report = ignore) -> list[Logits]:
-    """Trains fold runs together; returns each training row's logits by the run that did not see it."""
-    logits: dict[int, Logits] = {}
+@dataclass(frozen=True)
+class OutOfFold:
+    """Each training row's logits by the run that did not see it; `size` is that of logits of rows that were seen."""
+
+    logits: list[Logits]
+    size: float | None
+
+
+def out_of_fold(runs: Sequence[Run], report: Report = ignore) -> OutOfFold:
+    """Trains fold runs together, and answers the rows that each held out."""
+    logits, sizes = dict[int, Logits](), list[float]()
     for run, result in train_together(runs, len(runs), report, lambda _: None):
         if isinstance(result, OneBertError):
             raise result
         logits |= zip(run.held_out.tolist(), result.held_out, strict=True)
-    return [logits[row] for row in range(len(logits))]
+        sizes += [] if result.logit_size is None else [result.logit_size]
+    size = float(np.sqrt(np.mean(np.square(sizes)))) if sizes else None
+    return OutOfFold([logits[row] for row in range(len(logits))], size)
 
 
 def measure_folds(run: Run, logits: Sequence[Logits]) -> Measurement:
@@ -109,13 +119,15 @@ def with_folds_measured(run: Run, result: Result, report: Report = ignore) -> Re
             report(fold, replace(progress, step=done, steps=planned // len(folds), folds=len(folds)))
 
     report(run, Progress(0, planned // len(folds), folds=len(folds)))
-    measurement = measure_folds(run, out_of_fold(folds, of_all))
+    answered = out_of_fold(folds, of_all)
+    measurement = measure_folds(run, answered.logits)
     verdict = run.judge(measurement)
     facts = {"validation": dict(measurement.scores), "folds": len(folds)}
+    larger = result.logit_size / answered.size if result.logit_size and answered.size else 1.0
+    judged = replace(result.with_provenance(facts), folds=len(folds)).with_measured(run, measurement, larger)
     return replace(
-        result.with_provenance(facts).with_measured(run, measurement),
+        judged,
         validation=measurement.scores,
-        folds=len(folds),
         verdict=verdict if result.test is None else replace(result.verdict, useful=verdict.useful),
         seconds=result.seconds + time.perf_counter() - started,
     )
