@@ -126,6 +126,8 @@ def test_a_plugged_in_command_runs_and_its_help_is_broken_where_the_terminal_end
         (["works", "--times", "x"], 2, "error: "),
         (["works", "--nonsense"], 2, "error: No such option: --nonsense (see --help)"),
         (["works", "--time", "2"], 2, "error: No such option: --time; is --times meant? (see --help)"),
+        (["train", "--lr", "1"], 2, "error: No such option: --lr; is --learning-rate meant? (see --help)"),
+        (["train", "--lora", "1"], 2, "error: No such option: --lora (see --help)"),
         (["inspect", "--as_json"], 2, "error: No such option: --as_json; is --json meant? (see --help)"),
         (["inspect"], 2, "error: Missing argument 'FILE'. (see --help)"),
         (["inspect", "/no/such/file"], 1, "error: file cannot be read: No such file or directory"),

@@ -83,10 +83,13 @@ def _message(error: typer.TyperException) -> str:
     if context is None or unknown is None or not hasattr(error, "possibilities"):
         return error.format_message()
     options = [option for parameter in context.command.params for option in parameter.opts if option.startswith("--")]
-    # Python has the name of the parameter: `as_json` is `--json`.
-    in_python = {parameter.name: parameter.opts[0] for parameter in context.command.params}
-    option = in_python.get(unknown.lstrip("-").replace("-", "_"))
-    return f"{error.message}{did_you_mean(option) if option else suggestion(unknown, options)}"
+    name = unknown.lstrip("-")
+    # Python has the name of the parameter: `as_json` is `--json`. Other programs have initials: `--lr`.
+    known = {parameter.name: parameter.opts[0] for parameter in context.command.params}
+    known |= {"".join(word[:1] for word in option[2:].split("-")): option for option in options if "-" in option[2:]}
+    option = known.get(name.replace("-", "_"))
+    near = suggestion(name, [option[2:] for option in options], "--{}")
+    return f"{error.message}{did_you_mean(option) if option else near}"
 
 
 class Commands(TyperGroup):
