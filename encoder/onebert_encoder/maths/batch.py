@@ -66,8 +66,11 @@ class Batch:
     @property
     def computed_tokens(self) -> float:
         """Computed tokens, each stage weighted by its share of the layers; sharing texts lowers it."""
-        layers = sum(len(stage.layers) for stage in self.stages)
-        return sum(len(stage.layers) * int(stage.lengths.sum()) for stage in self.stages) / layers
+        first, last = self.stages[0], self.stages[-1]
+        if first is last:
+            return float(first.lengths.sum())
+        tokens = sum(len(stage.layers) * int(stage.lengths.sum()) for stage in self.stages)
+        return tokens / (last.layers.stop - first.layers.start)
 
 
 _Index = tuple[str, int]
@@ -131,7 +134,8 @@ class _Texts:
         # The lengths count repetitions many times, which converts other numbers each time.
         self.lengths = np.asarray(sequences.lengths, dtype=np.int64)
         self.starts = self.lengths.cumsum() - self.lengths
-        in_order = np.sort(self._text)
+        in_order = self._text.copy()
+        in_order.sort()
         self._has_repeated = bool((in_order[1:] == in_order[:-1]).any())
 
     def shared_until(self, diverges_at: Array | None) -> Array | None:
@@ -226,7 +230,8 @@ class _Layout:
 
     def _spans(self, apart: bool) -> Array:
         """(row, start, stop) of neighboring sequences with one row, or of each one if `apart`; the filling last."""
-        begins = np.ones(len(self.rows), dtype=np.bool_)
+        begins = np.empty(len(self.rows), dtype=np.bool_)
+        begins[: None if apart else 1] = True
         if not apart:
             np.not_equal(self.rows[1:], self.rows[:-1], out=begins[1:])
         count, filled = np.count_nonzero(begins), self.total > self.num_tokens

@@ -93,7 +93,7 @@ class Forward:
             x = self._projected(rows, batch, self._embeddings.W_e)
         enters = batch if x is None else None
         # PyTorch's memory begins at a cache line; numpy's need not, and LoRA's products then take 15 % longer.
-        x = torch.empty(len(batch.word), self._width) if x is None else x
+        x = torch.empty(batch.word.shape[0], self._width) if x is None else x
         for stage in batch.stages:
             if stage.source is not None:
                 # numpy gathers with one thread: PyTorch's team would spin on the cores that C++ needs next.
@@ -111,7 +111,7 @@ class Forward:
         return project(normalize(x, gain, self._model.eps).to(weights.word.dtype)).float()
 
     def _positions(self, batch: Batch) -> int | None:
-        return batch.position.data_ptr() if len(self._embeddings.position) else None
+        return batch.position.data_ptr() if self._embeddings.position.shape[0] else None
 
     def _added(self, rows: Rows, stage: Stage) -> tuple[Array | None, list[Tensor]]:
         """[sequences] addresses of tables for `ByDistance`, else None; and the tables, which outlive the call."""
@@ -131,9 +131,10 @@ class Forward:
                 scales[place] = Scale(table.data_ptr(), of_token.ctypes.data)
         added, _tables = self._added(rows, stage)
         sites, _objects = (None, None) if branches is None else _sites(rows, stage, self._depth)
-        reached: Array = np.full(len(stage.lengths), stage.layers.start)
+        reached: Array = np.empty(len(stage.lengths), np.int64)
+        reached.fill(stage.layers.start)
         job = Job(
-            *(len(stage.row_of_token), len(stage.lengths), stage.layers.start, stage.layers.stop),
+            *(stage.row_of_token.shape[0], len(stage.lengths), stage.layers.start, stage.layers.stop),
             *((enters.word.data_ptr(), self._positions(enters)) if enters is not None else (None, None)),
             *(x.data_ptr(), stage.edges.data_ptr(), stage.row_of_token.data_ptr()),
             *(*rows.addresses, None if gains is None else gains.ctypes.data),

@@ -16,6 +16,7 @@ from onebert_server.answering.resolver import Resolver
 from onebert_server.answering.tokenizing import Splitter
 from onebert_server.engine.block import ENDED, Block, Ended
 from onebert_server.engine.engine import Engine
+from onebert_server.engine.host import Host
 from onebert_server.fairness.rates import Rates
 from onebert_server.logs import log_failure
 from onebert_server.versions.residency.residents import Residents
@@ -158,6 +159,11 @@ class Admission(Entry):
         self._engine = engine
         self._resolver = Resolver(residents, sampled, computed)
         self._computed = computed
+
+    @property
+    def hosts(self) -> Sequence[Host]:
+        """The bases in memory, as blocks number them."""
+        return [*self._engine.hosts.values()]
 
     @property
     def splitters(self) -> dict[str, Splitter]:

@@ -112,7 +112,7 @@ class Engine:
 
     def lane(self, answered: Callable[[Ended], None]) -> Lane:
         """Returns the way of one edge to the engine; `answered` gets its requests that have ended."""
-        return Lane(self._hosts, self._scheduler, answered)
+        return Lane(self._scheduler, answered)
 
     def compute(self, host: Host, tokens: Sequence[Tokens], slot: int) -> Future[list[Logits]]:
         """Queues a question of the server's own, which is always admitted and never late.

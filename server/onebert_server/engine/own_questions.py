@@ -23,7 +23,7 @@ class OwnQuestions:
 
     def __init__(self, hosts: Sequence[Host], scheduler: Scheduler) -> None:
         self._hosts = hosts
-        self._lane = Lane(hosts, scheduler, self._answered)
+        self._lane = Lane(scheduler, self._answered)
         self._numbers = count()
         # With the lengths of sequences whose tokens are read one by one.
         self._asked: dict[int, tuple[Future[list[Logits]], Array | None]] = {}

@@ -86,8 +86,8 @@ class Requests:
         """The places of all requests."""
         return np.flatnonzero(self.state["lane"] >= 0)
 
-    def add(self, lane: int, block: Block) -> Array:
-        """Adds the requests of a block; returns their places."""
+    def add(self, lane: int, block: Block, names: Sequence[str]) -> Array:
+        """Adds the requests of a block, whose principals have these names; returns their places."""
         requests = block.requests
         if (missing := len(requests) - len(self._free)) > 0:
             self._grow(max(missing, len(self.table)))
@@ -95,11 +95,10 @@ class Requests:
         places = np.array(self._free[first:], np.int64)
         del self._free[first:]
         records(self.table)[places] = records(requests)
-        states = np.zeros(len(requests), _STATE)
-        states["began"], states["lane"], states["left"] = requests["submitted"], lane, requests["sequences"]
-        records(self.state)[places] = records(states)
-        names = np.array([principal.name for principal in block.principals], object)
-        self.principals[places] = names[requests["principal"]]
+        state = self.state
+        state["began"][places], state["left"][places] = requests["submitted"], requests["sequences"]
+        state["lane"][places], state["gone"][places] = lane, False
+        self.principals[places] = np.array(names, object)[requests["principal"]]
         for place, span in zip(places.tolist(), block.spans, strict=False):
             if span is not None:
                 self.traced[place] = Traced(span)
@@ -166,7 +165,8 @@ class Requests:
     def _count_off(self, places: Array) -> Array:
         """Notes that a sequence of each of these requests neither waits nor runs; returns those without any, sorted."""
         np.subtract.at(self.state["left"], places, 1)
-        ended = np.sort(places[self.state["left"][places] == 0])
+        ended = places[self.state["left"][places] == 0]
+        ended.sort()
         return np.asarray(ended[begins(ended)])
 
     def _end(self, places: Array, now: float, logits: Logits = _NO_LOGITS) -> Endings:

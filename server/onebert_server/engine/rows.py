@@ -1,6 +1,6 @@
 """Demands of a block on its hosts: the uses of their rows, and the work of its sequences."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,10 +52,8 @@ def let_go(hosts: Sequence[Host], rows: NDArray[Any]) -> None:
         hosts[host].bank.let_go(rows["slot"][of_host])
 
 
-def by_host(hosts: Sequence[Host], rows: NDArray[Any]) -> Iterator[tuple[int, Any]]:
-    """Yields each host with the index of its WAITING rows."""
+def by_host(hosts: Sequence[Host], rows: NDArray[Any]) -> Iterable[tuple[int, Any]]:
+    """Returns each host with the index of its WAITING rows."""
     if len(hosts) == 1:
-        yield 0, slice(None)
-        return
-    for host in np.unique(rows["host"]).tolist():
-        yield host, rows["host"] == host
+        return ((0, slice(None)),)
+    return [(host, rows["host"] == host) for host in np.unique(rows["host"]).tolist()]

@@ -75,9 +75,10 @@ class Scheduler:
         """Queues the requests of a block and wakes the engine's thread; returns requests that have ended already."""
         with self._lock:
             now, closed = time.monotonic(), self._closed()
-            places = self._requests.add(lane, block)
+            names = [principal.name for principal in block.principals]
+            places = self._requests.add(lane, block, names)
             if closed is None:
-                errors = self._queued(block, places, now)
+                errors = self._queued(block, names, places, now)
                 self._wake()
             else:
                 errors = dict.fromkeys(range(len(places)), closed)
@@ -223,20 +224,21 @@ class Scheduler:
 
     def _wait(self, since: float) -> None:
         """Sleeps while nothing waits; it wakes for shadows when their pause is over."""
-        while not (self.queue.sequences or self.closing):
-            left = since + SHADOW_PAUSE - time.monotonic() if self._shadows.waiting else None
+        backlog, shadows = self.queue.backlog, self._shadows
+        while not (backlog.sequences or self.closing):
+            left = since + SHADOW_PAUSE - time.monotonic() if shadows.waiting else None
             if left is not None and left <= 0:
                 return
             # Look once more: the bell did not ring for what came before this.
             self._idle = True
-            if self.queue.sequences or self.closing or (left is None and self._shadows.waiting):
+            if backlog.sequences or self.closing or (left is None and shadows.waiting):
                 continue
             with suppress(Empty):
                 self._bell.get(timeout=left)
 
-    def _queued(self, block: Block, places: Array, now: float) -> dict[int, OneBertError]:
+    def _queued(self, block: Block, names: Sequence[str], places: Array, now: float) -> dict[int, OneBertError]:
         """Queues the requests of a block; returns the errors of the refused ones, by their indices."""
-        requests, names = block.requests, [principal.name for principal in block.principals]
+        requests = block.requests
         counts, shadows = requests["sequences"], requests["waits"]
         texts = waiting_texts(self._hosts, block, places, self._texts)
         self._texts += len(texts.rows)

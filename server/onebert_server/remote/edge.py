@@ -13,7 +13,7 @@ from onebert_server.access.context import Context
 from onebert_server.access.principal import Principal
 from onebert_server.answering.gateway import Wanted
 from onebert_server.answering.resolution import Resolved
-from onebert_server.engine.block import ENDED, Block, Ended
+from onebert_server.engine.block import ENDED, Block, Ended, check
 from onebert_server.logs import log_failure
 from onebert_server.remote import wire
 from onebert_server.remote.blocks import block_of, ended_message
@@ -36,7 +36,7 @@ class RemoteEdge:
     def __init__(
         self, admission: "Admission", send: Callable[[wire.Ended], None], tracing: "Tracing | None" = None
     ) -> None:
-        self._admission = admission
+        self._admission, self._hosts = admission, admission.hosts
         self._entry = admission.entry(self._answered)
         self._send = send
         self._tracing = tracing
@@ -73,6 +73,8 @@ class RemoteEdge:
     def _submit(self, block: Block) -> None:
         numbers = block.requests["number"]
         try:
+            # Before anything reads it: a damaged block shall never read another's ids or row.
+            check(block, self._hosts)
             self._latest.append((block.requests.copy(), block.principals))
             self._entry.submit(block)
         except Exception as error:

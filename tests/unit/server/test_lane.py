@@ -219,18 +219,6 @@ def test_a_closed_engine_ends_everything_with_its_error(engine: Engine, batches:
     assert all(isinstance(error, ShuttingDown) for error in edge.wait(2, 3))
 
 
-@pytest.mark.promise("damaged-blocks")
-def test_of_a_damaged_block_nothing_is_taken(engine: Engine, batches: Batches) -> None:
-    edge = Edge(engine)
-    hold(engine, batches)
-    damaged = block({1: [(1, [5, 6])], 2: [(1, [5, 6])]})
-    damaged.sequences["slot"][1] = 99
-    with pytest.raises(ValueError, match="damaged"):
-        edge.lane.submit(damaged)
-    assert engine.queue.sequences == 0
-    assert edge.ended == {}
-
-
 def test_the_servers_own_question_gets_each_tasks_shape(host: Host, engine: Engine) -> None:
     slot = host.bank.install(far_row(BASE, "bitfit", labels=3, seed=9, pooling="none"))
     texts = [[5, 6, 7], [8]]

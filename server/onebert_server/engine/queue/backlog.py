@@ -85,6 +85,8 @@ class Backlog:
 
     def check(self, principal: str) -> None:
         """Raises QueueFull or OverShare if `admit` would refuse the smallest request of this principal; cheap."""
+        if self._has_room(1, 1, 1) and principal not in self._patience:
+            return
         number = self._flows.number(principal)
         self._refuse(principal, number, 1, 1, self._wait(number, min(1, self._counted)), late=False)
 
@@ -141,20 +143,26 @@ class Backlog:
         while self._patience and next(iter(self._patience.values()))[1] < now - REMEMBERED:
             self._patience.popitem(last=False)
 
+    def _has_room(self, sequences: int, tokens: int, work: int) -> bool:
+        """Whether so much more fits, whosesoever it is: half of the room stays free, and all is served in time."""
+        limits, work = self._limits, self.work + work
+        return (
+            2 * max(self.tokens + tokens, work) <= limits.max_tokens
+            and 2 * (self.sequences + sequences) <= limits.max_sequences
+            and work * self.seconds_per_token < limits.max_seconds
+        )
+
     def _all_fit(self, asked: Asked, tokens: int, work: int, now: float) -> NDArray[np.float64] | None:
         """Returns the slack of all requests if none can be refused, whatever their order; else None.
 
         As if each waited for all work, theirs included, and had the nearest deadline and the most work of them.
         """
         limits, per_token, names = self._limits, self.seconds_per_token, self._flows.names
-        work += self.work
-        if (
-            2 * max(self.tokens + tokens, work) > limits.max_tokens
-            or 2 * (self.sequences + int(asked.sequences.sum())) > limits.max_sequences
-            or work * per_token >= limits.max_seconds
-            or (self._patience and any(names[number] in self._patience for number in asked.flows.tolist()))
-        ):
+        if not self._has_room(int(asked.sequences.sum()), tokens, work):
             return None
+        if self._patience and any(names[number] in self._patience for number in asked.flows.tolist()):
+            return None
+        work += self.work
         most = int(asked.work.max())
         longest = min(SLACK * min(most, REQUEST_TURN) * per_token, MAX_SLACK * limits.max_seconds)
         needed = (work + most) * per_token + 2 * ceil(most / REQUEST_TURN) * longest

@@ -93,7 +93,7 @@ class FairQueue:
         """
         per_token = self.backlog.seconds_per_token
         # The least of anybody's is no more than all.
-        if not self.sequences or self.seconds < each or self.backlog.least() * per_token < each:
+        if not self.backlog.work or self.backlog.work * per_token < each or self.backlog.least() * per_token < each:
             return 0.0
         head = self._head()
         first, turns = self._firsts()[head], self._waiting.turns
@@ -159,11 +159,12 @@ class FairQueue:
 
         A first sequence over either bound still goes, alone. A batch that takes all that waits has the order of `put`.
         """
-        if not self.sequences:
+        tokens = self.backlog.tokens
+        if not tokens:
             return self._waiting.clear()
         host = self._next_host()
         most = bounds(host)
-        if self.tokens <= most[1] and self.tokens == self._tokens_of[host] and self._cost <= most[0]:
+        if tokens <= most[1] and tokens == self._tokens_of[host] and self._cost <= most[0]:
             return self._take_all()
         self._list()
         return self._take(self._flows.waiting(), Room(host, *most), now)

@@ -26,6 +26,7 @@ FLOW = np.dtype(
     ]
 )
 _FREE = np.array((0, 0, 0, 0, 0, np.inf, 0, 0, False), FLOW)
+_FREE_RECORD = records(_FREE[None])
 _CAPACITY = 64
 
 Numbers = NDArray[np.intp]
@@ -64,9 +65,9 @@ class Flows:
     def numbers(self, principals: Sequence[str]) -> Numbers:
         """Returns the numbers of principals, and gives one to each that has none."""
         known = self._numbers
-        if missing := {principal for principal in principals if principal not in known}:
+        if missing := set(principals) - known.keys():
             self._number(missing, set(principals) - missing)
-        return np.array([known[principal] for principal in principals], np.intp)
+        return np.array([*map(known.__getitem__, principals)], np.intp)
 
     def events(self, count: int) -> NDArray[np.int64]:
         """Returns so many new numbers for `listed`."""
@@ -129,7 +130,7 @@ class Flows:
         flows = self.table["sequences"].nonzero()[0]
         self.round = max(self.round, int(self.rounds_of(*self.turns(flows), self.table["work"][flows]).max()))
         # Nobody is ahead: each turn was in a round that is over.
-        records(self.table)[flows] = records(_FREE[None])
+        records(self.table)[flows] = _FREE_RECORD
 
     def count(self, flows: Numbers, sequences: NDArray[Any], work: NDArray[Any]) -> None:
         """Counts what waits, or with negative numbers what no longer does; a principal may be there several times."""

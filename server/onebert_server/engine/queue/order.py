@@ -60,6 +60,7 @@ def in_turn(who: Indices, rounds: NDArray[np.int64]) -> Indices:
 
 def begins(values: NDArray[Any]) -> NDArray[np.bool_]:
     """Whether each value differs from the one before."""
-    differ = np.ones(len(values), np.bool_)
+    differ = np.empty(len(values), np.bool_)
+    differ[:1] = True
     np.not_equal(values[1:], values[:-1], out=differ[1:])
     return differ
