@@ -92,7 +92,7 @@ def _routes() -> str:
     for path, methods in json.loads(app.control.document())["paths"].items():
         for method, operation in methods.items():
             route = f"`{method.upper()} {path}`"
-            if OWN.isdisjoint(operation["tags"]):
+            if set(OWN).isdisjoint(operation["tags"]):
                 others.append((route, ", ".join(operation["tags"])))
                 continue
             asked = [one for one in operation.get("parameters", ()) if one["in"] == "query" and "description" in one]

@@ -14,8 +14,8 @@ from onebert_server.http.auth import is_open
 PROBLEM = "#/components/schemas/Problem"
 # The name of the security scheme.
 KEY = "HTTPBearer"
-# Tags of this server's own operations, which get examples.
-OWN = frozenset({"classify", "tasks", "administration", "system"})
+# Tags of this server's own operations, which get examples, and stand before those of other people's clients at /docs.
+OWN = ("classify", "tasks", "administration", "system")
 # Example values by field name. An optional field is in an example only if it is listed here; fields without a value
 # here get one by their type.
 EXAMPLES: Mapping[str, Any] = msgspec.json.decode("""{
@@ -48,7 +48,7 @@ class DocumentedApp(FastAPI):
 
 
 def _amended(plain: Mapping[str, Any], needs_key: bool) -> Mapping[str, Any]:
-    document = deepcopy(plain)
+    document = {**deepcopy(plain), "tags": [{"name": tag} for tag in OWN]}
     if needs_key:
         document["components"]["securitySchemes"] = {KEY: {"type": "http", "scheme": "bearer"}}
     for path, methods in document["paths"].items():
@@ -56,7 +56,7 @@ def _amended(plain: Mapping[str, Any], needs_key: bool) -> Mapping[str, Any]:
             _describe(operation)
             if needs_key and not is_open({"path": path, "method": method.upper()}):
                 operation["security"] = [{KEY: []}]
-            if not OWN.isdisjoint(operation["tags"]):
+            if not set(OWN).isdisjoint(operation["tags"]):
                 _exemplify(operation, document["components"]["schemas"])
     return document
 

@@ -60,6 +60,12 @@ def test_problems_are_documented_as_they_are_sent(document, web):
     assert web.get("/v1/tasks").headers["content-type"] in PROBLEM
 
 
+def test_the_own_operations_stand_before_those_of_other_clients(document):
+    first = [tag["name"] for tag in document["tags"]]
+    native = {tag for path, _, one in operations(document) if path not in facade_paths() for tag in one["tags"]}
+    assert (first[0], set(first)) == ("classify", native)
+
+
 def test_keys_are_documented_where_they_are_needed(document, web):
     for path, method, operation in operations(document):
         if "security" in operation:

@@ -34,7 +34,7 @@ def own(document):
         (path, method, operation)
         for path, methods in document["paths"].items()
         for method, operation in methods.items()
-        if not OWN.isdisjoint(operation["tags"])
+        if not set(OWN).isdisjoint(operation["tags"])
     ]
     return sorted(found, key=lambda one: one[0].endswith("/rename"))
 
