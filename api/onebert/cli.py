@@ -50,7 +50,10 @@ def train(
     api_key: ApiKey = None,
     base: BaseName = None,
     out: Annotated[
-        Path | None, OUTPUT.option("The file to write; else TASK.safetensors (for full: the folder TASK).")
+        Path | None,
+        OUTPUT.option(
+            "The file to write; else TASK.safetensors (for full: the folder TASK), with --like a name that is free."
+        ),
     ] = None,
     dtype: Dtype = "float32",
     device: Device = None,
@@ -85,7 +88,9 @@ def train(
         )
     if task is None:
         raise typer.BadParameter(f"give --task: {like} names none")
-    job = prepare(task, data, reading, settings, base, dtype, device, out, rows, console.busy)
+    job = prepare(
+        task, data, reading, settings, base, dtype, device, out, rows, console.busy, beside=earlier is not None
+    )
     notes = []
     if earlier is not None:
         if "base" not in given_options:

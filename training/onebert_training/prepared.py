@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,7 @@ def prepare(
     out: Path | None = None,
     extra: Source | None = None,
     busy: Busy = lambda _: nullcontext(),
+    beside: bool = False,
 ) -> PreparedRun:
     """Reads the data, loads the base and plans the run.
 
@@ -88,6 +90,7 @@ def prepare(
         device: None is a GPU if there is one, else the CPU.
         out: the file to write; None is `TASK.safetensors`, or the folder `TASK` if no delta can hold the result.
         extra: labeled rows in memory to train on as well, in place of `reading.more`.
+        beside: without `out`, leave a file that is there alone, and write TASK-2.safetensors or the next free name.
         busy: makes a context manager from a text such as "loading the base", entered around each slow step.
 
     Raises:
@@ -105,10 +108,15 @@ def prepare(
         inputs = TaskInputs(loaded, dataset, settings.max_length)
         inputs.check_targets()
         run = make_run(inputs, read_pairs(inputs, settings, task), task)
-    out = out or Path(f"{task}.safetensors" if run.plan.servable else task)
+    out = out or _default_out(task, run.plan.servable, beside)
     _check_result(run, out)
     name = base.spec.name if isinstance(base, Base) else base
     return PreparedRun(run, out, name, repeatable(settings, reading))
+
+
+def _default_out(task: str, servable: bool, beside: bool) -> Path:
+    names = (f"{task}{number}{'.safetensors' * servable}" for number in chain([""], (f"-{n}" for n in count(2))))
+    return next(path for path in map(Path, names) if not (beside and path.exists()))
 
 
 def write_result(run: Run, result: Result, out: Path, base: str | None) -> list[str]:

@@ -1,7 +1,7 @@
 """Finds a table's text and label columns, by the names that data sets use or by the caller's choice."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from onebert_store.errors import InvalidData
@@ -44,6 +44,26 @@ class Columns:
     def __post_init__(self) -> None:
         if self.text_pair is not None and self.text is None:
             raise InvalidData("a column for text_pair needs one for text, too")
+
+
+def trained_columns(training: Mapping[str, Any]) -> Columns:
+    """The columns that a version was trained on, by the settings in its manifest, which may be of any type."""
+    settings = training.get("settings")
+    given = settings if isinstance(settings, dict) else {}
+    names = {name: given.get(name) for name in ("text", "text_pair", "label", "label_separator")}
+    named = {name: value if isinstance(value, str) else None for name, value in names.items()}
+    return Columns(**named) if named["text"] is not None or named["text_pair"] is None else Columns()
+
+
+def remembered(columns: Columns, trained: Columns, table: Table) -> Columns:
+    """Adds the columns of a training where none are named, unless the table lacks them and has usual names."""
+    has_texts, has_label = find_texts(table, trained), find_label(table, trained) or find_label_columns(table, trained)
+    if columns.text is None and (has_texts or not find_texts(table, columns)):
+        columns = replace(columns, text=trained.text, text_pair=trained.text_pair)
+    if columns.label is None and (has_label or not find_label(table, columns)):
+        separator = columns.label_separator or trained.label_separator
+        columns = replace(columns, label=trained.label, label_separator=separator)
+    return columns
 
 
 def named(table: Table, name: str) -> str | None:
@@ -119,11 +139,12 @@ def require_label(table: Table, columns: Columns) -> str:
 
 
 def _missing(table: Table, columns: Columns, *options: str) -> str:
-    options_of = {"text": (columns.text, columns.text_pair), "label": (columns.label or "").split(",")}
+    texts = [("text", columns.text or ""), ("text-pair", columns.text_pair or "")]
+    names_of = {"text": texts, "label": [("label", name) for name in (columns.label or "").split(",")]}
     which, unsaid = list[str](), list[str]()
     for option in options:
-        lacking = [name.strip() for name in options_of[option] if name and named(table, name) is None]
-        which += [f"no column {printable(name)}{suggestion(name, table)}" for name in lacking]
+        lacking = [(of, name.strip()) for of, name in names_of[option] if name and named(table, name) is None]
+        which += [f"no column {printable(name)} for --{of}{suggestion(name, table)}" for of, name in lacking]
         unsaid += [] if lacking else [option]
     if unsaid:
         which.append(f"no {' and no '.join(unsaid)} column; say which with --{' and --'.join(unsaid)}")

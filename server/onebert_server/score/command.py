@@ -15,7 +15,8 @@ from onebert_server.score.tasks import ScoredTask, find_tasks, require_takes
 from onebert_server.settings import Settings
 from onebert_server.store import store_address
 from onebert_store.command import console
-from onebert_store.tables.columns import Columns
+from onebert_store.errors import InvalidInput
+from onebert_store.tables.columns import Columns, find_texts, remembered, trained_columns
 from onebert_store.tables.text.encoding import check_encoding
 
 
@@ -63,7 +64,7 @@ def _run(
     options: ScoreOptions, tasks: Sequence[ScoredTask], scorer: Callable[[MakeJob], AbstractContextManager[Scores]]
 ) -> None:
     sources = find_sources(options.data, options.sheet)
-    chosen = _choose(options, sources)
+    chosen = _choose(options, sources, tasks)
     require_takes(tasks, pair=len(chosen.texts) > 1)
     make_job = partial(
         Job,
@@ -82,14 +83,21 @@ def _run(
         console.say(f"{counts['rows']:,} rows in {files}{options.out}, {counts['errors']:,} without an answer")
 
 
-def _choose(options: ScoreOptions, sources: Sequence[Source]) -> ChosenColumns:
-    """Chooses the columns by the first file; the other files must have them as well."""
+def _choose(options: ScoreOptions, sources: Sequence[Source], tasks: Sequence[ScoredTask]) -> ChosenColumns:
+    """Chooses the columns by the first file and the tasks' trainings; the other files must have them as well."""
     if options.encoding is not None:
         check_encoding(options.encoding)
     # JSON and compressed files have to be read to their end for this.
     with console.busy(f"reading {sources[0].name}"), open_stream(sources[0], options.encoding) as stream:
-        columns = Columns(options.text, options.text_pair)
-        return choose_columns(stream.sample(), columns, options.keep, sources[0].name)
+        sample, columns = stream.sample(), Columns(options.text, options.text_pair)
+        trained = [remembered(columns, trained_columns(task.manifest.training), sample) for task in tasks]
+        places = {find_texts(sample, each) or (each.text, each.text_pair) for each in trained}
+        if len(places) > 1:
+            names = " and ".join(sorted({name for texts in places for name in texts if name}))
+            raise InvalidInput(
+                f"{sources[0].name}: the tasks were trained on different columns, {names}: name one by --text"
+            )
+        return choose_columns(sample, trained[0], options.keep, sources[0].name)
 
 
 @contextmanager

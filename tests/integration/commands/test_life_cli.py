@@ -249,7 +249,7 @@ def test_what_is_right_is_read_as_evaluate_reads_it(server, onebert, refused, tm
     said = refused("diff", "read@1", "read@2", "--data", wrong)
     assert "wrong.jsonl lines 2, 3" in said
     assert "the label 'ugly' is not one of the 3 known" in said
-    assert "no column kind (the columns are text, label)" in refused(
+    assert "no column kind for --label (the columns are text, label)" in refused(
         "diff", "read@1", "read@2", "--data", wrong, "--label", "kind"
     )
     assert "has no train split; it has validation" in refused(

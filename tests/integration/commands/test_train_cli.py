@@ -422,7 +422,7 @@ def test_a_killed_run_continues_to_the_same_bytes(onebert, folder, tmp_path):
         (["--method", "bitfitt:bq"], "there is no method 'bitfitt'; is bitfit meant?"),
         (["--method", "spafit:1-2-I"], "needs 4 layers or more; the base has 3"),
         (["--data", "nowhere"], "neither a file nor a folder"),
-        (["--label", "kind"], "train.csv: no column kind"),
+        (["--label", "kind"], "train.csv: no column kind for --label"),
         (["--positive", "bad"], "--positive bad is no label of the task; it has 'complaint', 'praise'"),
         (["--metric", "pearson"], "the metrics of this task are accuracy"),
         (["--base", "nowhere/nothing"], "nowhere/nothing"),

@@ -257,6 +257,8 @@ def test_all_missing_columns_are_said_at_once_with_what_may_be_meant():
     with pytest.raises(InvalidData, match="no text and no label column; say which with --text and --label") as caught:
         find_columns(Table({"body": ["a"], "stars": ["1"]}, "a.csv"), Columns())
     assert "(the columns are body, stars)" in caught.value.detail
-    with pytest.raises(InvalidData, match=r"no column reviews; is review meant\?, no column quue; is Queue meant\?"):
+    with pytest.raises(
+        InvalidData, match=r"reviews for --text; is review meant\?, no column quue for --label; is Queue meant\?"
+    ):
         find_columns(table, Columns("reviews", label="quue"))
     assert suggestion("zzz", table) == ""

@@ -290,7 +290,10 @@ def test_bad_rows_stay_in_the_copy_and_unreadable_ones_are_left_out(tmp_path):
             ["--fold-labels", "--task-type", "regression", "--out", "b.csv"],
             "--fold-labels is for labels of whole texts, not for a regression task",
         ),
-        (["--fold-labels", "--label", "nope", "--out", "b.csv"], "a.csv: no column nope (the columns are text, label)"),
+        (
+            ["--fold-labels", "--label", "nope", "--out", "b.csv"],
+            "a.csv: no column nope for --label (the columns are text, label)",
+        ),
     ],
 )
 def test_what_cannot_be_mended_is_one_sentence_and_nothing_is_written(tmp_path, monkeypatch, options, why):

@@ -17,6 +17,7 @@ from onebert_store.file.delta import Delta, check
 from onebert_store.file.format import load, save
 from onebert_store.file.manifest import format_for
 from onebert_store.file.strict_json import printable
+from onebert_store.tables.columns import trained_columns
 from onebert_training.commands.showing import abstaining_rule, percent, thresholds_line, unknown_rows
 from onebert_training.data.dataset import Dataset, load_split, load_texts
 from onebert_training.data.options import ReadOptions
@@ -109,6 +110,7 @@ def _fitted(
     manifest = delta.manifest
     check_task(manifest)
     read = reading.read(data)
+    reading = reading.remembering(trained_columns(manifest.training), read)
     if split is None and "validation" in read.tables:
         split = "validation"
     name, examples, *_ = load_split(read, reading, manifest.task_type, manifest.labels, split)

@@ -9,6 +9,7 @@ from onebert_store.disk import check_writable, write_whole
 from onebert_store.errors import InvalidSettings
 from onebert_store.file.delta import check
 from onebert_store.file.format import load
+from onebert_store.tables.columns import trained_columns
 from onebert_store.tables.table import Table
 from onebert_store.tables.writers import check_ending, write_table
 from onebert_training.commands.showing import show_evaluation
@@ -41,7 +42,9 @@ def run_evaluate(
     # The user names the base: a delta file is untrusted and must not decide which model is loaded.
     loaded = machine.load()
     check(delta, loaded.spec)
-    labeled = load_split(data, reading, manifest.task_type, manifest.labels, split)
+    read = reading.read(data)
+    reading = reading.remembering(trained_columns(manifest.training), read)
+    labeled = load_split(read, reading, manifest.task_type, manifest.labels, split)
     unknown_texts = (
         () if unknown is None else load_texts(unknown, reading.columns, reading.encoding, else_by_name=True)[1]
     )

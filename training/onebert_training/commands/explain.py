@@ -23,6 +23,7 @@ from onebert_store.errors import AnswerNotFinite, InvalidData, InvalidInput, Not
 from onebert_store.file.delta import Delta, check
 from onebert_store.file.format import load
 from onebert_store.file.strict_json import printable
+from onebert_store.tables.columns import trained_columns
 from onebert_store.tables.text.unicode import text_fault
 from onebert_training.data.dataset import load_split
 from onebert_training.data.options import ReadOptions
@@ -134,7 +135,9 @@ def explain_data(
     """Shows the effect of each layer and symbol of a delta on labeled rows."""
     loaded = _load(file, machine)
     manifest = loaded.delta.manifest
-    labeled = load_split(data, reading, manifest.task_type, manifest.labels, split)
+    read = reading.read(data)
+    reading = reading.remembering(trained_columns(manifest.training), read)
+    labeled = load_split(read, reading, manifest.task_type, manifest.labels, split)
     name, examples = labeled.name, subset(labeled.split, manifest.task_type, max_rows, SPLIT_SEED)
     objective = OBJECTIVES[manifest.task_type](manifest.labels)
     tokens = tokenize(loaded.base, manifest, examples.texts)

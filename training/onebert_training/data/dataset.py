@@ -152,12 +152,17 @@ def load_dataset(
     notes += [*read_as, *checks.label_doubts(task_type, labels, guessed, splits["train"]), *doubts]
     dataset = Dataset(read.name, task_type, labels, read.metric, splits, tuple(notes), undrawn=undrawn)
     added = extra or options.more
-    return dataset if added is None else _with_more(dataset, added)
+    return dataset if added is None else _with_more(dataset, added, options.columns)
 
 
-def _with_more(dataset: Dataset, source: str | Source) -> Dataset:
-    """Adds labeled rows to the training split; validation and test stay, so that scores compare with earlier ones."""
-    added = load_split(source, ReadOptions(), dataset.task_type, dataset.labels, "train").split
+def _with_more(dataset: Dataset, source: str | Source, columns: Columns) -> Dataset:
+    """Adds labeled rows to the training split; validation and test stay, so that scores compare with earlier ones.
+
+    The rows' columns are those of the data, `columns`, or else found by name.
+    """
+    read = ReadOptions().read(source) if isinstance(source, str) else source
+    reading = ReadOptions().remembering(columns, read)
+    added = load_split(read, reading, dataset.task_type, dataset.labels, "train").split
     measured = {text for name, split in dataset.splits.items() if name != "train" for text in split.texts}
     # A text with several rows has the label of the last.
     last = {text: row for row, text in enumerate(added.texts) if text not in measured}

@@ -1,14 +1,14 @@
 """Options about data: the columns to read and the rows to use. Imports no torch, so that help is quick."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Self
 
 from annotated_types import Ge, Gt, Lt
 from typing_extensions import Doc
 
 from onebert_store.command.options import ENCODING, LABEL_SEPARATOR, SHEET, TEXT, TEXT_PAIR
 from onebert_store.file.manifest import TaskType
-from onebert_store.tables.columns import Columns
+from onebert_store.tables.columns import Columns, remembered
 from onebert_training.options import DATA
 
 if TYPE_CHECKING:
@@ -40,6 +40,10 @@ class ReadOptions:
         from onebert_store.tables.tables import read_source  # noqa: PLC0415 - slow to import
 
         return read_source(data, self.encoding, faults, self.sheet)
+
+    def remembering(self, trained: Columns, source: "Source") -> Self:
+        """These options with the columns that are `remembered` of a training, by the table of the first split."""
+        return replace(self, **asdict(remembered(self.columns, trained, next(iter(source.tables.values())))))
 
 
 @dataclass(frozen=True)
