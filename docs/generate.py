@@ -222,9 +222,8 @@ SETTINGS = """
 unknown variable that begins with `ONEBERT_`. (Kubernetes sets `ONEBERT_PORT` for a service named just `onebert`: turn
 `enableServiceLinks` off there.)
 
-`onebert store …` reads `ONEBERT_DATA_DIR` and `ONEBERT_REGISTRY`, too. The commands that talk to a server (`push`,
-`classify`, `tasks`, `promote`, `alias`, `rename`, `diff`, `log`, `download`, `delete`) read `ONEBERT_URL` (default
-`http://127.0.0.1:8000`) and `ONEBERT_API_KEY`. OpenTelemetry's own variables turn on
+`onebert store …` reads `ONEBERT_DATA_DIR` and `ONEBERT_REGISTRY`, too. Commands that ask a server read
+`ONEBERT_URL` (default `http://127.0.0.1:8000`) and `ONEBERT_API_KEY`. OpenTelemetry's own variables turn on
 [traces](../guide/operations.md#traces).
 """
 ERRORS = """

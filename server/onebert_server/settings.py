@@ -52,11 +52,10 @@ class Settings(BaseSettings):
     #: Hub ids, local folders or names of added bases (`onebert base list`), with commas; without it the default
     #: base.
     base: Annotated[tuple[str, ...], NoDecode] = ()
-    #: Numbers that the encoder computes with. `auto` is bfloat16 if the processor or GPU multiplies it; without that,
-    #: `bfloat16` would be slower than float32, which the server takes instead, with a warning. `int8` is for CPUs, and
-    #: faster than bfloat16 in full batches, at a small cost in accuracy
-    #: ([decision 14](../decisions.md#14-products-in-8-bit-integers-on-request)). With `auto` and `int8` the base's
-    #: vectors must agree with float32's at start; else the server warns and takes float32.
+    #: Numbers that the encoder computes with. `auto` is bfloat16 if the processor or GPU multiplies it. `int8` is for
+    #: CPUs, and faster than bfloat16 in full batches, at a small cost in accuracy
+    #: ([decision 14](../decisions.md#14-products-in-8-bit-integers-on-request)). If the processor lacks `bfloat16`,
+    #: or vectors do not agree with float32's at start, the server warns and takes float32.
     dtype: Literal["auto", "float32", "bfloat16", "int8"] = "auto"
     #: Whether a text gets the same bits alone and in every batch. `auto`: on a CPU with the fast kernels, at no cost.
     #: `True` or `1`: everywhere, or the server does not start; its cost on a GPU is not measured.
@@ -105,8 +104,7 @@ class Settings(BaseSettings):
     bank_bytes: Annotated[int, Field(ge=2**20)] | None = None
     #: Longest estimated wait that a request may find: the work of all principals that is served before it and with it,
     #: each principal counted up to the request's own. Further requests of the principal that holds most are refused
-    #: first, with 429 or 503. One sentence of each of any number of principals waits no longer. The estimate follows
-    #: this machine's speed, measured at start and with every batch.
+    #: first, with 429 or 503.
     max_queue_seconds: Annotated[float, Field(gt=0)] = 0.8
     #: Seconds within which a request is answered, or refused with 504, unless its `X-Request-Timeout` gives others.
     request_timeout: Annotated[float, Field(gt=0, le=MAX_REQUEST_TIMEOUT)] = 30.0

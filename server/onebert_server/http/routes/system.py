@@ -52,10 +52,9 @@ async def startupz() -> Health:
 async def readyz(runtime: RuntimeOf) -> Health:
     """The server answers requests; 503 while it stops, and with `/healthz`.
 
-    The body has the numbers of `tasks` and `versions`, and of versions `resident` in memory, `unavailable` and
-    `damaged`; `storage`, the state of the disk at the last change and of the registry; `seq`, the registry's last
-    change shown; `age`, the seconds since it last looked for others. With keys configured it has `storage` alone: the
-    path needs no key, and numbers reveal tenants' work.
+    The body has `storage`, the state of the disk at the last change and of the registry; without keys also the
+    numbers of `tasks` and `versions`, of versions `resident`, `unavailable` and `damaged`, `seq`, the registry's last
+    change shown, and `age`, the seconds since it last looked for others.
     """
     runtime.check_ready()
     ready = Health(status="ready", storage=runtime.catalog.storage)
