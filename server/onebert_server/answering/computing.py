@@ -1,4 +1,4 @@
-"""Has the versions of references compute texts: resolves, splits what is long, and asks in the loop's turn."""
+"""Has the versions of references compute texts: resolves, tokenizes what is long, and asks in the loop's turn."""
 
 import asyncio
 import time
@@ -50,7 +50,7 @@ class Computing:
                 numbers = numbers if wanted.refs is not None else range(len(resolved))
                 asking = Asking(context, self._by_version(resolved, wanted.asked, numbers, texts), part, began)
                 if apart := _not_short(asking.questions, len(texts)):
-                    await self._split(context, apart)
+                    await self._tokenize(context, apart)
                 await self._turn.ask(asking)
                 return asking
             except BaseException as error:
@@ -114,19 +114,23 @@ class Computing:
             for version, columns in of.items()
         ]
 
-    async def _split(self, context: Context, questions: Sequence[Questions]) -> None:
-        """Splits the texts of questions into pieces, once for each base."""
-        by_base: dict[str, list[Questions]] = {}
+    async def _tokenize(self, context: Context, questions: Sequence[Questions]) -> None:
+        """Tokenizes the texts of questions before their turn, once for each base: to ids, if these are enough."""
+        alike: dict[tuple[str, bool], list[Questions]] = {}
         for of_version in questions:
-            by_base.setdefault(of_version.facts.base, []).append(of_version)
-        for base, of_base in by_base.items():
-            texts = [*dict.fromkeys(chain.from_iterable(of_version.texts for of_version in of_base))]
-            whole = any(of_version.reads_to_end for of_version in of_base)
-            placed = any(of_version.facts.per_token for of_version in of_base)
-            split = await self._tokenizing.split(context.principal.name, base, texts, whole, placed)
-            pieces = dict(zip(texts, split, strict=True))
-            for of_version in of_base:
-                of_version.pieces = [pieces[text] for text in of_version.texts]
+            alike.setdefault((of_version.facts.base, of_version.in_pieces), []).append(of_version)
+        for (base, in_pieces), each in alike.items():
+            texts: list[Any] = [*dict.fromkeys(chain.from_iterable(of_version.texts for of_version in each))]
+            principal, whole = context.principal.name, any(of_version.reads_to_end for of_version in each)
+            tokenized: Sequence[Any]
+            if in_pieces:
+                placed = any(of_version.facts.per_token for of_version in each)
+                tokenized = await self._tokenizing.split(principal, base, texts, whole, placed)
+            else:
+                tokenized = await self._tokenizing.ids(principal, base, texts, whole)
+            by_text = dict(zip(texts, tokenized, strict=True))
+            for of_version in each:
+                of_version.tokenized = by_text
 
     def _drop(self, task: "asyncio.Task[Asking | OneBertError]") -> None:
         """Gives back the shadows of questions that were computed and are not shown."""
@@ -158,11 +162,11 @@ def _may_be_outdated(error: BaseException, remembered: bool) -> bool:
 
 
 def _not_short(questions: Sequence[Questions], texts: int) -> list[Questions]:
-    """Returns the questions about so many texts that are to be split before their turn."""
+    """Returns the questions about so many texts that are to be tokenized before their turn."""
     apart, characters = [], 0
     for of_version in questions:
         # A single text is for all versions.
         characters = of_version.characters if texts == 1 else characters + of_version.characters
-        if of_version.pairs or of_version.rules.around is None:
+        if of_version.in_pieces:
             apart.append(of_version)
     return [*questions] if characters > _SHORT_CHARACTERS else apart

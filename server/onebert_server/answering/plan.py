@@ -89,7 +89,7 @@ class Questions:
     Attributes:
         numbers: of the questions in their request, and `texts` their inputs, of so many `characters`.
         blank: the texts, by number, in which the base finds no token; `lay` leaves them out of all else.
-        pieces: of the inputs, split before; None if a turn tokenizes them.
+        tokenized: by text, ids, or if it is `in_pieces` pieces; None if a turn tokenizes the texts.
         items: the questions, once they are laid.
         ids, lengths: token ids of each sequence, and their number.
         types, seconds: the segments of these ids if there are others than 0, and the start of a pair's own sequence,
@@ -100,7 +100,7 @@ class Questions:
 
     __slots__ = (
         *("asked", "blank", "characters", "computed", "facts", "ids", "items", "keys", "lengths", "numbers", "pairs"),
-        *("pieces", "resolved", "rules", "seconds", "texts", "types"),
+        *("resolved", "rules", "seconds", "texts", "tokenized", "types"),
     )
 
     ids: Sequence[list[int]]
@@ -124,7 +124,7 @@ class Questions:
                     raise InvalidInput(why)
         self.characters = sum(map(characters_of if self.pairs else len, texts))
         self.blank: Mapping[int, Text] = {}
-        self.pieces: Sequence[Pieces] | None = None
+        self.tokenized: Mapping[Any, Any] | None = None
         self.items: Sequence[Question] = ()
         self.computed: tuple[Array, Array] | None = None
         self.types: Sequence[list[int]] | None = None
@@ -135,21 +135,28 @@ class Questions:
         """Whether a text that is longer than a sequence is read in windows."""
         return self.asked.whole or self.rules.window is not None
 
-    def lay(self, tokenizer: Tokenizer, ids_of: Mapping[Any, list[int]], cuts: CutOnce) -> None:
-        """Cuts the inputs to sequences. `ids_of`: of the inputs without pieces."""
-        if self.pieces is not None:
-            self._leave_out([any(pieces.lengths) for pieces in self.pieces])
-            self._lay_pieces(tokenizer.reading(self.facts.pooling), cuts)
+    @property
+    def in_pieces(self) -> bool:
+        """Whether ids alone are not enough; see `Rules.around`."""
+        return self.pairs or self.rules.around is None
+
+    def lay(self, tokenizer: Tokenizer, tokenized: Mapping[Any, Any], cuts: CutOnce) -> None:
+        """Cuts the inputs to sequences; see `tokenized`."""
+        each = [*map(tokenized.__getitem__, self.texts)]
+        if self.pairs or self.rules.around is None:
+            self._leave_out([any(pieces.lengths) for pieces in each])
+            pieces = [pieces for pieces in each if any(pieces.lengths)]
+            self._lay_pieces(tokenizer.reading(self.facts.pooling), pieces, cuts)
             return
-        ids, room = [*map(ids_of.__getitem__, self.texts)], self.rules.room
+        ids, room = each, self.rules.room
         if [] in ids:
             self._leave_out(ids)
             ids = [*filter(None, ids)]
         lengths = [*map(len, ids)]
         if self.asked.whole and max(lengths, default=0) > room:
             # Some are to be read in windows, by their pieces.
-            self.pieces = [Pieces((text_ids,), (len(text_ids),)) for text_ids in ids]
-            self._lay_pieces(tokenizer.reading(self.facts.pooling), cuts)
+            pieces = [Pieces((text_ids,), (len(text_ids),)) for text_ids in ids]
+            self._lay_pieces(tokenizer.reading(self.facts.pooling), pieces, cuts)
             return
         # No function of our own is called per text.
         before, after = self.rules.around or ([], [])
@@ -168,13 +175,11 @@ class Questions:
             self.blank = {number: text for number, text, of_text in inputs if not of_text}
             self.numbers = [number for number, _, of_text in inputs if of_text]
             self.texts = [text for _, text, of_text in inputs if of_text]
-            pieces_tokens = zip(self.pieces or (), tokens, strict=False)
-            self.pieces = self.pieces and [pieces for pieces, of_text in pieces_tokens if of_text]
 
-    def _lay_pieces(self, tokenizer: Tokenizer, once: CutOnce) -> None:
+    def _lay_pieces(self, tokenizer: Tokenizer, inputs: Sequence[Pieces], once: CutOnce) -> None:
         facts, asked = self.facts, self.asked
         ids, types, seconds, keys, items = [], [], [], [], []
-        for text, pieces in zip(self.texts, self.pieces or (), strict=True):
+        for text, pieces in zip(self.texts, inputs, strict=True):
             cuts, windows = _expand(pieces, facts, tokenizer, asked, self.rules.window)
             whole = tuple((0, length) for length in pieces.lengths)
             measured = tokenizer.measure(pieces, whole if windows else cuts[0])

@@ -1,14 +1,17 @@
-"""Splits texts into pieces, off the event loop unless they are tiny: in turns of principals, and bounded."""
+"""Tokenizes texts, off the event loop unless they are tiny: in turns of principals, and bounded."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_encoder.text.tokens import Pieces, Text, halves_of
 from onebert_server.fairness.places import PartByPart
 from onebert_server.fairness.shares import Permits
 from onebert_server.limits import MAX_CHARACTERS, MAX_TEXT
+
+T = TypeVar("T", bound=Text)
+R = TypeVar("R")
 
 # Up to so many characters are tokenized on the event loop, in less than a third of a millisecond.
 TINY_CHARACTERS = 512
@@ -28,7 +31,7 @@ class Splitter(NamedTuple):
 
 
 class Tokenizing:
-    """Splits texts into pieces; the splitters are keyed by the digest of their base."""
+    """Tokenizes texts; the splitters are keyed by the digest of their base."""
 
     def __init__(self, splitters: Mapping[str, Splitter], workers: Executor) -> None:
         self.splitters = splitters
@@ -47,15 +50,23 @@ class Tokenizing:
         """
         tokenizer, max_length = self.splitters[base]
         most = MAX_PIECES if whole else max_length
+        return await self._each(principal, texts, lambda part: tokenizer.split(part, most, placed))
+
+    async def ids(self, principal: str, base: str, texts: Sequence[str], whole: bool = False) -> list[list[int]]:
+        """Like `split`, of single texts: their ids without special tokens, and one more than a sequence can have."""
+        tokenizer, max_length = self.splitters[base]
+        most = MAX_PIECES if whole else max_length + 1
+        return await self._each(principal, texts, lambda part: [ids[:most] for ids in tokenizer.ids(part)])
+
+    async def _each(self, principal: str, texts: Sequence[T], work: Callable[[Sequence[T]], list[R]]) -> list[R]:
+        """The result for each text; made here, or in a worker if there is much to do."""
         distinct = list(dict.fromkeys(texts))
         costs = [characters_of(text) for text in distinct]
         if sum(costs) <= TINY_CHARACTERS:
-            made = tokenizer.split(distinct, most, placed)
+            made = work(distinct)
         else:
             with self._permits.held(principal, sum(costs)):
-                made = await self._parts.run(
-                    principal, costs, lambda part: tokenizer.split(distinct[part], most, placed)
-                )
+                made = await self._parts.run(principal, costs, lambda part: work(distinct[part]))
         by_text = dict(zip(distinct, made, strict=True))
         return [by_text[text] for text in texts]
 

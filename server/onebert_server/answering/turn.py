@@ -183,7 +183,7 @@ class Turn:
         texts, laid = dict[str, dict[Any, None]](), list[Asking]()
         for asking in askings:
             for questions in asking.questions:
-                if questions.pieces is None:
+                if questions.tokenized is None:
                     texts.setdefault(questions.facts.base, {}).update(dict.fromkeys(questions.texts))
         ids_of: dict[str, Mapping[Any, list[int]]] = {}
         for base, distinct in texts.items():
@@ -205,7 +205,8 @@ class Turn:
         part, cuts = asking.part, CutOnce()
         for questions in asking.questions:
             base = questions.facts.base
-            questions.lay(self._splitters[base].tokenizer, ids_of.get(base, {}), cuts)
+            tokenized = ids_of.get(base, {}) if questions.tokenized is None else questions.tokenized
+            questions.lay(self._splitters[base].tokenizer, tokenized, cuts)
             for number, text in questions.blank.items():
                 self._check_blank(part, number, text)
             if questions.items:
