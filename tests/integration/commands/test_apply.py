@@ -68,6 +68,11 @@ def applied(server, file):
     return dry.stdout
 
 
+def test_of_a_server_that_does_not_answer_no_file_is_written():
+    done = run_onebert("status", "--as-toml", url="http://127.0.0.1:1")
+    assert (done.returncode, done.stdout) == (1, "")
+
+
 def test_a_task_from_nothing_then_a_split_then_alone_again(server, place, name):
     file = write(place, f'[tasks.{name}]\nversions = {{ 1 = "1.safetensors" }}\naliases = {{ live = 1 }}\n')
     out = applied(server, file)

@@ -58,8 +58,8 @@ def status(
         if rest or watch or as_json:
             raise typer.BadParameter("--as-toml is for a running server, and neither for --watch nor --json")
         with Client(url, api_key) as client:
-            for lines in written(client, task):
-                typer.echo(lines, nl=False)
+            # All or nothing: half of a file would be applied as if it were whole.
+            typer.echo("".join(written(client, task)), nl=False)
         return
     with _source(url, api_key, rest) as (status_of_all, picture_of_task):
         if as_json:
