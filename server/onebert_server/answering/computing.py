@@ -7,11 +7,11 @@ from dataclasses import replace
 from itertools import chain, repeat
 from typing import Any
 
-from onebert_encoder.answering.asked import PLAIN, Asked
+from onebert_encoder.answering.asked import PLAIN
 from onebert_encoder.text.tokens import Text
 from onebert_server.access.context import Context
 from onebert_server.answering.gateway import Computed, Gateway, Wanted
-from onebert_server.answering.plan import BlankText, Questions
+from onebert_server.answering.plan import BlankText, Questions, group
 from onebert_server.answering.resolution import Resolutions, Resolved
 from onebert_server.answering.tokenizing import Splitter, Tokenizing
 from onebert_server.answering.turn import Asking, Part, Turn
@@ -48,7 +48,9 @@ class Computing:
             asking: Asking | None = None
             try:
                 numbers = numbers if wanted.refs is not None else range(len(resolved))
-                asking = Asking(context, self._by_version(resolved, wanted.asked, numbers, texts), part, began)
+                inputs = texts if len(texts) > 1 else [*texts] * len(resolved)
+                questions = group(resolved, wanted.asked, numbers, inputs, self._splitters)
+                asking = Asking(context, questions, part, began)
                 if apart := _not_short(asking.questions, len(texts)):
                     await self._tokenize(context, apart)
                 await self._turn.ask(asking)
@@ -96,23 +98,6 @@ class Computing:
         known = dict(zip(distinct, versions, strict=True))
         self._resolutions.remember(known)
         return [known[ref] for ref in wanted.refs]
-
-    def _by_version(
-        self, resolved: Sequence[Resolved], asked: Asked, numbers: Sequence[int], texts: Sequence[Text]
-    ) -> list[Questions]:
-        """The questions of each version; InvalidInput if it cannot answer them."""
-        texts = texts if len(texts) > 1 else [*texts] * len(resolved)
-        if resolved and resolved.count(resolved[0]) == len(resolved):
-            return [Questions(resolved[0], asked, numbers, texts, self._splitters[resolved[0].facts.base].tokenizer)]
-        of: dict[Resolved, tuple[list[int], list[Text]]] = {}
-        for version, number, text in zip(resolved, numbers, texts, strict=True):
-            of_version = of.setdefault(version, ([], []))
-            of_version[0].append(number)
-            of_version[1].append(text)
-        return [
-            Questions(version, asked, *columns, self._splitters[version.facts.base].tokenizer)
-            for version, columns in of.items()
-        ]
 
     async def _tokenize(self, context: Context, questions: Sequence[Questions]) -> None:
         """Tokenizes the texts of questions before their turn, once for each base: to ids, if these are enough."""

@@ -12,6 +12,7 @@ from onebert_server.answering.gateway import Computed, Gateway, Wanted
 from onebert_server.answering.plan import BlankText, Questions
 from onebert_server.answering.reading.logits import TINY_NUMBERS, Reading, joined, read_together
 from onebert_server.answering.reading.seen import note, seen
+from onebert_server.answering.resolution import Resolved
 from onebert_server.answering.tokenizing import Splitter
 from onebert_server.answering.turn import Asking, note_phases
 from onebert_server.fairness.places import PartByPart
@@ -62,7 +63,11 @@ class Showing:
         began = time.monotonic()
         results = askings[0].results if len(askings) == 1 else joined([asking.results for asking in askings])
         every = wanted.refs is None
-        places = range(len(results.items)) if every else results.places
+        places: Sequence[int] = results.places
+        if every:
+            # Blank texts have no places among the answers.
+            ranks = dict(zip(sorted(places), range(len(places)), strict=True))
+            places = [*map(ranks.__getitem__, places)]
 
         def shown(part: slice) -> list[T]:
             items, own, readings = results.items[part], places[part], results.readings
@@ -87,7 +92,10 @@ class Showing:
         if len(questions) == 1 and not missed and (every or not questions[0].blank):
             return results_shown
         if not every:
-            missed = {**missed, **{number: _blank(each) for each in questions for number in each.blank}}
+            missed = {
+                **missed,
+                **{number: _blank(version) for each in questions for number, (_, version) in each.blank.items()},
+            }
         by_number = dict(zip(places, results_shown, strict=True))
         by_number |= {number: show(number, unanswered) for number, unanswered in missed.items()}
         return [by_number[number] for number in sorted(by_number)]
@@ -110,5 +118,5 @@ class Showing:
         self._gateway.computed(Computed(questions.resolved.shadows, texts, labels, asked))
 
 
-def _blank(questions: Questions) -> Unanswered:
-    return Unanswered(questions.facts.ref, BlankText(0, 1))
+def _blank(version: Resolved) -> Unanswered:
+    return Unanswered(version.facts.ref, BlankText(0, 1))

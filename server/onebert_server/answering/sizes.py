@@ -1,6 +1,7 @@
 """Bounds the size of answers: before anything is computed, and again while they are written."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from onebert_encoder.answering.asked import Asked
 from onebert_encoder.answering.stretches import MAX_ANSWERS
@@ -15,32 +16,34 @@ _STRETCH, _RESULT, _SPAN_TEXT = 80, 512, 256
 _TOO_MANY_BYTES = "the answers would be over {} bytes; send the request in parts, or a lower top_k"
 
 
+class Counted(NamedTuple):
+    """Sequences, numbers and bytes of answers, and the bytes of all labels of each version that answers."""
+
+    sequences: int
+    numbers: int
+    size: int
+    labels: Mapping[str, int]
+
+
+def counted(facts: Facts, sizes: tuple[int, int], lengths: Sequence[int], answers: int = 1) -> Counted:
+    """Counts answers of a version from sequences of these token lengths; `sizes`: see `answer_bytes`."""
+    count = sum(lengths) if facts.per_token else len(lengths)
+    size = answers * sizes[0] + count * sizes[1]
+    return Counted(len(lengths), len(facts.labels) * count, size, {facts.ref: facts.label_bytes})
+
+
 class AnswerSize:
     """Adds up the size of one request's answers; `add` refuses before a bound is exceeded."""
 
     _sequences = _numbers = _bytes = 0
     _labels_of: frozenset[str] = frozenset()
 
-    def add(
-        self, facts: Facts, sizes: tuple[int, int], lengths: Sequence[int], answers: int = 1
-    ) -> tuple[int, int, int]:
-        """Counts answers of a version from sequences of these token lengths, until `take_back`.
-
-        Args:
-            sizes: see `answer_bytes`.
-
-        Returns:
-            Sequences, numbers and bytes, without the labels of the version.
-
-        Raises:
-            TooLarge: a bound is exceeded. Nothing is counted then.
-        """
-        count = sum(lengths) if facts.per_token else len(lengths)
-        counted = len(lengths), len(facts.labels) * count, answers * sizes[0] + count * sizes[1]
-        sequences, numbers, size = self._sequences + counted[0], self._numbers + counted[1], self._bytes + counted[2]
-        # A front end that does not know the version gets all of its labels, even if the answer shows few.
-        if facts.ref not in self._labels_of:
-            size += facts.label_bytes
+    def add(self, answers: Counted) -> None:
+        """Counts answers until `take_back`; raises TooLarge, and counts nothing, if a bound would be exceeded."""
+        sequences, numbers = self._sequences + answers.sequences, self._numbers + answers.numbers
+        # A front end that does not know a version gets all of its labels, even if the answer shows few.
+        unknown = answers.labels.keys() - self._labels_of
+        size = self._bytes + answers.size + sum(map(answers.labels.__getitem__, unknown))
         if sequences > MAX_SEQUENCES:
             raise TooLarge(
                 f"the texts would be read in over {MAX_SEQUENCES} sequences; send the request in parts, or shorter ones"
@@ -51,14 +54,13 @@ class AnswerSize:
             raise TooLarge(_TOO_MANY_BYTES.format(MAX_ANSWER_BYTES))
         # Count accepted answers only: one question of several may be refused on its own.
         self._sequences, self._numbers, self._bytes = sequences, numbers, size
-        self._labels_of |= {facts.ref}
-        return counted
+        self._labels_of |= unknown
 
-    def take_back(self, sequences: int, numbers: int, size: int) -> None:
-        """Counts answers no more that are not given, or asked for again."""
-        self._sequences -= sequences
-        self._numbers -= numbers
-        self._bytes -= size
+    def take_back(self, answers: Counted) -> None:
+        """Counts answers no more that are not given, or asked for again; their labels stay."""
+        self._sequences -= answers.sequences
+        self._numbers -= answers.numbers
+        self._bytes -= answers.size
 
 
 class AnswerTooLarge(TooLarge):

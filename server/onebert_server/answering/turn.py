@@ -18,7 +18,8 @@ from onebert_server.access.principal import Principal
 from onebert_server.answering.gateway import Gateway
 from onebert_server.answering.plan import BlankText, Questions
 from onebert_server.answering.reading.logits import TINY_NUMBERS, Results, joined, read_together
-from onebert_server.answering.sizes import AnswerSize
+from onebert_server.answering.resolution import Resolved
+from onebert_server.answering.sizes import AnswerSize, Counted
 from onebert_server.answering.tokenizing import Splitter
 from onebert_server.engine.block import REQUEST, SEQUENCE, Block, Ended
 from onebert_server.fairness.round_robin import RoundRobin
@@ -31,6 +32,9 @@ from onebert_store.errors import EngineFailed, QueueFull
 TURN_CHARACTERS, TEXT_IN_CHARACTERS = 10_240, 16
 # The work that may wait for later turns: each principal may hold as much as it leaves free.
 MAX_WAITING = 2**22
+
+
+_SLOT, _GENERATION = map(itemgetter, map(Resolved._fields.index, ("slot", "generation")))
 
 
 class Part(NamedTuple):
@@ -75,7 +79,7 @@ class Asking:
         self.first, self.last = inf, 0.0
         self.numbers: list[int] = []
         self.batches: list[Any] = []
-        self.sizes: list[tuple[int, int, int]] = []
+        self.sizes: list[Counted] = []
         self.requests = self.cost = 0
         self.waits = False
         self.results = Results()
@@ -207,11 +211,11 @@ class Turn:
             base = questions.facts.base
             tokenized = ids_of.get(base, {}) if questions.tokenized is None else questions.tokenized
             questions.lay(self._splitters[base].tokenizer, tokenized, cuts)
-            for number, text in questions.blank.items():
+            for number, (text, _) in questions.blank.items():
                 self._check_blank(part, number, text)
-            if questions.items:
-                counts = questions.rules.sizes, questions.lengths, len(questions.items)
-                asking.sizes.append(part.size.add(questions.facts, *counts))
+            if questions.counted is not None:
+                part.size.add(questions.counted)
+                asking.sizes.append(questions.counted)
 
     def _check_blank(self, part: Part, number: int, text: Text) -> None:
         """Raises BlankText if a text without a token is not to be left out."""
@@ -223,7 +227,7 @@ class Turn:
     def _take_back(self, asking: Asking) -> None:
         """Withdraws what is under way and what is counted of questions, which may be submitted again."""
         while asking.sizes:
-            asking.part.size.take_back(*asking.sizes.pop())
+            asking.part.size.take_back(asking.sizes.pop())
         numbers = [number for number in asking.numbers if self._under_way.pop(number, None)]
         asking.numbers = []
         if numbers:
@@ -250,10 +254,14 @@ class Turn:
                 # Questions of one request may be requests of their own.
                 texts = texts_of.setdefault((id(asking.part), host), {})
                 for of_version in questions:
-                    version, lengths, keys = of_version.resolved, of_version.lengths, of_version.keys
+                    versions, lengths, keys = of_version.versions, of_version.lengths, of_version.keys
+                    if len(versions) < len(keys):
+                        # Windows are of one version.
+                        versions = [versions[0]] * len(keys)
                     numbers = map(texts.setdefault, keys, range(len(rows), len(rows) + len(keys)))
                     seconds = of_version.seconds or repeat(0)
-                    rows += zip(repeat(version.slot), lengths, seconds, numbers, repeat(version.generation))
+                    slots, generations = map(_SLOT, versions), map(_GENERATION, versions)
+                    rows += zip(slots, lengths, seconds, numbers, generations)  # noqa: B905 - `repeat` has no end
                     ids += of_version.ids
                     if of_version.types is not None:
                         types.append((tokens, of_version.types))

@@ -13,7 +13,7 @@ from onebert_semantic_router.bundle import bundle
 from onebert_server.answering import sizes
 from onebert_server.answering.reading.logits import Reading
 from onebert_server.answering.showing import Answered
-from onebert_server.answering.sizes import AnswerSize, answer_bytes
+from onebert_server.answering.sizes import AnswerSize, answer_bytes, counted
 from onebert_server.facades.clients import fms, hugging_face, kserve, litellm, open_inference, openai, tensors, vllm
 from onebert_server.facades.clients.detections import detections
 from onebert_server.limits import MAX_ITEMS
@@ -81,7 +81,7 @@ def test_words_that_say_more_of_a_label_take_more():
         count = 0
         try:
             while count < 10**5:
-                size.add(facts, own, [8])
+                size.add(counted(facts, own, [8]))
                 count += 1
         except TooLarge:
             return count

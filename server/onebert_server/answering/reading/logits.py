@@ -1,8 +1,8 @@
 """Computed questions: their logits, and the answers that are read from them together, whichever process computed."""
 
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, chain, repeat
-from operator import attrgetter
+from itertools import accumulate, chain
+from operator import attrgetter, itemgetter, mul
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from onebert_encoder.answering.results import Answer
 from onebert_encoder.answering.scores import Array
 from onebert_encoder.answering.windows import WindowLogits, answer_windows, whole_window, window_of
 from onebert_encoder.text.tokens import Alignment
-from onebert_server.answering.plan import Question, Questions
+from onebert_server.answering.plan import Question, Questions, Rules
 from onebert_server.answering.resolution import Resolved
 from onebert_server.answering.tokenizing import Splitter, characters_of
 from onebert_server.engine.block import Ended
@@ -24,6 +24,7 @@ from onebert_store.errors import AnswerNotFinite
 # `_CHARACTERS_IN_NUMBER` characters cost one logit.
 TINY_NUMBERS, ANSWER_IN_NUMBERS, _CHARACTERS_IN_NUMBER = 2048, 16, 128
 _FACTS, _LABELS = attrgetter("facts"), attrgetter("labels")
+_LABEL_COUNT = itemgetter(Rules._fields.index("labels"))
 
 
 class Reading(NamedTuple):
@@ -63,16 +64,17 @@ class Results:
         """Adds the logits of questions, whose sequences follow the `first` one; `stops`: of each one's logits."""
         for of_version in questions:
             self.readings = None
-            items, facts = of_version.items, of_version.facts
+            items = of_version.items
             last = first + len(of_version.ids)
             sizes, logits = ended.outputs[first:last], ended.logits[stops[first] : stops[last]]
             of_version.computed, first = (logits, sizes), last
             self.items = [*self.items, *items]
-            self.versions = [*self.versions, *repeat(of_version.resolved, len(items))]
+            self.versions = [*self.versions, *of_version.versions]
             self.places = [*self.places, *of_version.numbers]
             self.sizes, self.logits = [*self.sizes, sizes], [*self.logits, logits]
-            repeated = len(facts.labels) * of_version.characters // _CHARACTERS_IN_NUMBER
-            self.cost += logits.size + ANSWER_IN_NUMBERS * len(items) + repeated
+            labels = map(_LABEL_COUNT, of_version.rules)
+            repeated = sum(map(mul, labels, map(characters_of if of_version.in_pieces else len, of_version.texts)))
+            self.cost += logits.size + ANSWER_IN_NUMBERS * len(items) + repeated // _CHARACTERS_IN_NUMBER
 
     def whole(self) -> tuple[Sequence[Question], Array, Array]:
         """The questions, the logits of all their sequences, and the number of these of each."""
