@@ -14,7 +14,7 @@ from onebert_encoder.answering.answer import TASK_TYPES
 from onebert_encoder.text.tokens import Text
 from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import TaskType
-from onebert_store.tables.columns import Columns, find_label, find_texts, require_texts, texts_of_rows
+from onebert_store.tables.columns import Columns, find_label, find_texts, remembered, require_texts, texts_of_rows
 from onebert_store.tables.labels import find_names, has_labels, infer_task_type, is_unlabeled, join_label_columns
 from onebert_store.tables.table import Table
 from onebert_store.tables.tables import SPLITS, Source, choose_split, read_source
@@ -297,8 +297,8 @@ def load_texts(
     """
     read = read_source(source, encoding)
     table = read.tables[choose_split(read, split)]
-    if else_by_name and find_texts(table, columns) is None:
-        columns = Columns()
+    if else_by_name:
+        columns = remembered(Columns(), columns, table)
     cells = [table[name] for name in require_texts(table, columns)]
     if not TASK_TYPES[task_type].takes(pair=len(cells) == 2):
         raise InvalidData(f"a {task_type} task takes {TASK_TYPES[task_type].question}; say which columns hold that")
