@@ -32,14 +32,17 @@ class Channel(asyncio.Protocol):
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self._transport: asyncio.WriteTransport | None = None
 
-    def send(self, frame: msgspec.Struct) -> None:
-        """Queues a frame, from any thread; all frames queued before the next flush leave in one write."""
+    def send(self, frame: msgspec.Struct, at_once: bool = True) -> None:
+        """Queues a frame, from any thread; all frames queued before the next flush leave in one write.
+
+        Unless it leaves `at_once`, it waits for the next frame that does: each write wakes the other process.
+        """
         self._outgoing.append(framed(frame))
-        if not self._flushing:
+        if at_once and not self._flushing:
             self._flushing = True
             # Waking a loop costs a system call, which its own thread does not need.
             own = threading.get_ident() == self._thread
-            (self._loop.call_soon if own else self._loop.call_soon_threadsafe)(self._flush)
+            (self._loop.call_soon if own else self._loop.call_soon_threadsafe)(self.flush)
 
     def close(self) -> None:
         """Closes the connection after what is queued."""
@@ -72,13 +75,14 @@ class Channel(asyncio.Protocol):
         self._transport = None
         self._lost()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Writes all queued frames; runs on the loop."""
         # Reset first, so that a frame appended during this flush schedules another one.
         self._flushing = False
         outgoing = []
         while self._outgoing:
             outgoing.append(self._outgoing.popleft())
-        if self._transport is not None:
+        if outgoing and self._transport is not None:
             self._transport.write(b"".join(outgoing))
 
 

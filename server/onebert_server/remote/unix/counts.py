@@ -32,7 +32,8 @@ class RemoteCounts:
         self._in_progress -= len(ended)
         self._tell_later()
         lines, self._lines = self._lines, []
-        self._transport.send(frames.Counted([*ended], lines))
+        # While others are in progress, their next block or the count of these takes it along.
+        self._transport.send(frames.Counted([*ended], lines), at_once=not self._in_progress)
 
     def _tell_later(self) -> None:
         if self._timer is None:

@@ -39,6 +39,8 @@ VARIABLES = re.compile(
     r"PATH|HOME|TMPDIR|TZ|LANG|PYTHON\w*|(LC|LD|MALLOC|OMP|OPENBLAS|OTEL|PROMETHEUS|RAYON|SSL|TOKENIZERS)_\w+|"
     r"(?i:(http|https|all|no)_proxy)|(REQUESTS|CURL)_CA_BUNDLE"
 )
+# A front end tokenizes a turn's texts on one core: there are other front ends for the others.
+OWN = {"TOKENIZERS_PARALLELISM": "false"}
 # Seconds in which all front ends must listen.
 START_TIMEOUT = 60.0
 # Seconds between two beats, by which a front end and the engine's process each notice that the other one stands still.
@@ -173,7 +175,7 @@ class FrontEnds:
                 stdin=start,
                 stdout=asyncio.subprocess.DEVNULL,
                 pass_fds=listeners,
-                env={name: value for name, value in os.environ.items() if VARIABLES.fullmatch(name)},
+                env=OWN | {name: value for name, value in os.environ.items() if VARIABLES.fullmatch(name)},
                 start_new_session=True,
             )
         except OSError as error:

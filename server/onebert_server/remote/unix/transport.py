@@ -47,8 +47,8 @@ class UnixTransport:
     def full(self) -> bool:
         return self._channel.full
 
-    def send(self, frame: msgspec.Struct) -> None:
-        self._channel.send(frame)
+    def send(self, frame: msgspec.Struct, at_once: bool = True) -> None:
+        self._channel.send(frame, at_once)
 
     def close(self) -> None:
         self._channel.close()
@@ -103,6 +103,8 @@ class UnixTransport:
         self.send(wire.Shadowed(questions))
 
     def relay(self, request: wire.Request, body: Body) -> AsyncGenerator[wire.Relayed]:
+        # So that a scrape has what was answered before.
+        self._channel.flush()
         return relay(self._relay_path, request, body, lambda: self._heard)
 
     def _resolved(self, frame: frames.Reply) -> None:
