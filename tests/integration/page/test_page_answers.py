@@ -61,7 +61,7 @@ def test_only_probabilities_are_ranked_and_who_says_nothing_comes_after_them(pag
     said = {name: best[name][0][0] for name in order} | {"several": several}
     assert [row[:2] for row in rows] == [
         *((f"{name}@1", said[name]) for name in order),
-        ("nothing@1", "none over its threshold"),
+        ("nothing@1", "nothing flagged"),
         ("unsure@1", "abstained"),
         ("stars@1", "stars"),
     ]
@@ -83,5 +83,5 @@ def test_that_no_label_is_over_its_threshold_is_said(page):
     page.get_by_label("Task", exact=True).fill("nothing")
     classify(page)
     card = page.get_by_role("article", name="nothing version 1")
-    expect(card).to_contain_text("No label is over its threshold.")
+    expect(card).to_contain_text("nothing flagged")
     assert card.locator("tr.chosen").count() == 0

@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
-from browsers import PHONE, assert_accessible, needs_chromium, opened
+from browsers import PATIENCE, PHONE, assert_accessible, needs_chromium, opened
 from servers import Server
 from trainings import THINGS
 
@@ -37,7 +37,8 @@ def test_a_task_is_made_tried_and_improved(browser, server, client, task, option
         page.get_by_role("button", name="Improve").click()
         expect(page.get_by_role("progressbar")).to_be_visible()
         assert_accessible(page, "improving")
-        expect(page.locator("#improved")).to_contain_text("Version 2")
+        # It trains at the lowest priority, behind all else that the machine does.
+        expect(page.locator("#improved")).to_contain_text("Version 2", timeout=5 * PATIENCE)
         assert_accessible(page, "improved")
     made = client.task(task)
     assert [one["version"] for one in made["versions"]] == [1, 2]

@@ -73,12 +73,14 @@ def test_a_shadow_and_a_split_begin_and_end(browser, server, client, task, optio
         # A shadow that answers from now on is no shadow any more.
         change(page, "Split live", "Split", "split 90/10 and shadow 5", Version="5", Percent_of_the_requests="30")
         assert target(client, task) == ({"1": 70, "5": 30}, {})
+        change(page, "Split live", "Split", "split 70/30", Version="5", Percent_of_the_requests="40")
+        assert target(client, task) == ({"1": 60, "5": 40}, {})
         change(page, "Add a shadow to live", "Add", Version="3")
         expect(live).to_contain_text("shadow 3")
         change(page, "End shadow 3 of live", "End", "shadow 3")
         change(page, "Add a shadow to live", "Add", Version="4")
         expect(page.get_by_role("listitem", name="Version 4")).to_contain_text("shadow of live")
-        change(page, "Promote version 2", "Promote", "split 70/30 and shadow 4")
+        change(page, "Promote version 2", "Promote", "split 60/40 and shadow 4")
         expect_last_move(page, client, task)
         assert target(client, task) == ({"2": 100}, {})
         # What was not live alone is nothing to go back to.
@@ -112,7 +114,7 @@ def test_what_the_server_refuses_leaves_the_dialog_open(browser, server, client)
     with opened(browser, f"{server.url}/#/tasks/split", expected=["Failed to load resource"]) as page:
         page.get_by_role("button", name="Split live").click()
         dialog = page.get_by_role("dialog")
-        dialog.get_by_label("One version for each").fill("header:Cookie")
+        dialog.get_by_label("One version per caller").fill("header:Cookie")
         dialog.get_by_role("button", name="Split", exact=True).click()
         expect(dialog.get_by_role("alert")).to_contain_text("invalid-input")
         assert_accessible(page)
@@ -148,7 +150,7 @@ def test_an_alarm_is_in_words_with_the_histogram_it_came_from(browser, server, c
 def test_thresholds_and_positives_are_those_of_the_live_version(page, server):
     page.goto(f"{server.url}/#/tasks/ruled")
     rules = page.get_by_role("region", name="In force").locator(".rules > div")
-    expect(rules).to_have_text(["label 0over 0.999998", "label 1over 0.5 positive"])
+    expect(rules).to_have_text(["label 0threshold 0.999998", "label 1threshold 0.5 positive"])
     # With one version there is nothing to split or to shadow.
     expect(page.get_by_role("button", name="Split live")).to_have_count(0)
 

@@ -50,7 +50,8 @@ const authorization = () => (key ? { Authorization: `Bearer ${key}` } : {});
  * Throws a Refusal; a refused key ends the session.
  */
 export async function ask(method, where, { body, headers = {}, signal, text = false } = {}) {
-  const sent = { ...authorization(), ...headers };
+  // The longest that a server takes: who has waited enough leaves, which ends the request.
+  const sent = { ...authorization(), "X-Request-Timeout": "600", ...headers };
   const until = AbortSignal.any([life.signal, ...(signal ? [signal] : [])]);
   if (body !== undefined) sent["Content-Type"] = "application/json";
   const began = performance.now();

@@ -34,6 +34,9 @@ export const bytes = (size) =>
   size < 1000 ? `${size} B` : size < 1e6 ? `${decimal(size / 1e3)} kB` : size < 1e9 ? `${decimal(size / 1e6)} MB` : `${decimal(size / 1e9)} GB`;
 export const many = (count, one, more = `${one}s`) => `${number(count)} ${count === 1 ? one : more}`;
 
+/** What an input for a task's name takes. */
+export const NAME = { required: true, pattern: "[a-z0-9][a-z0-9._\\-]*", maxlength: 63, spellcheck: false, autocomplete: "off", autocapitalize: "none" };
+
 /** A refusal in the server's words, with a retry button if `again` can help. */
 export const Refused = ({ error, again }) => html`
   <div class="refused" role="alert">

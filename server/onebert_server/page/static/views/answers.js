@@ -13,13 +13,14 @@ export function Took({ ms, headers }) {
     const took = rest.map((part) => part.trim()).find((part) => part.startsWith("dur="));
     return name && took ? [`${name} ${Number(took.slice(4)).toFixed(1)}`] : [];
   });
-  return html`<p class="quiet" id="took">${ms.toFixed(1)} ms until the answer was here${phases.length > 0 && `; in the server, in ms: ${phases.join(", ")}`}</p>`;
+  return html`<p class="quiet" id="took">Answered in ${ms.toFixed(1)} ms${phases.length > 0 && `, in the server: ${phases.join(", ")}`}</p>`;
 }
 
 export function Answer({ result, given, beside }) {
   return html`
     ${result.error && html`<p class="error">${result.error.title}: ${result.error.detail}</p>`}
     ${result.abstained && html`<p><span class="tag">abstained</span></p>`}
+    ${result.labels?.length === 0 && html`<p><span class="tag">nothing flagged</span></p>`}
     ${result.scores && html`<${Scores} result=${result} beside=${beside?.scores} />`}
     ${result.entities ? html`<${Marked} text=${given.text} spans=${result.entities} />` : result.words && html`<${Marked} text=${given.text} spans=${result.words} />`}
     ${result.answers && html`<${Answers} answers=${result.answers} context=${given.pair} />`}
@@ -70,7 +71,6 @@ function Scores({ result, beside }) {
           ${beside && html`<td class="quiet">${Object.hasOwn(beside, label) ? signed(score - beside[label]) : "–"}</td>`}
         </tr>`)}</tbody>
     </table>
-    ${result.labels?.length === 0 && html`<p class="quiet small">No label is over its threshold.</p>`}
     ${rows.length > AT_FIRST && html`<button type="button" class="slight" onClick=${() => setAll(!all)}>${all ? `The first ${AT_FIRST}` : `All ${number(rows.length)}`} labels</button>`}`;
 }
 

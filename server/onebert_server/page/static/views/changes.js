@@ -28,7 +28,7 @@ export function Changes({ task, versions }) {
   const [open, setOpen] = useState(false);
   return html`
     <details id="changed" open=${open} onToggle=${(event) => setOpen(event.currentTarget.open)}>
-      <summary>What is changed in the base, by layer and symbol</summary>
+      <summary>What is changed in the base, layer by layer</summary>
       ${open && html`<${Maps} task=${task} versions=${versions} />`}
     </details>`;
 }

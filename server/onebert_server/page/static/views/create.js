@@ -3,10 +3,11 @@
 import { ask, path } from "../api.js";
 import { note, py } from "../calls.js";
 import { html, useEffect, useState } from "../lib.js";
-import { many, probability, Refused, say } from "../parts.js";
+import { many, NAME, probability, Refused, say } from "../parts.js";
 import { link } from "../route.js";
 import { Answer } from "./answers.js";
 
+const HINTS = [["complaint", "The parcel came broken."], ["praise", "The driver was very helpful."]];
 const BLANK = { label: "", lines: "" };
 const POLL_MS = 1000;
 const STATES = { waiting: "Waits for its turn", training: "Trains", measuring: "Is measured in folds" };
@@ -38,22 +39,21 @@ export function Create() {
   };
   return html`
     <h1 tabindex="-1">From examples</h1>
-    <p>Some texts of each label make a classifier in seconds. Take them as people write them, short and unclear ones too:
-      eight of a label are a start, with twenty its score begins to mean something. What belongs nowhere needs a label of its own.</p>
+    <p>Eight texts of each label make a classifier in seconds; from twenty on, its score means something.
+      Take texts as people write them, unclear ones too. Texts that belong nowhere need a label of their own.</p>
     <form class="try stack" onSubmit=${(event) => { event.preventDefault(); create(task, examples, false); }}>
       <div>
         <label for="name">Task</label>
-        <input id="name" value=${task} required pattern="[a-z0-9][a-z0-9._\\-]*" maxlength="63" spellcheck=${false} autocomplete="off" autocapitalize="none"
-          onInput=${(event) => setTask(event.currentTarget.value)} />
+        <input id="name" ...${NAME} value=${task} onInput=${(event) => setTask(event.currentTarget.value)} />
       </div>
       <label class="check"><input id="several" type="checkbox" checked=${several} onChange=${(event) => setSeveral(event.currentTarget.checked)} />
         A text may have several labels: write it under each of them</label>
       <div class="two">${labels.map((one, at) => html`
         <div class="stack" key=${at}>
           <div><label for=${`label${at}`}>Label ${at + 1}</label>
-            <input id=${`label${at}`} required maxlength="256" value=${one.label} onInput=${(event) => set(at, { label: event.currentTarget.value })} /></div>
+            <input id=${`label${at}`} required maxlength="256" placeholder=${HINTS[at]?.[0]} value=${one.label} onInput=${(event) => set(at, { label: event.currentTarget.value })} /></div>
           <div><label for=${`lines${at}`}>Examples of label ${at + 1}, one a line</label>
-            <textarea id=${`lines${at}`} rows="8" required aria-describedby=${`count${at}`} value=${one.lines} onInput=${(event) => set(at, { lines: event.currentTarget.value })}></textarea>
+            <textarea id=${`lines${at}`} rows="8" required placeholder=${HINTS[at]?.[1]} aria-describedby=${`count${at}`} value=${one.lines} onInput=${(event) => set(at, { lines: event.currentTarget.value })}></textarea>
             <p class="quiet small" id=${`count${at}`}>${many(textsOf(one.lines).length, "example")}</p></div>
         </div>`)}</div>
       <p class="buttons"><button class="main" aria-disabled=${state.busy}>${state.busy ? "One moment…" : "Create"}</button>

@@ -1,7 +1,7 @@
 // One text with every task.
 
 import { html, useMemo, useState } from "../lib.js";
-import { decimal, LongList, many } from "../parts.js";
+import { decimal, LongList, many, probability } from "../parts.js";
 import { link } from "../route.js";
 import { probable } from "./answers.js";
 
@@ -15,7 +15,7 @@ const [SURE, SILENT, OTHER, FAILED] = [0, 1, 2, 3];
 function brief({ error, abstained, label, labels, scores, words, entities, answers }) {
   if (error) return { said: error.title, place: FAILED };
   if (abstained) return { said: "abstained", place: SILENT };
-  if (labels?.length === 0) return { said: "none over its threshold", place: SILENT };
+  if (labels?.length === 0) return { said: "nothing flagged", place: SILENT };
   if (label !== undefined) {
     const named = labels ?? [label];
     return { said: named.join(", "), score: scores[named[0]], place: probable({ scores, labels }) ? SURE : OTHER };
@@ -48,5 +48,5 @@ const drawn = ({ task, version, said, score, place }, { tabindex, ref, focus }) 
   <a class="row" href=${link(["tasks", task])} tabindex=${tabindex} ref=${ref} onFocus=${focus}>
     <span class="title">${task}<span class="quiet">@${version}</span></span>
     <span class=${LOOKS[place] ?? "said"}>${said}</span>
-    <span class="count">${score === undefined ? "" : decimal(score)}</span>
+    <span class="count">${score === undefined ? "" : place === SURE ? probability(score) : decimal(score)}</span>
   </a>`;

@@ -121,7 +121,7 @@ function Lines({ label, lines, points }) {
       width: place.clientWidth, height: 150, legend: { show: false }, cursor: { show: false }, padding: [8, 8, 0, 0],
       scales: { y: { range: (_, __, most) => [0, Math.max(1, most * 1.15)] } },
       axes: [{ ...axis, space: 70, size: 28, incrs: STEPS, values: (_, times) => times.map(clock) }, { ...axis, size: 44, space: 34 }],
-      series: [{}, ...lines.map((_, at) => ({ stroke: colour(at ? "--warm" : "--accent"), width: 1.75, points: { show: false }, spanGaps: true }))],
+      series: [{}, ...lines.map((_, at) => ({ stroke: colour(at ? "--warm" : "--accent"), width: 1.75, points: { size: 4 }, spanGaps: true }))],
     }, data(points, lines), place);
     const watch = new ResizeObserver(() => plot.current.setSize({ width: place.clientWidth, height: 150 }));
     watch.observe(place);

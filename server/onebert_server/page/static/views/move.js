@@ -8,16 +8,16 @@ import { Confirm, many, say } from "../parts.js";
 const rest = (target) => ({ sticky: target?.sticky ?? undefined, shadow: target?.shadow ?? undefined });
 const except = (shadow, version) => shadow?.filter((one) => one.version !== version);
 
+const ALONE = { gate: true, body: (_, { version }) => ({ version }), ends: () => true };
+
 // Kind -> its title and verb, what it asks for, the new meaning, and those of the alias's `ends` that it ends.
 const KINDS = {
   promote: {
-    title: ({ version }) => `Promote version ${version}?`, verb: "Promote", fields: ["alias"], gate: true,
-    body: (_, { version }) => ({ version }), ends: () => true,
+    title: ({ version }) => `Promote version ${version}?`, verb: "Promote", fields: ["alias"], ...ALONE,
     then: ({ version, name, task }) => html`From then on version <b>${version}</b> answers${name === "live" ? html` every request for <code>${task}</code>` : html` <code>${task}@${name}</code>`}.`,
   },
   back: {
-    title: ({ version, name }) => `Roll ${name} back to version ${version}?`, verb: "Roll back", fields: [], gate: true,
-    body: (_, { version }) => ({ version }), ends: () => true,
+    title: ({ version, name }) => `Roll ${name} back to version ${version}?`, verb: "Roll back", fields: [], ...ALONE,
     then: ({ version }) => html`From then on version <b>${version}</b> answers again.`,
   },
   split: {
@@ -46,10 +46,13 @@ const KINDS = {
 export function Move({ task, status, kind, alias: given, version: wanted, close, done }) {
   const { title, verb, fields, gate, body, ends, then } = KINDS[kind];
   const versions = task.versions.map((one) => one.version);
-  const candidates = versions.filter((at) => !(String(at) in (given?.target?.split ?? { [given?.version]: 100 })));
+  // A split's share may change; a shadow is of a version that does not answer.
+  const candidates = versions.filter((at) => at !== given?.version && (kind === "split" || !(at in (given?.target?.split ?? {}))));
   const [form, setForm] = useState({ name: given?.alias ?? "live", percent: kind === "shadow" ? 100 : 10, sticky: given?.target?.sticky ?? "", version: wanted ?? candidates[0] });
   const set = (changed) => setForm((before) => ({ ...before, ...changed }));
   const alias = status.aliases.find((one) => one.alias === form.name);
+  // A version that was live before, and is older, needs no gate.
+  const back = form.version === alias?.previous && form.version < alias.version;
   const ended = alias?.ends.filter((one) => ends(one, form)) ?? [];
   const act = async () => {
     const where = path`/v1/tasks/${task.name}/aliases/${form.name}`;
@@ -69,11 +72,11 @@ export function Move({ task, status, kind, alias: given, version: wanted, close,
         ${fields.includes("version") && html`<div><label for="candidate">Version</label> <select id="candidate" value=${form.version} onChange=${(event) => set({ version: Number(event.currentTarget.value) })}>
           ${candidates.map((at) => html`<option value=${at} selected=${at === form.version}>${at}</option>`)}</select></div>`}
         ${fields.includes("percent") && html`<${Field} id="percent" label="Percent of the requests" type="number" min="1" max=${kind === "split" ? 99 : 100} value=${form.percent} required set=${(percent) => set({ percent: Number(percent) })} />`}
-        ${fields.includes("sticky") && html`<${Field} id="sticky" label="One version for each (optional)" placeholder="header:X-User" list=${["principal"]} value=${form.sticky} set=${(sticky) => set({ sticky })} />`}
+        ${fields.includes("sticky") && html`<${Field} id="sticky" label="One version per caller, by (optional)" placeholder="principal or header:X-User" list=${["principal"]} value=${form.sticky} set=${(sticky) => set({ sticky })} />`}
       </div>`}
       <p><b class="wrap">${form.name}</b> of <b class="wrap">${task.name}</b> ${alias ? html`is <b class="wrap">${alias.words}</b> now.` : "is new."} ${then({ ...form, task: task.name }, alias)}</p>
       ${ended.length > 0 && html`<p class="ends">This ends <b>${ended.join(" and ")}</b>.</p>`}
-      ${gate && status.gate && html`<p>The gate checks it first: ${many(status.gate.checks, "check")} on ${many(status.gate.rows, "pinned row")}.</p>`}
+      ${gate && status.gate && !back && html`<p>The gate checks it first: ${many(status.gate.checks, "check")} on ${many(status.gate.rows, "pinned row")}.</p>`}
     </${Confirm}>`;
 }
 

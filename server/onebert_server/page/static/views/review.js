@@ -7,7 +7,7 @@ import { number, Refused, say, Waiting } from "../parts.js";
 import { link } from "../route.js";
 import { Answer } from "./answers.js";
 
-const ORDERS = { margin: "small margin first", disagreement: "disagreement first" };
+const ORDERS = { margin: "least sure first", disagreement: "where versions disagree first" };
 // Texts of a page, and at most, since skipped ones come again.
 const PAGE = 20;
 const MOST = 100;

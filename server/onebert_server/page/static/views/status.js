@@ -25,19 +25,19 @@ export function Status({ status, versions, change }) {
 function facts({ score, a_minute, p95, abstained, cut, gate, kept, feedback, base }) {
   return [
     [score ? `${score.metric}, ${score.where}` : "Score", score ? fixed(score.value, 3) : "–"],
-    ["Requests a minute", fixed(a_minute), p95 !== null && `p95 ${fixed(1000 * p95)} ms`],
+    ["Requests a minute", fixed(a_minute), p95 !== null && `p95 ${fixed(1000 * p95, 0)} ms`],
     ["Abstained", percent(abstained), cut !== null && `${percent(cut)} cut`],
     ["Gate", gate ? many(gate.checks, "check") : none, gate && many(gate.rows, "pinned row")],
-    ["Kept answers", kept ? percent(kept.share) : none, kept && `for ${many(kept.days, "day")}`],
+    ["Kept answers", kept ? percent(kept.share, 0) : none, kept && `for ${many(kept.days, "day")}`],
     ["Feedback waiting", feedback === null ? "–" : number(feedback)],
-    ["Base", base ?? "–"],
+    ["Base", base?.split("/").at(-1) ?? "–"],
   ];
 }
 
 /** Each alias in the server's words, with what a person may do to it. */
 const Places = ({ aliases, versions, change }) => html`
   <ul role="list" class="places" aria-label="Aliases">
-    ${aliases.map((alias) => html`<${Place} key=${alias.alias} alias=${alias} versions=${versions} change=${change} />`)}
+    ${aliases.toSorted((one) => (one.alias === "live" ? -1 : 0)).map((alias) => html`<${Place} key=${alias.alias} alias=${alias} versions=${versions} change=${change} />`)}
     ${!aliases.some(({ alias }) => alias === "live") && html`<li>No version is live: requests have to name one.</li>`}
   </ul>`;
 
@@ -49,7 +49,7 @@ function Place({ alias, versions, change }) {
     <li>
       <span class=${name === "live" ? "tag live" : "tag"}>${name}</span> <b class="wrap">${words}</b>
       ${change && html`<span class="buttons">
-        ${others && button("split", "Split…", `Split ${name}`)}
+        ${versions > 1 && button("split", "Split…", `Split ${name}`)}
         ${others && button("shadow", "Shadow…", `Add a shadow to ${name}`)}
         ${target?.shadow?.map(({ version }) => button("unshadow", `End shadow ${version}`, `End shadow ${version} of ${name}`, { version }))}
         ${previous && button("back", `Roll back to ${previous}`, `Roll ${name} back to version ${previous}`, { version: previous })}
@@ -90,7 +90,7 @@ function Decision({ decision: { thresholds = {}, positives = [], ...rest } }) {
   const labels = [...new Set([...Object.keys(thresholds ?? {}), ...(positives ?? [])])];
   return html`
     <dl class="rules">
-      ${labels.map((label) => html`<div><dt class="wrap">${label}</dt><dd>${label in thresholds ? `over ${thresholds[label]}` : "no threshold"}${positives.includes(label) && html` <span class="tag">positive</span>`}</dd></div>`)}
+      ${labels.map((label) => html`<div><dt class="wrap">${label}</dt><dd>${label in thresholds ? `threshold ${thresholds[label]}` : "no threshold"}${positives.includes(label) && html` <span class="tag">positive</span>`}</dd></div>`)}
       ${flat(rest, true).map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}
     </dl>`;
 }

@@ -7,7 +7,7 @@ import { ago, date, fixed, LongList, many, moved, number, percent, Refused, Wait
 import { link } from "../route.js";
 
 // Heights of a row, and of a card on a narrow screen.
-const ROW = 68, CARD = 168;
+const ROW = 74, CARD = 168;
 const EVERY = 10_000;
 
 const unavailable = (task) => Object.keys(task.unavailable);
@@ -82,14 +82,14 @@ export function Tasks() {
 
 const drawn = (task, { tabindex, ref, focus }) => html`
   <a class="row task" href=${link(["tasks", task.name])} tabindex=${tabindex} ref=${ref} onFocus=${focus}>
-    <${Cell} of="name" more=${[task.bases && task.base, task.gate && "gate", task.kept && `keeps ${percent(task.kept.share)}`].filter(Boolean).join(", ")}><span class="title">${task.name}</span></${Cell}>
+    <${Cell} of="name" more=${[task.bases && task.base, task.gate && "gate", task.kept && `keeps ${percent(task.kept.share, 0)}`].filter(Boolean).join(", ")}><span class="title">${task.name}</span></${Cell}>
     <${Cell} of="attention" more=${task.alarm?.shift && moved(task.alarm.shift)}>
       ${task.alarm && html`<span class="tag bad" title=${`since ${date(task.alarm.since)}`}>${task.alarm.words}</span>`}
       ${unavailable(task).length > 0 && html`<span class="tag bad" title=${Object.values(task.unavailable)[0]}>unavailable: ${unavailable(task).join(", ")}</span>`}
     </${Cell}>
     <${Cell} of="live" more=${task.created_at && `made ${ago(task.created_at)}`}>${task.live ? html`<b title=${task.live.words}>${task.live.words}</b>` : html`<span class="quiet">no live version</span>`}</${Cell}>
-    <${Cell} of="score" more=${task.score && `${task.score.metric}, ${task.score.where}`}>${fixed(task.score?.value ?? null, 3)}</${Cell}>
-    <${Cell} of="requests" unit="a minute" more=${task.p95 !== null && `p95 ${fixed(1000 * task.p95)} ms`}>${fixed(task.a_minute)}</${Cell}>
+    <${Cell} of="score" unit=${task.score ? "" : "score"} more=${task.score && `${task.score.metric}, ${task.score.where}`}>${fixed(task.score?.value ?? null, 3)}</${Cell}>
+    <${Cell} of="requests" unit="a minute" more=${task.p95 !== null && `p95 ${fixed(1000 * task.p95, 0)} ms`}>${fixed(task.a_minute)}</${Cell}>
     <${Cell} of="abstained" unit="abstained" more=${task.cut !== null && `${percent(task.cut)} cut`}>${percent(task.abstained)}</${Cell}>
     <${Cell} of="feedback" unit="waiting">${task.feedback === null ? "–" : number(task.feedback)}</${Cell}>
     <${Cell} of="moved" more=${task.last_move && `${task.last_move.who}, ${ago(task.last_move.at)}`}>${task.last_move?.what}</${Cell}>

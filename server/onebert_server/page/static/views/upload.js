@@ -3,7 +3,7 @@
 import { may, path, upload } from "../api.js";
 import { note, py } from "../calls.js";
 import { html, useEffect, useRef, useState } from "../lib.js";
-import { bytes, Refused, say } from "../parts.js";
+import { bytes, NAME, Refused, say } from "../parts.js";
 import { link } from "../route.js";
 
 /** A valid task name made from a file's name. */
@@ -63,8 +63,7 @@ export function Upload({ query }) {
       </div>
       <div>
         <label for="into">Task</label>
-        <input id="into" value=${task} required pattern="[a-z0-9][a-z0-9._\\-]*" maxlength="63" spellcheck=${false} autocomplete="off" autocapitalize="none"
-          aria-describedby="rule" onInput=${(event) => setTask(event.currentTarget.value)} />
+        <input id="into" ...${NAME} value=${task} aria-describedby="rule" onInput=${(event) => setTask(event.currentTarget.value)} />
         <p id="rule" class="quiet small">Lower-case letters, digits, dots, dashes and underscores. A task that is new begins with this version.</p>
       </div>
       <p class="buttons"><button class="main" aria-disabled=${busy}>Upload</button>
