@@ -72,10 +72,10 @@ def test_the_list_is_read_again_by_itself_and_stays_where_it_is(browser, server)
     with opened(browser, server.url) as page:
         expect(page.get_by_text("1,000 tasks, 1 needs attention")).to_be_visible()
         page.locator("#tasks").evaluate("box => { box.scrollTop = 5000 }")
-        expect(page.locator("#tasks .title").filter(has_text="task-0080")).to_be_visible()
+        expect(page.locator("#tasks .title").filter(has_text="task-0070")).to_be_visible()
         with page.expect_request("**/v1/status*"):
             pass
         with page.expect_response("**/v1/status*"):
             page.get_by_role("button", name="Refresh").click()
         assert page.locator("#tasks").evaluate("box => box.scrollTop") == 5000
-        expect(page.locator("#tasks .title").filter(has_text="task-0080")).to_be_visible()
+        expect(page.locator("#tasks .title").filter(has_text="task-0070")).to_be_visible()

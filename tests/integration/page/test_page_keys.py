@@ -37,7 +37,7 @@ def sign_in(page, key):
 def test_a_key_that_is_not_taken_is_refused_in_words(page):
     assert_accessible(page, "sign in")
     sign_in(page, "no-such-key-0000")
-    expect(page.get_by_role("alert")).to_contain_text("send one valid key")
+    expect(page.get_by_role("alert")).to_contain_text("does not take this key")
     expect(page.get_by_label("API key")).to_be_visible()
     assert_accessible(page, "refused")
 

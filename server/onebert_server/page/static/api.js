@@ -104,7 +104,7 @@ export async function signIn(given = key, keep = false) {
     const out = error.problem?.status === 401;
     // An unreachable server has not refused the key.
     if (out) forget();
-    session.set({ state: out ? "out" : "down", said: given || !out ? error.message : "" });
+    session.set({ state: out ? "out" : "down", said: !out ? error.message : given && "The server does not take this key." });
   }
 }
 
