@@ -56,8 +56,7 @@ class ApiKeys:
             TooManyAttempts: the same, or it has an unknown token, which is verified only within the limit.
         """
         if self._ring.is_open:
-            if b"authorization" in head.fields or not _means_loopback(head.fields.get(b"host", b"")):
-                self._check_open(head, address)
+            self._check_open(head, address)
             return root(address)
         field = b"" if b"authorization" in head.repeated else head.fields.get(b"authorization", b"")
         scheme, _, key = str(field, "latin-1").partition(" ")
@@ -92,8 +91,15 @@ class ApiKeys:
         if scope["method"] == "POST" or not is_open(scope):
             state["principal"] = await self.check(state[HEAD], address)
 
-    def known(self, head: Head) -> Principal | None:
-        """The principal of a valid key that came in the same bytes before; None for every other request."""
+    def known(self, scope: Scope) -> Principal | None:
+        """The principal of a request that needs no closer check; None for every other one.
+
+        Its key is valid and came in the same bytes before, or this server is without keys, and it needs none.
+        """
+        head: Head = scope["state"][HEAD]
+        if self._ring.is_open:
+            plain = b"authorization" not in head.fields and _means_loopback(head.fields.get(b"host", b""))
+            return root(address_of(scope)) if plain else None
         digest = self._digests.get(head.fields.get(b"authorization", b""))
         return None if digest is None or head.repeated else self._ring.find(digest)
 

@@ -131,7 +131,7 @@ class Dispatch:
         state, edge = scope["state"], self._edge
         try:
             match = self._formats.match(scope)
-            principal = None if match is None else self._keys.known(state[HEAD])
+            principal = None if match is None else self._keys.known(scope)
             if principal is None:
                 await self._keys.admit(scope)
             else:

@@ -11,10 +11,10 @@ TESTS = Path(__file__).parents[2]
 
 # What is reached: of one request of one short text, and of each further text of 64. Lower them with what you save.
 REACHED = {
-    "calls": 259,
+    "calls": 255,
     "files": 62,
     "locks": 4,
-    "calls a further text": 4.2,
+    "calls a further text": 4.1,
     "locks a further text": 0.1,
 }
 

@@ -1,6 +1,6 @@
 """Routes that classify: one task, a mix of tasks, one text for many tasks."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Annotated, Any, cast
@@ -43,7 +43,9 @@ async def classify(task: TaskRef, body: ClassifyRequest, context: ContextOf, edg
     answer = edge.answerer.answer_explained if body.explain else edge.answerer.answer
     shown = await answer(context, wanted, texts, partial(_result, wanted.asked.top_k, AnswerBytes()))
     # All answers are by one version.
-    return _json(_version(shown[0][0]), map(itemgetter(1), shown))
+    facts: Facts = shown[0][0]
+    head = facts.prepared.get("head") or _head(facts)
+    return Reply(b"%b%b]}" % (head, b",".join(map(itemgetter(1), shown))))
 
 
 @router.post("/v1/classify", response_model=ClassifyItemsResponse)
@@ -52,7 +54,7 @@ async def classify_items(body: ClassifyItemsRequest, context: ContextOf, edge: E
     wanted = Wanted(_refs(body.items, context.principal.default_task), asked=body.asked)
     answer = edge.answerer.answer_each if body.partial else edge.answerer.answer
     texts = [item.input for item in body.items]
-    return _json({}, await answer(context, wanted, texts, partial(_task_result, wanted.asked, AnswerBytes())))
+    return _results(await answer(context, wanted, texts, partial(_task_result, wanted.asked, AnswerBytes())))
 
 
 @router.post("/v1/fanout", response_model=ClassifyItemsResponse)
@@ -67,7 +69,7 @@ async def fanout(body: FanoutRequest, context: ContextOf, edge: EdgeOf) -> Reply
     if body.partial and refs is None:
         raise InvalidInput("partial is for tasks that are named; * is those that are there")
     answer = edge.answerer.answer_each if body.partial else edge.answerer.answer
-    return _json({}, await answer(context, wanted, [text], partial(_task_result, wanted.asked, AnswerBytes())))
+    return _results(await answer(context, wanted, [text], partial(_task_result, wanted.asked, AnswerBytes())))
 
 
 def _refs(items: Sequence[Item], default: str | None) -> list[str]:
@@ -114,5 +116,12 @@ def _fields(reading: Reading, options: Asked) -> dict[str, Any]:
     return {**fields, "tokens": reading.tokens, "truncated": reading.truncated, "windows": reading.windows}
 
 
-def _json(head: Mapping[str, Any], results: Iterable[bytes]) -> Reply:
-    return Reply(b"%b%b]}" % (_encode({**head, "results": []}).removesuffix(b"]}"), b",".join(results)))
+def _head(facts: Facts) -> bytes:
+    """The beginning of a reply by one version, made once for each."""
+    head: bytes = _encode({**_version(facts), "results": []}).removesuffix(b"]}")
+    facts.prepared["head"] = head
+    return head
+
+
+def _results(results: Iterable[bytes]) -> Reply:
+    return Reply(b'{"results":[%b]}' % b",".join(results))
