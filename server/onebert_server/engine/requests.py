@@ -124,7 +124,8 @@ class Requests:
             for place in set(places[left & ~gone].tolist()):
                 self._parts.setdefault(place, []).append(logits.part(places == place))
             whole = [logits.part(~left & ~gone)]
-            for place in self._parts.keys() & set(ended.tolist()):
+            # Who has left gets nothing: its parts would be read as those of whoever is answered beside it.
+            for place in self._parts.keys() & set(ended[~self.state["gone"][ended]].tolist()):
                 whole += self._parts.pop(place)
             logits = Logits(*map(np.concatenate, zip(*whole, strict=True)))
         return self._end(ended, now, logits.part(np.lexsort((logits.positions, logits.places))))
