@@ -17,6 +17,7 @@ from onebert_server.answering.tokenizing import Splitter
 from onebert_server.engine.block import ENDED, Block, Ended
 from onebert_server.engine.engine import Engine
 from onebert_server.engine.host import Host
+from onebert_server.engine.queue.backlog import questions
 from onebert_server.fairness.rates import Rates
 from onebert_server.logs import log_failure
 from onebert_server.versions.residency.residents import Residents
@@ -40,8 +41,8 @@ class Entry:
     def __init__(self, engine: Engine, rates: Rates) -> None:
         self._lane = engine.lane(self._arrive)
         self.rates = rates
-        # The counts that quotas have of requests under way: principal, requests and tokens.
-        self._counted: dict[int, tuple[Principal, int, int]] = {}
+        # What quotas have counted of requests under way: principal, requests, tokens; the numbers of its question.
+        self._counted: dict[int, tuple[Principal, int, int, list[int]]] = {}
         self._ended: deque[Ended] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waking = False
@@ -80,18 +81,19 @@ class Entry:
         stops = np.cumsum(requests["sequences"])
         before = np.concatenate([[0], np.cumsum(sequences["tokens"])])
         tokens = (before[stops] - before[stops - requests["sequences"]]).tolist()
-        refused: dict[int, OneBertError] = {}
+        begins, refused = questions(requests).tolist(), dict[int, OneBertError]()
+        refusal, numbers = None, list[int]()
         for place, (number, _, principal, _, count, *_) in enumerate(requests.tolist()):
             caller = block.principals[principal]
-            try:
-                # Other requests of the client's request were admitted with its first one.
-                if count:
-                    self.rates.check(caller)
-            except OverQuota as error:
-                refused[place] = error
-            else:
-                self.rates.count(caller, count, tokens[place])
-                self._counted[number] = caller, count, tokens[place]
+            if begins[place]:
+                # All requests of a question are admitted or refused; later parts of the client's were admitted with it.
+                refusal, numbers = self._over_quota(caller) if count else None, []
+            if refusal is not None:
+                refused[place] = refusal
+                continue
+            self.rates.count(caller, count, tokens[place])
+            numbers.append(number)
+            self._counted[number] = caller, count, tokens[place], numbers
         if not refused:
             return block
         places, ended = [*refused], np.zeros(len(refused), ENDED)
@@ -106,6 +108,13 @@ class Entry:
         sequences["text"] = np.unique(sequences["text"], return_inverse=True)[1]
         return Block(block.principals, requests[counted], sequences, block.ids[of_token], spans)
 
+    def _over_quota(self, caller: Principal) -> OverQuota | None:
+        try:
+            self.rates.check(caller)
+        except OverQuota as error:
+            return error
+        return None
+
     def _settle(self, ended: Ended) -> None:
         """Takes back what was counted of requests that were not taken in."""
         for number, error, *_ in ended.requests.tolist():
@@ -115,8 +124,13 @@ class Entry:
                 self._counted.pop(number, None)
 
     def _take_back(self, number: int) -> None:
-        caller, count, tokens = self._counted.pop(number, (None, 0, 0))
-        self.rates.count(caller, -count, -tokens)
+        """Takes back what was counted of a request, and of the others of its question: its edge asks it anew or not."""
+        if number not in self._counted:
+            return
+        for each in self._counted[number][-1]:
+            if each in self._counted:
+                caller, count, tokens, _ = self._counted.pop(each)
+                self.rates.count(caller, -count, -tokens)
 
     def _arrive(self, ended: Ended) -> None:
         """Runs on the engine's thread, or in `submit`: what arrives until the loop's next turn shares a wake-up."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -25,6 +26,7 @@ from onebert_server.engine.speed import Speed
 from onebert_server.hosts import front_ends_for, load_only_host
 from onebert_server.settings import Settings
 from onebert_store.errors import BankFull, EngineFailed, OneBertError, TooLarge
+from onebert_store.registry.grants import Quotas
 from parts import Batches, Parts, assert_like, context, same
 
 # The tokenizers of the two bases make other numbers of tokens of it.
@@ -102,6 +104,26 @@ def test_a_base_that_fails_fails_a_request_for_both_and_none_for_the_other(parts
     assert refused.value.code == EngineFailed.code
     assert_like(*parts.answer(["good"], [TEXT]), parts.alone("good", TEXT))
     assert parts.unpinned()
+
+
+@pytest.mark.promise("quotas")
+def test_of_a_question_to_both_bases_that_a_quota_refuses_nothing_is_computed(parts):
+    limited = replace(context("limited").principal, quotas=Quotas(tokens=1e-6))
+
+    async def ask(answerer):
+        async def answer():
+            wanted = Wanted(["good", "other"])
+            return await answerer.answer(replace(context(), principal=limited), wanted, [TEXT] * 2, same)
+
+        # The first one leaves a debt that lasts.
+        await answer()
+        with pytest.raises(OneBertError, match="tokens a second"):
+            await answer()
+        await answerer.answer(context(), Wanted(["good"]), [TEXT], same)
+
+    parts.run(ask)
+    parts.engine.close(WAIT)
+    assert sum(parts.batches.sequences) == 2 + 1
 
 
 @pytest.mark.parametrize("parts", [False], indirect=True)
