@@ -5,17 +5,17 @@ from onebert_store.errors import AliasNotFound
 from onebert_store.registry.names import parse_ref
 
 
-def at_alias(found: TaskFacts, alias: str | None) -> int:
+def at_alias(facts: TaskFacts, alias: str | None) -> int:
     """The version that an alias of a task points at; raises AliasNotFound."""
-    if alias not in found.aliases:
-        raise AliasNotFound(f"{found.name} has no alias {alias}")
-    return found.aliases[alias]
+    if alias not in facts.aliases:
+        raise AliasNotFound(f"{facts.name} has no alias {alias}")
+    return facts.aliases[alias]
 
 
-def tag_of(found: TaskFacts, alias: str) -> int | str:
+def tag_of(facts: TaskFacts, alias: str) -> int | str:
     """The tag of an alias's meaning, which a change of it names; raises AliasNotFound."""
-    target = found.targets.get(alias)
-    return at_alias(found, alias) if target is None else str(target.tag)
+    target = facts.targets.get(alias)
+    return at_alias(facts, alias) if target is None else str(target.tag)
 
 
 def version_of(client: Client, ref: str) -> tuple[str, int]:

@@ -55,11 +55,11 @@ class PartByPart:
 
     async def run(self, principal: str, costs: Sequence[int], work: Callable[[slice], list[T]]) -> list[T]:
         """Returns the results of all pieces; after a cancellation only the running part still finishes."""
-        made: list[T] = []
+        results: list[T] = []
         for part in parts_of(costs, self._most):
             await self._places.take(principal)
-            made += await shielded(self._in_place(work, slice(part.start, part.stop)))
-        return made
+            results += await shielded(self._in_place(work, slice(part.start, part.stop)))
+        return results
 
     async def _in_place(self, work: Callable[[slice], list[T]], part: slice) -> list[T]:
         # The caller shields this: a thread keeps its place until it has ended, even after a cancellation.
