@@ -72,6 +72,7 @@ WITHOUT = {
         # One earlier version alone, as `[1]`.
         "UPDATE aliases SET previous = CAST(REPLACE(REPLACE(earlier, '[', ''), ']', '') AS INTEGER)",
         *("ALTER TABLE aliases DROP COLUMN earlier", "ALTER TABLE changes DROP COLUMN before_target"),
+        "UPDATE changes SET action = 'promote' WHERE action = 'roll-back'",
     ),
     12: ("ALTER TABLE aliases DROP COLUMN payer",),
     11: (

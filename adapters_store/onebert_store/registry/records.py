@@ -1,7 +1,7 @@
 """The values that the registry returns: versions, aliases, tasks and changes."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -66,19 +66,23 @@ class Alias:
     def version(self) -> int:
         return self.target.version
 
-    @property
-    def previous(self) -> int | None:
-        return self.earlier[-1].version if self.earlier else None
+    def back(self, versions: Container[int]) -> Target | None:
+        """The meaning that it rolls back to: the last one whose main version is another one, and is in `versions`.
 
-    @property
-    def before(self) -> Target | None:
-        """The meaning that it rolls back to: the last one, without shares or shadows if it has the present version."""
-        last = self.earlier[-1] if self.earlier else None
-        return alone(last.version) if last and self.version in last.numbers else last
+        Shadows that are not are left out. If a share is not, or the present version has a part, it is the main version
+        alone.
+        """
+        for at in reversed(self.earlier):
+            if at.version in versions and at.version != self.version:
+                whole = self.version not in at.numbers and all(number in versions for number, _ in at.shares)
+                shadows = tuple(shadow for shadow in at.shadows if shadow.version in versions)
+                return at._replace(shadows=shadows) if whole else alone(at.version)
+        return None
 
     def goes_back(self, target: Target) -> bool:
-        """Whether the version of a target was live earlier, so that a move to it is a rollback."""
-        return target.version in [earlier.version for earlier in self.earlier]
+        """Whether a move is a rollback: to a version that was live earlier, without a share for the present one."""
+        shares = [number for number, _ in target.shares]
+        return self.version not in shares and target.version in [earlier.version for earlier in self.earlier]
 
     def moved(self, target: Target, payer: Payer | None) -> "Alias":
         """The alias with a new target.
@@ -86,9 +90,9 @@ class Alias:
         A rollback forgets the meanings that follow the one to which it goes. New shadows and shares of the same version
         replace its meaning, and leave the earlier ones.
         """
-        earlier = [target.version for target in self.earlier]
-        if target.version in earlier:
-            return Alias(target, self.earlier[: earlier.index(target.version)], payer)
+        if self.goes_back(target):
+            last = max(number for number, earlier in enumerate(self.earlier) if earlier.version == target.version)
+            return Alias(target, self.earlier[:last], payer)
         if target.version == self.version:
             return Alias(target, self.earlier, payer)
         return Alias(target, (*self.earlier, self.target)[-MAX_EARLIER:], payer)
@@ -181,9 +185,8 @@ class Change:
 
     @property
     def rolled_back(self) -> bool:
-        """True if an alias went back to a version that was live before, or to an older one."""
-        older = (self.version or 0) < (self.before or 0)
-        return self.action == Action.ROLL_BACK or (self.action == Action.PROMOTE and older)
+        """True if an alias went back to a version that was live before."""
+        return self.action == Action.ROLL_BACK
 
 
 @dataclass(frozen=True)

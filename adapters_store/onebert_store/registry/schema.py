@@ -92,6 +92,8 @@ REGISTRY = Tables(
             )
             WHERE action IN ('promote', 'delete-alias')
             """,
+            # A rollback was a move to an older version.
+            "UPDATE changes SET action = 'roll-back' WHERE action = 'promote' AND version < before",
             """
             UPDATE aliases SET earlier = COALESCE(
                 (

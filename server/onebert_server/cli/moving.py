@@ -2,32 +2,48 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import typer
 
 from onebert_server.cli.compare.measured import breaking_changes, manifest_of, measure, not_alike, training_in
 from onebert_server.cli.refusals import print_checks
-from onebert_server.client import Client, TargetFacts, Wait, as_dict
+from onebert_server.client import AliasPlace, Client, TargetFacts, Wait, as_dict
 from onebert_server.contract.moves import meaning
-from onebert_server.references import at_alias
 from onebert_store.command import console
-from onebert_store.errors import InvalidInput
+from onebert_store.errors import AliasNotFound, InvalidInput
 from onebert_store.file.strict_json import printable
 from onebert_store.registry.names import LIVE
 
 
+def place_of(client: Client, task: str, alias: str) -> AliasPlace | None:
+    """What an alias means now; None if the task has no such alias."""
+    with suppress(AliasNotFound):
+        return client.alias(task, alias)
+    return None
+
+
 def move(
-    client: Client, task: str, alias: str, to: int | TargetFacts, wait: Wait | None = None, message: str | None = None
+    client: Client,
+    task: str,
+    alias: str,
+    place: AliasPlace | None,
+    to: int | TargetFacts,
+    wait: Wait | None = None,
+    message: str | None = None,
 ) -> dict[str, Any]:
-    """Moves the alias and compares the main versions before and after; `message` moves past the task's gate."""
-    facts = client.task(task)
-    current, target = facts.aliases.get(alias), facts.targets.get(alias)
+    """Moves the alias if it still is at `place`, and compares the main versions before and after.
+
+    Args:
+        place: what the alias meant when `to` was chosen; None: there was no such alias.
+        message: moves past the task's gate.
+    """
+    current, target = (place.version, place.target) if place else (None, None)
     version, what, gate = current or 0, None, None  # a new alias always moves
     if to != (target or current):
-        expected = target.tag if target else current
-        place = client.move_alias(task, alias, to, expected, wait, message=message)
-        version, what, gate = place.version, place.what, place.gate
+        moved = client.move_alias(task, alias, to, target.tag if target else current, wait, message=message)
+        version, what, gate = moved.version, moved.what, moved.gate
     manifests = {each: manifest_of(client, task, each) for each in (current, version) if each is not None}
     measured = {str(each): training_in(manifest) for each, manifest in manifests.items()}
     changed = [] if current is None else breaking_changes(current, manifests[current], manifests[version])
@@ -37,25 +53,18 @@ def move(
     return {"task": task, "alias": alias, **sides, "measured": measured, "changed": changed}
 
 
-def before(client: Client, task: str, alias: str, yes: bool) -> int | TargetFacts:
+def before(place: AliasPlace, yes: bool) -> int | TargetFacts:
     """The alias's meaning before its present version was live; asks (unless `yes`) if that ends a split."""
-    facts, ref = client.task(task), f"{task}@{alias}"
-    at, before = at_alias(facts, alias), facts.previous.get(alias)
-    if before is None:
+    ref, at, to = f"{place.task}@{place.alias}", place.version, place.previous_target
+    if place.previous is None:
         raise InvalidInput(f"{ref} was at no version before {at} to which it can go back; name a version")
-    target = client.alias(task, alias).previous_target
-    needed = (
-        {before} if target is None else {*map(int, target.split), *(share.version for share in target.shadow or ())}
-    )
-    if gone := sorted(needed - {version.version for version in facts.versions}):
-        raise InvalidInput(f"{ref} was at version {gone[0]} before, which is deleted; name a version")
-    now = facts.targets.get(alias)
-    if now is not None and len(now.split) > 1 and not yes:
-        going = f"{ref} goes from {meaning(now, at)} back to {before}, not to {at} alone"
+    if place.target is not None and len(place.target.split) > 1 and not yes:
+        back = f"{meaning(place.target, at)} back to {meaning(to, place.previous)}"
+        going = f"{ref} goes from {back}, not to {at} alone"
         if not sys.stdin.isatty():
-            raise InvalidInput(f"{going}; say --yes, or onebert promote {task} {at}")
+            raise InvalidInput(f"{going}; say --yes, or onebert promote {place.task} {at}")
         typer.confirm(f"{going}; go on?", abort=True, err=True)
-    return target or before
+    return to or place.previous
 
 
 def json_of(moved: Mapping[str, Any]) -> dict[str, Any]:

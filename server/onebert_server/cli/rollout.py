@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 
@@ -19,11 +19,7 @@ from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_store.file.strict_json import printable
 from onebert_store.registry.names import LIVE
 
-# Pairs of labels shown for a version and its shadow.
-PAIRS_SHOWN = 8
 NONE = "none"
-
-T = TypeVar("T")
 
 
 def rollout(
@@ -62,7 +58,7 @@ def rollout(
     with Client(url, api_key, MAX_REQUEST_TIMEOUT) as client:
         place = client.alias(task, alias)
         with showing_refusals(as_json):
-            moved = move(client, task, alias, _changed(place, split, sticky, shadow), None, message)
+            moved = move(client, task, alias, place, _changed(place, split, sticky, shadow), None, message)
     print_move(moved, as_json)
 
 

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from onebert_server.cli.moving import before, json_of, move, print_move
+from onebert_server.cli.moving import before, json_of, move, place_of, print_move
 from onebert_server.cli.options import URL, ApiKey, AsJson, TaskName, Url, number_of
 from onebert_server.cli.refusals import Force, Message, require_reason, showing_refusals
-from onebert_server.client import Client, as_dict
+from onebert_server.client import Client, TargetFacts, as_dict
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_store.command import console
 from onebert_store.errors import InvalidInput
@@ -45,7 +45,7 @@ def push(
         raise InvalidInput("the file does not name its task; use --task")
     with Client(url, api_key, MAX_REQUEST_TIMEOUT) as client:
         pushed = client.push(name, content)
-        moved = move(client, name, LIVE, pushed.version) if promote else None
+        moved = move(client, name, LIVE, place_of(client, name, LIVE), pushed.version) if promote else None
         live = client.task(name).aliases.get(LIVE)
     if as_json:
         console.print_json(as_dict(pushed) | ({"promoted": json_of(moved)} if moved else {}))
@@ -109,7 +109,12 @@ def promote(
         raise typer.BadParameter("give a VERSION, or --rollback")
     # The task's gate may have two thousand rows.
     with Client(url, api_key, MAX_REQUEST_TIMEOUT) as client:
-        to = before(client, task, alias, yes) if version is None else number_of(version)
+        to: int | TargetFacts
+        if version is not None:
+            place, to = place_of(client, task, alias), number_of(version)
+        else:
+            now = client.alias(task, alias)
+            place, to = now, before(now, yes)
         with showing_refusals(as_json):
-            moved = move(client, task, alias, to, "all" if wait_all else None, message)
+            moved = move(client, task, alias, place, to, "all" if wait_all else None, message)
     print_move(moved, as_json)

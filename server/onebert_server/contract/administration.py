@@ -88,7 +88,7 @@ class Change(Declared, frozen=True, kw_only=True):
     reason: Annotated[str | None, Rule("why an alias was moved past its task's gate, or of a verdict")] = None
     principal: Annotated[str, Rule("who made the change")]
     request: Annotated[str, Rule("the id of the request by which it was made")]
-    rolled_back: Annotated[bool, Rule("whether an alias was moved to an older version")]
+    rolled_back: Annotated[bool, Rule("whether an alias went back to a version that was live before")]
 
 
 class AuditResponse(Declared, frozen=True):

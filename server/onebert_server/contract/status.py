@@ -75,13 +75,15 @@ class Move(Declared, frozen=True, kw_only=True):
 class AliasInForce(Declared, frozen=True, kw_only=True):
     """An alias with the versions that answer it and the one that it can go back to."""
 
-    _always = ("previous", "target")
+    _always = ("previous", "previous_target", "previous_words", "target")
 
     alias: str
     version: Annotated[int, Rule("of a split the one with the largest share")]
     words: Annotated[str, Rule("the whole meaning: `90 % 2, 10 % 4, shadow 5`")]
     target: Annotated[TargetFacts | None, Rule("null for one version alone")] = None
     previous: Annotated[int | None, Rule("the version that was live before, to which it rolls back")] = None
+    previous_target: Annotated[TargetFacts | None, Rule("its target; null for one version alone")] = None
+    previous_words: Annotated[str | None, Rule("the whole meaning that it rolls back to")] = None
     ends: Annotated[list[str], Rule("what a move to one version ends: `shadow 5`, `split 90/10`")]
 
 

@@ -17,6 +17,7 @@ from onebert_store.errors import InvalidInput
 from onebert_store.registry.keeping import Keeping
 from onebert_store.registry.names import LIVE, TaskRef, no_such_task, parse_ref, similar
 from onebert_store.registry.records import Alias
+from onebert_store.registry.target import Target
 
 
 class Row(NamedTuple):
@@ -202,6 +203,11 @@ class Directory(States):
         with self._lock:
             task = self._tasks.get(name)
             return task.aliases.get(alias) if task else None
+
+    def back(self, name: str, at: Alias) -> Target | None:
+        """Returns the meaning that an alias of a task rolls back to, with the versions that there are now."""
+        with self._lock:
+            return at.back(self._tasks[name].versions) if name in self._tasks else None
 
     def is_aliased(self, name: str, number: int) -> bool:
         """Whether requests to an alias of this task may be answered by this version now."""

@@ -8,6 +8,7 @@ from onebert_store.file.format import loads
 from onebert_store.file.manifest import Manifest
 from onebert_store.registry.names import LIVE
 from onebert_store.registry.records import Alias
+from onebert_store.registry.target import Target
 
 
 class View:
@@ -39,6 +40,9 @@ class View:
 
     def alias(self, task: str, alias: str) -> Alias:
         return self.task(task, after=0, limit=0).alias(alias)
+
+    def back(self, task: str, at: Alias) -> Target | None:
+        return self._directory.back(task, at) if at.earlier else None
 
     def version(self, task: str, number: int) -> Version:
         self._principal.require_scope(Action.SEE)

@@ -91,10 +91,18 @@ def test_promote_and_roll_back(onebert, server, file):
     assert "is at 4 already" in onebert("promote", "moving", 4)
     with server.client() as client:
         assert client.task("moving")["aliases"] == {"canary": 3, "live": 4}
+    onebert("rollout", "moving", "--shadow", 3)
+    onebert("promote", "moving", 2)
+    with server.client() as client:
+        # Version 3 was only a shadow, and has an alias no more.
+        onebert("delete", "moving@canary")
+        client.delete_version("moving", 3)
+    assert "moving@live: rolled back to 4\n" in onebert("promote", "moving", "--rollback")
+    with server.client() as client:
         client.delete_version("moving", 1)
-    _assert_fails(
-        run_onebert("promote", "moving", "--rollback", url=server.url), 1, "at version 1 before, which is del"
-    )
+        assert client.task("moving")["previous"] == {}
+    assert "before" not in onebert("status", "moving")
+    _assert_fails(run_onebert("promote", "moving", "--rollback", url=server.url), 1, "at no version before 4")
 
 
 def test_status_lists_and_describes(onebert, task):

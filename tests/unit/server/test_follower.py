@@ -133,7 +133,7 @@ def _facts(entry):
 
 def _pointers(task):
     """Where aliases point and pointed before; each means a version that is there."""
-    return {name: (at.version, at.previous) for name, at in task.aliases.items() if at.version in task.versions}
+    return {name: (at.version, at.earlier) for name, at in task.aliases.items() if at.version in task.versions}
 
 
 def registered(registry):

@@ -169,7 +169,8 @@ def replayed(changes):
             assert (before and before.target) == (change.before and (change.before_target or alone(change.before)))
             target, earlier = change.target or alone(change.version), before.earlier if before else ()
             if change.action == Action.ROLL_BACK:
-                earlier = earlier[: [one.version for one in earlier].index(change.version)]
+                last = max(number for number, one in enumerate(earlier) if one.version == change.version)
+                earlier = earlier[:last]
             elif change.before not in (None, change.version):
                 earlier = (*earlier, before.target)
             aliases[key] = Alias(target, earlier)

@@ -457,7 +457,8 @@ def test_rolling_back_goes_along_the_versions_that_were_live(registry):
     def move(to):
         at = registry.task("spam").aliases["live"].target.tag
         alias, _ = registry.move_alias("spam", "live", to, at)
-        return alias.previous, alias.before, registry.feed.moves("spam", 1)[0].rolled_back
+        before = alias.back(range(1, 6))
+        return before and before.version, before, registry.feed.moves("spam", 1)[0].rolled_back
 
     shadowed = Target(((2, 100),), None, (Shadow(5, 100),))
     canary = Target(((2, 90), (3, 10)), None, (Shadow(5, 100),))
@@ -471,6 +472,31 @@ def test_rolling_back_goes_along_the_versions_that_were_live(registry):
     assert move(2) == (1, alone(1), True)
     assert move(1) == (None, None, True)
     assert move(2) == (1, alone(1), False)
+    # An older version that begins to answer beside the present one is no rollback until that has no share any more.
+    assert move(Target(((1, 60), (2, 40)))) == (2, alone(2), False)
+    assert move(1) == (2, alone(2), False)
+    assert move(3) == (1, alone(1), False)
+    assert move(1) == (2, alone(2), True)
+
+
+@pytest.mark.promise("rollback-along-live")
+def test_a_rollback_goes_to_the_last_meaning_whose_versions_there_still_are():
+    split = Target(((2, 60), (3, 40)), "principal", (Shadow(4, 50), Shadow(5, 100)))
+    alias = Alias(alone(6), (alone(1), split))
+    assert alias.back(range(1, 7)) == split
+    assert alias.back([1, 2, 3, 5, 6]) == split._replace(shadows=(Shadow(5, 100),))
+    assert alias.back([1, 2, 4, 5, 6]) == alone(2)
+    assert alias.back([1, 3, 4, 5, 6]) == alone(1)
+    assert alias.back([6]) is None
+
+
+def test_a_promotion_to_an_older_version_that_was_never_live_is_no_rollback(registry):
+    for seed in range(3):
+        registry.add("spam", make_delta(seed))
+    registry.move_alias("spam", "live", 3, 1)
+    registry.move_alias("spam", "live", 2, 3)
+    [change] = registry.feed.moves("spam", 1)
+    assert (change.before, change.version, change.rolled_back) == (3, 2, False)
 
 
 def test_an_upgrade_finds_the_version_before_and_targets_in_the_trail(tmp_path):
@@ -482,7 +508,11 @@ def test_an_upgrade_finds_the_version_before_and_targets_in_the_trail(tmp_path):
         shadowed = Target(((2, 100),), None, (Shadow(3, 100),))
         registry.move_alias("spam", "live", 2, 1)
         registry.move_alias("spam", "live", shadowed, 2)
-        moves = registry.feed.moves("spam", 9)
+        for seed in range(2):
+            registry.add("ham", make_delta(seed))
+        registry.move_alias("ham", "live", 2, 1)
+        registry.move_alias("ham", "live", 1, 2)
+        moves, of_ham = registry.feed.moves("spam", 9), registry.feed.moves("ham", 9)
         go_back(store.database, 12)
         with store.database.writing() as connection:
             connection.execute(text("UPDATE aliases SET previous = 2"))
@@ -490,3 +520,5 @@ def test_an_upgrade_finds_the_version_before_and_targets_in_the_trail(tmp_path):
         registry = Registry(store)
         assert registry.task("spam").aliases["live"] == Alias(shadowed, (alone(1),))
         assert registry.feed.moves("spam", 9) == moves
+        assert registry.feed.moves("ham", 9) == of_ham
+        assert [move.rolled_back for move in of_ham] == [True, False, False]

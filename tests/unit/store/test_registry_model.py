@@ -28,13 +28,18 @@ pytestmark = [pytest.mark.promise("concurrent-changes", "sweep-grace"), pytest.m
 
 
 def after_move(before, to):
-    """An alias goes along the versions that were live: back to one of them, or on to another; it forgets no other."""
+    """An alias goes along the versions that were live: back to one of them, or on to another; it forgets no other.
+
+    As long as the present version has a share, it is no way back.
+    """
     if before is None:
         return Alias(to)
-    line = [*before.earlier, before.target]
-    numbers = [target.version for target in line]
-    past = line[: numbers.index(to.version)] if to.version in numbers else line
-    return Alias(to, tuple(past))
+    if to.version == before.version:
+        return Alias(to, before.earlier)
+    numbers = [target.version for target in before.earlier]
+    if to.version not in numbers or before.version in dict(to.shares):
+        return Alias(to, (*before.earlier, before.target)[-32:])
+    return Alias(to, before.earlier[: len(numbers) - 1 - numbers[::-1].index(to.version)])
 
 
 @dataclass

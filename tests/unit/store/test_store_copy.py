@@ -14,6 +14,7 @@ from onebert_store.registry.keeping import Keeping
 from onebert_store.registry.queries import version_entries
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import StoreAddress, join_store, open_store
+from onebert_store.registry.target import alone
 from onebert_store.samples.records import Feedback, Kind, Sample
 from onebert_store.samples.store import open_samples
 from onebert_store.samples.tables import OF_TASKS, UNKNOWN
@@ -155,7 +156,7 @@ def test_a_copy_has_every_row_and_the_blobs_that_they_name(onebert, source, targ
     with Registry.open(target) as registry:
         record, created = registry.add("spam", make_delta(5))
         assert (record.version, created) == (4, True)
-        assert registry.task("spam").aliases["live"].previous == 1
+        assert registry.task("spam").aliases["live"].earlier == (alone(1),)
 
 
 @pytest.mark.promise("backup-is-consistent")

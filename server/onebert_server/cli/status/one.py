@@ -69,7 +69,7 @@ def _facts(status: TaskInForce) -> Iterator[tuple[str, str]]:
 
 
 def _place(place: AliasInForce) -> str:
-    return place.words + (f", before: {place.previous}" if place.previous else "")
+    return place.words + (f", before: {place.previous_words}" if place.previous_words else "")
 
 
 def _decision(decision: dict[str, Any]) -> str:

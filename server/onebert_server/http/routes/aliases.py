@@ -18,6 +18,7 @@ from onebert_server.versions.moves import Move
 from onebert_store.errors import InvalidInput
 from onebert_store.registry.names import check_alias
 from onebert_store.registry.records import Alias
+from onebert_store.registry.target import Target
 
 router = registry_router()
 
@@ -28,7 +29,8 @@ NEW = header("If-None-Match", r"^\*$", "The alias is new.")
 @router.get("/v1/tasks/{task}/aliases/{alias}")
 async def alias(task: Name, alias: AliasName, response: Response, view: ViewOf) -> AliasPlace:
     """Returns what an alias means and meant before; `ETag` is its `tag`, quoted, as `If-Match` takes it."""
-    return _place(task, alias, view.alias(task, alias), response)
+    at = view.alias(task, alias)
+    return _place(task, alias, at, view.back(task, at), response)
 
 
 @router.put("/v1/tasks/{task}/aliases/{alias}", openapi_extra={"parameters": [AT, NEW]})
@@ -57,7 +59,7 @@ async def move_alias(
     if wait and runtime.presence is not None:
         await runtime.presence.all_at(moved.seq, context, runtime.registrars)
     response.headers[SEQ_HEADER] = str(moved.seq)
-    place = _place(task, alias, moved.alias, response)
+    place = _place(task, alias, moved.alias, runtime.directory.back(task, moved.alias), response)
     if before is not None and before.target == moved.alias.target:
         return place
     return replace(place, what=_words(before, moved.alias), gate=[*moved.reports] or None)
@@ -98,7 +100,7 @@ def _words(before: Alias | None, after: Alias) -> str:
     return words(rollout_of(before.target), now, before.version, after.version, before.goes_back(after.target))
 
 
-def _place(task: str, alias: str, at: Alias, response: Response) -> AliasPlace:
+def _place(task: str, alias: str, at: Alias, back: Target | None, response: Response) -> AliasPlace:
     response.headers["ETag"] = f'"{at.target.tag}"'
-    targets = rollout_of(at.target), at.before and rollout_of(at.before)
-    return AliasPlace(task, alias, at.version, at.previous, *targets)
+    targets = rollout_of(at.target), back and rollout_of(back)
+    return AliasPlace(task, alias, at.version, back and back.version, *targets)

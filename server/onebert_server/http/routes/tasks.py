@@ -214,7 +214,7 @@ async def _receive(task: str, request: Request, runtime: Runtime, context: Conte
 def _page(view: View, after: str, prefix: str, limit: int) -> bytes:
     entries = view.tasks(after, limit + 1, prefix)
     next_name = entries[limit - 1].name if len(entries) > limit else None
-    tasks = [TaskSummary(versions=list(entry.versions), **_aliases(entry)) for entry in entries[:limit]]
+    tasks = [TaskSummary(versions=list(entry.versions), **_aliases(view, entry)) for entry in entries[:limit]]
     return msgspec.json.encode(TasksResponse(tasks=tasks, next=next_name))
 
 
@@ -223,15 +223,15 @@ def _described(view: View, task: str, after: int, limit: int) -> bytes:
     numbers = list(entry.versions)
     next_number = numbers[limit - 1] if len(numbers) > limit else None
     versions = [_summary(entry.versions[number]) for number in numbers[:limit]]
-    return msgspec.json.encode(TaskResponse(versions=versions, next=next_number, **_aliases(entry)))
+    return msgspec.json.encode(TaskResponse(versions=versions, next=next_number, **_aliases(view, entry)))
 
 
-def _aliases(entry: TaskEntry) -> dict[str, Any]:
+def _aliases(view: View, entry: TaskEntry) -> dict[str, Any]:
     targets = {name: facts for name, alias in entry.aliases.items() if (facts := rollout_of(alias.target))}
     return {
         "name": entry.name,
         "aliases": {name: alias.version for name, alias in entry.aliases.items()},
-        "previous": {name: alias.previous for name, alias in entry.aliases.items() if alias.previous},
+        "previous": {name: at.version for name, alias in entry.aliases.items() if (at := view.back(entry.name, alias))},
         "targets": targets,
     }
 

@@ -1,6 +1,6 @@
 """The status of tasks as a store knows it; a server adds traffic and alarms."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -45,7 +45,7 @@ def status_of(stored: Stored, last: Change | None, unavailable: Mapping[str, str
     return TaskStatus(
         name=stored.name,
         base=live and live.base,
-        live=alias_of(LIVE, at) if at else None,
+        live=_alias_of(LIVE, at, stored.versions) if at else None,
         created_at=live and live.created_at,
         score=Score(metric=score.metric, value=score.value, where=score.where) if score else None,
         unavailable=dict(unavailable or {}),
@@ -64,18 +64,27 @@ def in_force(status: TaskStatus, stored: Stored, decision: Decision | None, last
     """All that is known of one task; `last` are the last changes of its aliases, the latest first."""
     return TaskInForce(
         **asdict(status),
-        aliases=[alias_of(name, at) for name, at in stored.aliases.items()],
+        aliases=[_alias_of(name, at, stored.versions) for name, at in stored.aliases.items()],
         decision=None if decision is None else decision.model_dump(mode="json", exclude_none=True),
         moves=list(map(move_of, last)),
         next=_next(status, stored, bool(last and last[0].rolled_back)),
     )
 
 
-def alias_of(name: str, at: Alias) -> AliasInForce:
+def _alias_of(name: str, at: Alias, versions: Container[int]) -> AliasInForce:
     """An alias as clients read it."""
-    target = rollout_of(at.target)
-    words, ends = moves.meaning(target, at.version), moves.ends(target, None)
-    return AliasInForce(alias=name, version=at.version, words=words, target=target, previous=at.previous, ends=ends)
+    target, back = rollout_of(at.target), at.back(versions)
+    previous_target = back and rollout_of(back)
+    return AliasInForce(
+        alias=name,
+        version=at.version,
+        words=moves.meaning(target, at.version),
+        target=target,
+        previous=back and back.version,
+        previous_target=previous_target,
+        previous_words=back and moves.meaning(previous_target, back.version),
+        ends=moves.ends(target, None),
+    )
 
 
 def move_of(record: Change) -> Move:
@@ -91,7 +100,7 @@ def _next(status: TaskStatus, stored: Stored, went_back: bool) -> str | None:
         return f"onebert promote {stored.name} {newest}"
     if status.alarm is not None and status.kept:
         return f"onebert review {stored.name}"
-    if status.alarm is not None and at.earlier:
+    if status.alarm is not None and at.back(stored.versions):
         return f"onebert promote {stored.name} --rollback"
     if at.target.candidates:
         return f"onebert promote {stored.name} {at.target.candidates[-1]}"
