@@ -23,12 +23,14 @@ def require_reason(force: bool, message: str | None) -> None:
 
 
 @contextmanager
-def showing_refusals(as_json: bool) -> Iterator[None]:
-    """Prints the report of a gate that refuses; the error propagates."""
+def showing_refusals(as_json: bool, place: str = "") -> Iterator[None]:
+    """Prints the report of a gate that refuses, under `place`, where there are several; the error propagates."""
     try:
         yield
     except GateFailed as error:
         if error.report is not None:
+            if place:
+                console.say(place)
             (console.print_json if as_json else _print)(error.report)
         raise
 

@@ -81,8 +81,11 @@ class TaskCalls(Asking):
         """The canonical bytes of a version's delta file."""
         return (await self._ask("GET", f"{_version_path(name, version)}/delta")).content
 
-    async def push(self, task: str, delta: bytes | str | Path) -> Pushed:
+    async def push(self, task: str, delta: bytes | str | Path, *, live: bool = True) -> Pushed:
         """Uploads a delta file (or its content) as the next version of a task; the same content gives the same version.
+
+        Args:
+            live: whether it becomes live if it is the task's first version.
 
         Raises:
             InvalidDelta: the server refused the file and stored nothing.
@@ -93,7 +96,8 @@ class TaskCalls(Asking):
             content = delta if isinstance(delta, bytes) else await self._read(Path(delta))
         except OSError:
             raise InvalidInput("the delta file cannot be read") from None
-        answer = await self._ask("PUT", f"/v1/tasks/{quoted(task)}/versions", content=content, headers=headers)
+        path = f"/v1/tasks/{quoted(task)}/versions" + ("" if live else "?live=false")
+        answer = await self._ask("PUT", path, content=content, headers=headers)
         return Pushed(**asdict(decode(answer, Uploaded)), created=answer.status_code == 201)
 
     async def create_from_examples(

@@ -37,6 +37,7 @@ def test_a_gate_is_set_refuses_with_its_rows_changes_and_goes(server, place):
     assert "+ gate       min.accuracy 0.9, 6 rows\n" in done.stdout
     refused = apply(server, place, "gated", 2, gate + "\nkept = false")
     assert refused.returncode == 1
+    assert "\ngated, live\ncheck " in refused.stdout
     assert refused.stderr.startswith("error: gated, live: gated@2 does not pass its gate: min.accuracy is ")
     assert "row 1" in refused.stdout
     with Client(server.url) as client:
@@ -49,6 +50,17 @@ def test_a_gate_is_set_refuses_with_its_rows_changes_and_goes(server, place):
     done = apply(server, place, "gated", 2, "gate = false")
     assert "- gate  min.accuracy 0 and 6 rows\n" in done.stdout
     assert apply(server, place, "gated", 2, "gate = false", "--dry-run").returncode == 0
+
+
+@pytest.mark.parametrize("live", ["2", "{ split = { 1 = 50, 2 = 50 } }"])
+def test_a_version_of_a_new_task_that_its_gate_refuses_is_not_live_and_no_other_is(server, place, live):
+    name = f"unborn-{len(live)}"
+    refused = apply(server, place, name, live, 'gate = { data = "rows.csv", min = { accuracy = 0.9 } }')
+    assert (refused.returncode, refused.stdout.splitlines()[-1]) == (1, f"3 of 4 done; stopped at: {name}")
+    assert refused.stderr.startswith(f"error: {name}, live: {name}@2 does not pass its gate: min.accuracy is ")
+    with Client(server.url) as client:
+        facts = client.task(name)
+    assert (facts.aliases, len(facts.versions)) == ({}, 2)
 
 
 def test_a_text_that_must_have_a_label_which_the_task_lacks_is_refused(server, place):

@@ -121,9 +121,79 @@ def test_versions_go_by_their_content_and_not_by_their_numbers(server, place, fi
     assert "~ live  1 → 2\n" in applied(server, file)
 
 
-def test_another_name_than_live_leaves_the_first_version_live_and_says_so(server, place, name):
+def test_the_first_version_of_a_new_task_is_live_unless_the_file_says_otherwise(server, place, name):
     file = write(place, f'[tasks.{name}]\nversions.a = "1.safetensors"\naliases.next = "a"\n')
-    assert ", live as the first version\n" in applied(server, file)
+    assert "  + live       new a\n  + next       new a\n" in applied(server, file)
+    with Client(server.url) as client:
+        assert client.task(name).aliases == {"live": 1, "next": 1}
+
+
+def test_a_split_of_new_versions_is_named_as_the_server_names_it(server, place, name):
+    file = write(
+        place,
+        f'[tasks.{name}]\nversions = {{ 9 = "1.safetensors", a = "2.safetensors" }}\n'
+        "aliases.live.split = { a = 50, 9 = 50 }\n",
+    )
+    assert "+ live       50 % new 9, 50 % new a\n" in applied(server, file)
+    with Client(server.url) as client:
+        assert list(client.task(name).targets["live"].split.items()) == [("1", 50), ("2", 50)]
+        assert client.status(name).last_move.what == "new → 50 % 1, 50 % 2"
+    file.write_text(
+        f'[tasks.{name}]\nversions = {{ 9 = "1.safetensors", b = "3.safetensors", c = "4.safetensors" }}\n'
+        "aliases.live.split = { c = 30, b = 30, 9 = 40 }\n",
+    )
+    assert "~ live       50 % 1, 50 % 2 → 40 % 1, 30 % new b, 30 % new c\n" in applied(server, file)
+
+
+def test_no_version_of_a_new_task_is_live_before_all_of_them_are_there(server, place, name):
+    (place / "bad.safetensors").write_bytes(Task(seed=9, labels=LABELS).with_golden(shift=1.0).file)
+    versions = 'versions = { 1 = "1.safetensors", 2 = "bad.safetensors" }'
+    done = apply(server, write(place, f"[tasks.{name}]\n{versions}\naliases.live = 2\n"))
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (1, f"1 of 3 done; stopped at: {name}")
+    with Client(server.url) as client:
+        facts = client.task(name)
+    assert (facts.aliases, len(facts.versions)) == ({}, 1)
+
+
+def test_a_file_that_changes_after_the_difference_was_printed_is_not_pushed(server, place, name, capsys):
+    from onebert_server.cli.apply.plan import make_plan
+    from onebert_server.cli.apply.walk import walk
+
+    gone, still, changed = (f"{name[:50]}-{letter}" for letter in "abc")
+    text = "".join(
+        f'[tasks.{task}]\nversions.1 = "{number}.safetensors"\n'
+        for number, task in enumerate((gone, still, changed), 1)
+    )
+    with Client(server.url) as client:
+        plan = make_plan(client, write(place, text))
+        (place / "1.safetensors").unlink()
+        (place / "4.safetensors").replace(place / "3.safetensors")
+        assert not walk(client, plan)
+        assert [task.name for task in client.tasks() if task.name in (gone, still, changed)] == [still]
+    assert capsys.readouterr().err.splitlines() == [
+        f"error: {gone}, version 1: 1.safetensors cannot be read: No such file or directory",
+        f"error: {changed}, version 1: 3.safetensors has changed since the difference was printed",
+    ]
+
+
+def test_what_failed_is_said_although_the_server_goes_away(server, place, name, capsys):
+    from onebert_server.cli.apply.plan import make_plan
+    from onebert_server.cli.apply.walk import walk
+
+    first, second, third = (f"{name[:50]}-{letter}" for letter in "abc")
+    text = "".join(
+        f'[tasks.{task}]\nversions.1 = "{number}.safetensors"\n'
+        for number, task in enumerate((first, second, third), 1)
+    )
+    with Client(server.url) as client:
+        plan = make_plan(client, write(place, text))
+    (place / "1.safetensors").unlink()
+    with Client("http://127.0.0.1:1") as client:
+        assert not walk(client, plan)
+    shown = capsys.readouterr()
+    lines = shown.err.splitlines()
+    assert [line.split(": ")[1] for line in lines] == [f"{first}, version 1", f"{second}, version 1"]
+    assert f"0 of 6 done; stopped at: {first}, {second}" in shown.out
 
 
 def test_a_new_task_may_have_nothing_live(server, place, name):

@@ -58,6 +58,13 @@ def test_an_upload_is_shown_and_given_back_and_equal_content_is_the_same_version
     assert (delta.headers["content-type"], delta.content) == (OCTETS, task.file)
     facts = version.json()
     assert (facts["status"], facts["size"], facts["digest"]) == ("resident", len(task.file), digest)
+    waiting = {"url": "/v1/tasks/waiting/versions", "content": task.file, "headers": {"Content-Type": OCTETS}}
+    assert http.put(**waiting, params={"live": "perhaps"}).status_code == 422
+    assert http.put(**waiting, params={"live": "false"}).json()["version"] == 1
+    assert client.task("waiting")["aliases"] == {}
+    assert http.put(**waiting).status_code == 200
+    assert client.task("waiting")["aliases"] == {}
+    assert http.delete("/v1/tasks/waiting").status_code == 204
     assert facts["manifest"] == task.manifest | {"golden": None, "decision": None, "head": None, "reference": None}
     assert (facts["method"], facts["task_type"], facts["labels"]) == ("layernorm", "single_label", 4)
 

@@ -10,17 +10,17 @@ from onebert_server.cli.apply.part import Part
 from onebert_server.client import Client
 from onebert_server.contract.moves import meaning
 from onebert_server.http.schemas.tasks import rollout_of
-from onebert_store.errors import AliasConflict
+from onebert_store.errors import InvalidInput
 from onebert_store.file.manifest import Manifest
 from onebert_store.registry.names import LIVE
-from onebert_store.registry.target import Target, alone
+from onebert_store.registry.target import Target
 
 Numbers = dict[str, int]
-"""The numbers of a task's versions by their names in the file; a version that will be pushed has one below 0."""
+"""The numbers of a task's versions by their names in the file; one that is not pushed yet has the likely next one."""
 
 
 class Phase(IntEnum):
-    """Versions come first, since they change no answer; a gate before the moves that it judges."""
+    """Versions come first, since they are pushed without `live` and change no answer; gates judge the moves."""
 
     PUSH, BEFORE_MOVES, MOVE, AFTER_MOVES = range(4)
 
@@ -78,18 +78,17 @@ def difference(
         manifest: reads the manifest of the last version that the file names.
     """
     at = present.numbers if present else {}
-    numbers = {each: at.get(delta.digest, -place) for place, (each, delta) in enumerate(deltas.items(), 1)}
-    steps = [_push(name, each, delta) for each, delta in deltas.items() if numbers[each] < 0]
-    if present is None and LIVE not in form.aliases:
-        steps[0] = steps[0]._replace(words=f"{steps[0].words}, live as the first version")
-    # The server makes the first version of a new task live.
-    before = present.aliases if present else {LIVE: alone(-1)}
-    names = {number: each for each, number in numbers.items()}
-    for alias, wanted in form.aliases.items():
+    new = [each for each, delta in deltas.items() if delta.digest not in at]
+    # The server counts in the order of the pushes.
+    likely = {each: number for number, each in enumerate(new, max(at.values(), default=0) + 1)}
+    numbers = likely | {each: at[delta.digest] for each, delta in deltas.items() if each not in likely}
+    steps = [_push(name, each, deltas[each]) for each in new]
+    before, names = present.aliases if present else {}, {number: each for each, number in likely.items()}
+    # As with the single commands, the first version of a new task is live; here its gate judges it.
+    first: Mapping[str, Meaning | None] = {} if present else {LIVE: Meaning({new[0]: 100})}
+    for alias, wanted in {**first, **form.aliases}.items():
         sides = _Sides(before.get(alias), wanted.target(numbers) if wanted else None, names)
-        if present is None and alias == LIVE:
-            steps.append(_first_move(name, wanted, sides))
-        elif sides.before != sides.after:
+        if sides.before != sides.after:
             steps.append(_move(name, alias, wanted, sides, present and present.tags.get(alias)))
     for part in parts:
         if part.key in form.parts:
@@ -106,14 +105,20 @@ def _push(task: str, name: str, delta: Delta) -> Step:
         )
 
     def run(client: Client, numbers: Numbers) -> None:
-        numbers[name] = client.push(task, file).version
+        from onebert_store.file.format import load_with_bytes  # noqa: PLC0415
+
+        # Read once more: the files of all tasks together may not fit into memory.
+        now, content = load_with_bytes(file)
+        if now.digest != delta.digest:
+            raise InvalidInput(f"{file.name} has changed since the difference was printed")
+        numbers[name] = client.push(task, content, live=False).version
 
     words = f"{file.name} ({delta.size:,} bytes, {delta.digest[:19]}…)"
     return Step(task, Phase.PUSH, "+", f"version {name}", words, run)
 
 
 class _Sides(NamedTuple):
-    """The targets of a move, and the names of versions in the file by their numbers."""
+    """The targets of a move, and by their likely numbers the names of versions that are not on the server yet."""
 
     before: Target | None
     after: Target | None
@@ -121,47 +126,28 @@ class _Sides(NamedTuple):
 
     @property
     def words(self) -> str:
-        return f"{self._meaning(self.before)} → {self.after_words}"
-
-    @property
-    def after_words(self) -> str:
-        return self._meaning(self.after)
+        after = self._meaning(self.after)
+        return f"{self._meaning(self.before)} → {after}" if self.before else after
 
     def _meaning(self, target: Target | None) -> str:
         return "nothing" if target is None else meaning(rollout_of(target), target.version, self._label)
 
     def _label(self, number: int) -> str:
         """The number of a version on the server, or the name of one that is not there yet."""
-        return str(number) if number > 0 else f"new {self.names[number]}"
+        return f"new {self.names[number]}" if number in self.names else str(number)
 
 
 def _move(task: str, alias: str, wanted: Meaning | None, sides: _Sides, tag: int | str | None) -> Step:
     sign = "-" if sides.after is None else "+" if sides.before is None else "~"
 
     def run(client: Client, numbers: Numbers) -> None:
-        _make_mean(client, task, alias, wanted.target(numbers) if wanted else None, tag)
+        if wanted is not None:
+            target = wanted.target(numbers)
+            client.move_alias(task, alias, rollout_of(target) or target.version, tag)
+        elif tag is not None:
+            client.delete_alias(task, alias, tag)
 
     return Step(task, Phase.MOVE, sign, alias, sides.words, run)
-
-
-def _first_move(task: str, wanted: Meaning | None, sides: _Sides) -> Step:
-    """The move of `live` of a task that is made by the push of its first version."""
-
-    def run(client: Client, numbers: Numbers) -> None:
-        first, target = next(iter(numbers.values())), wanted.target(numbers) if wanted else None
-        if target != alone(first):
-            _make_mean(client, task, LIVE, target, first)
-        elif (place := client.alias(task, LIVE)).target or place.version != first:
-            raise AliasConflict(f"the alias {LIVE} of {task} is at version {place.version}")
-
-    return Step(task, Phase.MOVE, "-" if sides.after is None else "+", LIVE, sides.after_words, run)
-
-
-def _make_mean(client: Client, task: str, alias: str, target: Target | None, tag: int | str | None) -> None:
-    if target is not None:
-        client.move_alias(task, alias, rollout_of(target) or target.version, tag)
-    elif tag is not None:
-        client.delete_alias(task, alias, tag)
 
 
 def _set(task: str, part: Part, wanted: Any, present: Any, manifest: Callable[[], Manifest]) -> list[Step]:

@@ -17,16 +17,16 @@ def walk(client: Client, plan: Plan) -> bool:
             bar.advance(bar_task)
             if step.task in failed:
                 continue
+            place = f"{step.task}, {step.what}"
             try:
-                with showing_refusals(False):
+                with showing_refusals(False, place):
                     step.run(client, plan.tasks[step.task].numbers)
                 taken += 1
-            except (ServerUnreachable, Unauthorized):
-                # No other step can go through either.
-                console.say(f"{taken} of {len(steps)} done")
-                raise
             except OneBertError as error:
-                failed[step.task] = f"{step.task}, {step.what}: {error.detail}"
+                failed[step.task] = f"{place}: {error.detail}"
+                if isinstance(error, ServerUnreachable | Unauthorized):
+                    # No other step can go through either.
+                    break
     for line in failed.values():
         console.print_error(line)
     console.say(f"{taken} of {len(steps)} done" + (f"; stopped at: {', '.join(failed)}" if failed else ""))

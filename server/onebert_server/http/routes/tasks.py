@@ -51,14 +51,21 @@ UPLOAD = {
 
 
 @router.put("/v1/tasks/{task}/versions", status_code=201, responses={200: {"model": Uploaded}}, openapi_extra=UPLOAD)
-async def upload(task: Name, request: Request, response: Response, runtime: RuntimeOf, context: ContextOf) -> Uploaded:
+async def upload(
+    task: Name,
+    request: Request,
+    response: Response,
+    runtime: RuntimeOf,
+    context: ContextOf,
+    live: Annotated[bool, Query(description="whether a first version is live; default: true")] = True,
+) -> Uploaded:
     """Takes a delta file as the next version of a task; 200 if the task has the content already.
 
     The server checks the file, folds it and compares its golden logits before it stores it; a first version is live.
     """
     require_media_type(request.scope, OCTETS)
     try:
-        taken = await _receive(task, request, runtime, context)
+        taken = await _receive(task, request, runtime, context, live)
     except (OneBertError, HTTPException) as error:
         runtime.metrics.count_upload(error.code if isinstance(error, OneBertError) else str(error.status_code))
         raise
@@ -182,7 +189,7 @@ def show_upload(response: Response, task: str, taken: UploadResult) -> None:
     response.headers[SEQ_HEADER] = str(taken.seq)
 
 
-async def _receive(task: str, request: Request, runtime: Runtime, context: Context) -> UploadResult:
+async def _receive(task: str, request: Request, runtime: Runtime, context: Context, live: bool) -> UploadResult:
     """Streams the body to disk, then passes it on to the uploader's thread, which owns it from then on."""
     arriving: Body = request.scope["state"][BODY]
     arriving.most, arriving.deadline = runtime.settings.max_upload_bytes, math.inf
@@ -208,7 +215,7 @@ async def _receive(task: str, request: Request, runtime: Runtime, context: Conte
                 detail = "the upload came too slowly while others waited for its place"
                 raise HTTPException(408, detail, {"Connection": "close"}) from None
             raise
-        return await in_thread(runtime, runtime.catalog.upload, task, body, context, pool=runtime.uploader)
+        return await in_thread(runtime, runtime.catalog.upload, task, body, context, live, pool=runtime.uploader)
 
 
 def _page(view: View, after: str, prefix: str, limit: int) -> bytes:
