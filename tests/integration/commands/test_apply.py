@@ -124,8 +124,15 @@ def test_versions_go_by_their_content_and_not_by_their_numbers(server, place, fi
 def test_the_first_version_of_a_new_task_is_live_unless_the_file_says_otherwise(server, place, name):
     file = write(place, f'[tasks.{name}]\nversions.a = "1.safetensors"\naliases.next = "a"\n')
     assert "  + live       new a\n  + next       new a\n" in applied(server, file)
+    begun = f"{name[:50]}-begun"
     with Client(server.url) as client:
         assert client.task(name).aliases == {"live": 1, "next": 1}
+        client.push(begun, place / "1.safetensors", live=False)
+        file.write_text(file.read_text().replace(name, begun))
+        applied(server, file)
+        assert client.task(begun).aliases == {"live": 1, "next": 1}
+        client.delete_alias(begun, "live", 1)
+    assert apply(server, file).stdout.startswith("no difference\n")
 
 
 def test_a_split_of_new_versions_is_named_as_the_server_names_it(server, place, name):

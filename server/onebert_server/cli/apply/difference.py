@@ -84,8 +84,8 @@ def difference(
     numbers = likely | {each: at[delta.digest] for each, delta in deltas.items() if each not in likely}
     steps = [_push(name, each, deltas[each]) for each in new]
     before, names = present.aliases if present else {}, {number: each for each, number in likely.items()}
-    # As with the single commands, the first version of a new task is live; here its gate judges it.
-    first: Mapping[str, Meaning | None] = {} if present else {LIVE: Meaning({new[0]: 100})}
+    # As after a single push, the first version of a task is live, also if an earlier walk ended before its move.
+    first: Mapping[str, Meaning | None] = {} if before or not deltas else {LIVE: Meaning({next(iter(deltas)): 100})}
     for alias, wanted in {**first, **form.aliases}.items():
         sides = _Sides(before.get(alias), wanted.target(numbers) if wanted else None, names)
         if sides.before != sides.after:
