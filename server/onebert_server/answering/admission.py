@@ -41,7 +41,7 @@ class Entry:
     def __init__(self, engine: Engine, rates: Rates) -> None:
         self._lane = engine.lane(self._arrive)
         self.rates = rates
-        # What quotas have counted of requests under way: principal, requests, tokens; the numbers of its question.
+        # Counted by the quotas, for requests under way: principal, requests, tokens; the numbers of its question.
         self._counted: dict[int, tuple[Principal, int, int, list[int]]] = {}
         self._ended: deque[Ended] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -124,7 +124,7 @@ class Requests:
             for place in set(places[left & ~gone].tolist()):
                 self._parts.setdefault(place, []).append(logits.part(places == place))
             whole = [logits.part(~left & ~gone)]
-            # Who has left gets nothing: its parts would be read as those of whoever is answered beside it.
+            # The waiters that left get nothing: their parts would be read as those of a request that is answered.
             for place in self._parts.keys() & set(ended[~self.state["gone"][ended]].tolist()):
                 whole += self._parts.pop(place)
             logits = Logits(*map(np.concatenate, zip(*whole, strict=True)))

@@ -1,1 +1,1 @@
-"""What orders the work that waits for the engine: fair turns, due times, bounds; pure logic on arrays."""
+"""Orders the work that waits for the engine: fair turns, due times, bounds; pure logic on arrays."""

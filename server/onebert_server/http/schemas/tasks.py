@@ -80,7 +80,7 @@ class VersionResponse(VersionFacts, frozen=True, kw_only=True):
 
 
 class ChangeResponse(BaseModel):
-    """What a version changes in one parameter or module of the base."""
+    """The change of one parameter or module of the base by a version."""
 
     name: Annotated[str, Field(description="of the parameter or module, as Hugging Face names it")]
     symbol: Annotated[str, Field(description="what the papers call it; `name` where they do not")]
