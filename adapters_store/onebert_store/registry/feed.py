@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, and_, func, insert, or_, select, true, update
+from sqlalchemy import ColumnElement, Connection, and_, func, insert, or_, select, true, update
 
 from onebert_store.errors import InvalidInput
 from onebert_store.file.strict_json import printable
@@ -32,6 +32,8 @@ _FIRST, _LAST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UT
 _UPLOADED = and_(
     CHANGES.c.action == Action.UPLOAD, VERSIONS.c.task == CHANGES.c.task, VERSIONS.c.version == CHANGES.c.version
 )
+# Changes that free the name of a task.
+_ENDS = CHANGES.c.action.in_((Action.DELETE_TASK, Action.RENAME_TASK))
 _COLUMNS = [*CHANGES.columns, *(VERSIONS.c[name] for name in ("digest", "size", "created_at", "manifest"))]
 
 
@@ -101,30 +103,25 @@ class Feed:
             return [_change(row) for row in connection.execute(changes)]
 
     def last_moves(self, tasks: Collection[str]) -> dict[str, Change]:
-        """Returns the last change of an alias of each task, under the task's present name."""
-        last = select(func.max(CHANGES.c.seq)).where(CHANGES.c.task.in_(tasks), CHANGES.c.alias.is_not(None))
-        moves = select(CHANGES).where(CHANGES.c.seq.in_(last.group_by(CHANGES.c.task)))
+        """Returns the last of `moves` of each task that has any, under the task's present name."""
+        of_tasks = CHANGES.c.task.in_(tasks)
         with self._database.reading() as connection:
-            return {str(move.task): move for move in map(_change, connection.execute(moves))}
+            moved = _latest(connection, CHANGES.c.task, of_tasks, CHANGES.c.alias.is_not(None))
+            ended = _latest(connection, CHANGES.c.task, of_tasks, _ENDS)
+            named = _latest(connection, CHANGES.c.name, CHANGES.c.name.in_(tasks))
+            current = [seq for task, seq in moved.items() if seq > max(ended.get(task, 0), named.get(task, 0))]
+            changes = connection.execute(select(CHANGES).where(CHANGES.c.seq.in_(current)))
+            last = {str(move.task): move for move in map(_change, changes)}
+            # Renamed since their last move.
+            for task in named.keys() - last.keys():
+                if moves := _moves(connection, task, 1):
+                    last[task] = moves[0]
+            return last
 
     def moves(self, task: str, limit: int) -> list[Change]:
         """Returns the last changes of a task's aliases, the latest first, also from before it was renamed."""
-        moves, name, until = list[Change](), task, sys.maxsize
         with self._database.reading() as connection:
-            while len(moves) < limit:
-                # Changes before the name came, or was another task's, are not of this task.
-                gone = and_(CHANGES.c.task == name, CHANGES.c.action.in_((Action.DELETE_TASK, Action.RENAME_TASK)))
-                begins = select(CHANGES).where(or_(CHANGES.c.name == name, gone), CHANGES.c.seq < until)
-                begin = connection.execute(begins.order_by(CHANGES.c.seq.desc()).limit(1)).first()
-                after = begin.seq if begin else 0
-                of_alias = CHANGES.c.task == name, CHANGES.c.alias.is_not(None)
-                last = select(CHANGES).where(*of_alias, CHANGES.c.seq > after, CHANGES.c.seq < until)
-                last = last.order_by(CHANGES.c.seq.desc()).limit(limit - len(moves))
-                moves += map(_change, connection.execute(last))
-                if begin is None or begin.name != name:
-                    break
-                name, until = begin.task, begin.seq
-        return moves
+            return _moves(connection, task, limit)
 
     def listening(self) -> AbstractContextManager[Listener | None]:
         return self._database.listening()
@@ -182,6 +179,32 @@ class Feed:
 def _change(row: Sequence[Any], entry: VersionEntry | None = None) -> Change:
     *columns, target, forced, before = row
     return Change(*(*columns, target and Target.loads(target), forced, before and Target.loads(before), entry))
+
+
+def _latest(connection: Connection, by: ColumnElement[Any], *where: ColumnElement[bool]) -> dict[str, int]:
+    """The number of the last change that `where` selects, for each value of a column."""
+    return {
+        str(name): seq
+        for name, seq in connection.execute(select(by, func.max(CHANGES.c.seq)).where(*where).group_by(by))
+    }
+
+
+def _moves(connection: Connection, task: str, limit: int) -> list[Change]:
+    moves, name, until = list[Change](), task, sys.maxsize
+    while len(moves) < limit:
+        # Changes before the name came, or was another task's, are not of this task.
+        gone = and_(CHANGES.c.task == name, _ENDS)
+        begins = select(CHANGES).where(or_(CHANGES.c.name == name, gone), CHANGES.c.seq < until)
+        begin = connection.execute(begins.order_by(CHANGES.c.seq.desc()).limit(1)).first()
+        after = begin.seq if begin else 0
+        of_alias = CHANGES.c.task == name, CHANGES.c.alias.is_not(None)
+        last = select(CHANGES).where(*of_alias, CHANGES.c.seq > after, CHANGES.c.seq < until)
+        last = last.order_by(CHANGES.c.seq.desc()).limit(limit - len(moves))
+        moves += map(_change, connection.execute(last))
+        if begin is None or begin.name != name:
+            break
+        name, until = begin.task, begin.seq
+    return moves
 
 
 def _keepings(connection: Connection) -> dict[str, Keeping]:

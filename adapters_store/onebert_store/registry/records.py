@@ -79,6 +79,13 @@ class Alias:
                 return at._replace(shadows=shadows) if whole else alone(at.version)
         return None
 
+    @property
+    def ungated(self) -> set[int]:
+        """Versions that may answer without a gate: those that do, and earlier ones older than the newest of these."""
+        now = {version for version, _ in self.target.shares}
+        before = {version for target in self.earlier for version, _ in target.shares}
+        return now | {version for version in before if version < max(now)}
+
     def goes_back(self, target: Target) -> bool:
         """Whether a move is a rollback: to a version that was live earlier, without a share for the present one."""
         shares = [number for number, _ in target.shares]

@@ -18,7 +18,7 @@ from onebert_store.registry.names import LIVE
 
 
 def place_of(client: Client, task: str, alias: str) -> AliasPlace | None:
-    """What an alias means now; None if the task has no such alias."""
+    """The present meaning of an alias; None if it is new."""
     with suppress(AliasNotFound):
         return client.alias(task, alias)
     return None

@@ -84,6 +84,7 @@ class AliasInForce(Declared, frozen=True, kw_only=True):
     previous: Annotated[int | None, Rule("the version that was live before, to which it rolls back")] = None
     previous_target: Annotated[TargetFacts | None, Rule("its target; null for one version alone")] = None
     previous_words: Annotated[str | None, Rule("the whole meaning that it rolls back to")] = None
+    ungated: Annotated[list[int], Rule("versions that a gate does not check: they answer, or are older and did")]
     ends: Annotated[list[str], Rule("what a move to one version ends: `shadow 5`, `split 90/10`")]
 
 

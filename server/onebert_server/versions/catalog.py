@@ -19,6 +19,7 @@ from onebert_store.blobs.staging import StagedFile
 from onebert_store.errors import DeadlineExceeded, InvalidInput, NotFound, OneBertError, StoreCorrupt, TooLarge
 from onebert_store.file.delta import Delta
 from onebert_store.file.format import loads
+from onebert_store.file.manifest import SHADOWED
 from onebert_store.registry.records import Added, Alias, VersionEntry
 from onebert_store.registry.registry import Registry, Stored
 from onebert_store.registry.target import Precondition, Target
@@ -28,8 +29,6 @@ from onebert_store.registry.target import Precondition, Target
 LOAD_SECONDS = 10.0
 # Up to this many versions, a start reads the manifests of versions without an alias; otherwise they are read on demand.
 LEARNED_AT_START = 20_000
-# Task types whose shadows are compared.
-SHADOWED = ("single_label", "multi_label")
 # Errors of the disk, as opposed to errors of a request.
 STORAGE_CODES = frozenset({"storage-full", "storage-unavailable"})
 

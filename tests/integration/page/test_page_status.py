@@ -83,10 +83,10 @@ def test_a_shadow_and_a_split_begin_and_end(browser, server, client, task, optio
         change(page, "Promote version 2", "Promote", "split 60/40 and shadow 4")
         expect_last_move(page, client, task)
         assert target(client, task) == ({"2": 100}, {})
-        # What was not live alone is nothing to go back to.
-        change(page, "Roll live back to version 1", "Roll back")
+        # The split comes back with its shadow, as from the command.
+        change(page, "Roll live back to 60 % 1, 40 % 5, shadow 4", "Roll back")
         expect_last_move(page, client, task)
-    assert target(client, task) == ({"1": 100}, {})
+    assert target(client, task) == ({"1": 60, "5": 40}, {4: 100})
 
 
 def test_a_split_by_the_keyboard_alone(page, server, client):

@@ -131,7 +131,7 @@ def test_promoting_and_rolling_back_ask_first(page, server):
         expect(page.get_by_role("listitem", name="Version 2").locator(".tag.live")).to_be_visible()
         assert client.task("x-moved")["aliases"] == {"live": 2}
 
-        page.get_by_role("button", name="Roll live back to version 1").click()
+        page.get_by_role("button", name="Roll live back to 1").click()
         dialog.get_by_role("button", name="Roll back").click()
         expect(page.get_by_role("listitem", name="Version 1").locator(".tag.live")).to_be_visible()
         assert client.task("x-moved")["aliases"] == {"live": 1}

@@ -5,7 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from runtimes import WORK, ask, get, move, opened
+from runtimes import LIVE, WORK, ask, get, move, opened
 from servers import Task, store
 from stores import statements
 from tenants import Asker, tenants_runtime
@@ -87,3 +87,50 @@ def test_one_task_shows_its_aliases_their_moves_and_what_is_next(tmp_path):
         renamed = get(runtime, "/v1/tasks/mood/status").json()
         assert [one["what"] for one in renamed["moves"]] == [one["what"] for one in split["moves"]]
         assert len(renamed["moves"]) == 2
+        [listed] = get(runtime, "/v1/status").json()["tasks"]
+        assert renamed["last_move"] == listed["last_move"] == renamed["moves"][0]
+
+
+@pytest.mark.promise("rollback-along-live")
+def test_the_status_says_what_a_rollback_goes_to_and_what_the_gate_would_check(tmp_path):
+    store(tmp_path, tone=[Task(seed=seed) for seed in range(1, 6)])
+    with opened(tmp_path) as runtime:
+
+        def live():
+            return get(runtime, "/v1/tasks/tone/status").json()["live"]
+
+        def tag():
+            return get(runtime, LIVE).headers["etag"].strip('"')
+
+        assert (live()["previous_words"], live()["ungated"]) == (None, [1])
+        move(runtime, {"split": {"1": 60, "2": 40}, "shadow": [{"version": 3}]})
+        move(runtime, {"version": 4}, tag())
+        split = live()
+        assert (split["previous"], split["previous_words"]) == (1, "60 % 1, 40 % 2, shadow 3")
+        assert split["previous_target"].items() <= get(runtime, LIVE).json()["previous_target"].items()
+        assert split["ungated"] == [1, 2, 4]
+        runtime.catalog.delete_version("tone", 3, WORK)
+        assert live()["previous_words"] == "60 % 1, 40 % 2"
+        runtime.catalog.delete_version("tone", 2, WORK)
+        assert (live()["previous_words"], live()["previous_target"], live()["ungated"]) == ("1", None, [1, 4])
+        runtime.catalog.delete_version("tone", 1, WORK)
+        assert (live()["previous"], live()["previous_words"]) == (None, None)
+        assert get(runtime, LIVE).json()["previous"] is None
+        assert get(runtime, "/v1/tasks/tone?limit=1").json()["previous"] == {}
+
+
+def test_a_promotion_to_an_older_version_has_one_wording(tmp_path):
+    store(tmp_path, tone=[Task(seed=seed) for seed in (1, 2, 3)])
+    with opened(tmp_path) as runtime:
+        move(runtime, {"version": 3})
+        assert move(runtime, {"version": 2}, "3")["what"] == "3 → 2"
+        assert get(runtime, "/v1/tasks/tone/status").json()["moves"][0]["what"] == "3 → 2"
+
+
+@pytest.mark.parametrize("kind", ["regression", "token"])
+def test_no_shadow_is_suggested_of_a_task_that_takes_none(tmp_path, kind):
+    pooling = "none" if kind == "token" else "mean"
+    store(tmp_path, tone=[Task(pooling=pooling, seed=seed, task_type=kind) for seed in (1, 2)])
+    with opened(tmp_path) as runtime:
+        assert get(runtime, "/v1/tasks/tone/status").json()["next"] == "onebert promote tone 2"
+        assert move(runtime, {"version": 1, "shadow": [{"version": 2}]}, status=422)

@@ -13,6 +13,7 @@ from onebert_server.contract.status import StatusResponse, TaskInForce
 from onebert_store.command import console
 from onebert_store.errors import ServerUnreachable
 from runtimes import ask, move, opened_with_tasks
+from stores import statements
 
 # Only a running server knows these.
 SEEN = ("a_minute", "p95", "abstained", "cut", "shift", "alarm")
@@ -44,6 +45,22 @@ def test_a_store_at_rest_has_the_status_of_its_server_but_for_traffic(onebert, s
     assert found["gate"] == {"rows": 0, "checks": 1}
     assert [version["version"] for version in found["versions"]] == [1, 2, 3]
     assert "there is no task nobody" in onebert("status", "nobody", *place)[2]
+
+
+def test_a_store_at_rest_is_read_at_one_moment_and_one_task_alone(onebert, stored):
+    place, _, _ = stored
+    with statements() as every:
+        onebert("status", *place)
+
+    def whole(seen):
+        """The reads of all versions or of all aliases; a read of no row, by which a store is checked, has a limit."""
+        read = [sql for sql in seen if "FROM versions" in sql or "FROM aliases" in sql]
+        return [sql for sql in read if "WHERE" not in sql and "LIMIT" not in sql]
+
+    assert len(whole(every)) == 2
+    with statements() as one:
+        onebert("status", "tone", *place)
+    assert whole(one) == []
 
 
 @pytest.mark.promise("status-in-force")

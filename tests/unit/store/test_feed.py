@@ -238,3 +238,24 @@ def test_who_listens_hears_of_a_change_once_it_is_committed(registry, place):
                 other.feed.write(connection, ANN, Action.DELETE_TASK, "spam")
                 assert not heard(0.05)
             assert heard(180)
+
+
+def test_the_last_move_of_a_task_is_its_own_under_whatever_name(registry):
+    for task in ("old", "dead", "plain"):
+        registry.add(task, make_delta(1))
+        registry.add(task, make_delta(2))
+        registry.move_alias(task, "live", 2, 1)
+    registry.rename_task("old", "mid")
+    registry.rename_task("mid", "new")
+    registry.delete_task("dead")
+    delta = make_delta(3)
+    for task in ("old", "dead"):
+        with registry.storing(delta) as stored:
+            registry.add_stored(task, delta, stored, live=False)
+    names = ["old", "mid", "new", "dead", "plain"]
+    last = registry.feed.last_moves(names)
+    assert last == {name: moves[0] for name in names if (moves := registry.feed.moves(name, 1))}
+    assert {name: (move.task, move.version) for name, move in last.items()} == {
+        "new": ("old", 2),
+        "plain": ("plain", 2),
+    }

@@ -1,5 +1,6 @@
 """The status of a store without its server: traffic, alarms and what its extensions count in memory are not known."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from onebert_server.installed import modules
 from onebert_store.file.manifest import Manifest
 from onebert_store.file.measured import score_of
 from onebert_store.registry.names import LIVE, no_such_task
-from onebert_store.registry.records import TaskRecord, VersionEntry
+from onebert_store.registry.records import VersionEntry
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import Store
 
@@ -24,24 +25,32 @@ class StoreStatus:
 
     def tasks(self) -> list[TaskStatus]:
         """The status of every task, by name."""
-        records = self._registry.tasks()
-        last = self._registry.feed.last_moves([record.name for record in records])
-        statuses = [schemas.status_of(stored, last.get(stored.name)) for stored in self._stored(records)]
-        return self._added(statuses, whole=False)
+        whole = self._registry.feed.snapshot()
+        entries = defaultdict[str, dict[int, VersionEntry]](dict)
+        for entry in whole.entries:
+            entries[entry.task][entry.version] = entry
+        live = self._live([entries[task][at[LIVE].version] for task, at in whole.aliases.items() if LIVE in at])
+        last = self._registry.feed.last_moves([*entries])
+        every = [
+            schemas.Stored(task, [*numbers], whole.aliases.get(task, {}), live.get(task), whole.keepings.get(task))
+            for task, numbers in entries.items()
+        ]
+        return self._added([schemas.status_of(stored, last.get(stored.name)) for stored in every], whole=False)
 
     def task(self, name: str) -> Picture:
         """All that is in force for one task; raises TaskNotFound."""
-        record = next((record for record in self._registry.tasks() if record.name == name), None)
-        if record is None:
+        entries, aliases = self._registry.feed.task(name)
+        if not entries:
             raise no_such_task(name)
-        [stored], moves = self._stored([record]), self._registry.feed.moves(name, schemas.MOVES)
-        at = record.aliases.get(LIVE)
-        live = self._manifests(record, {at.version} if at else set())
+        numbers, at = [entry.version for entry in entries], aliases.get(LIVE)
+        live = self._live([entry for entry in entries if at and entry.version == at.version]).get(name)
+        stored = schemas.Stored(name, numbers, aliases, live, self._registry.feed.keepings().get(name))
+        moves = self._registry.feed.moves(name, schemas.MOVES)
         [status] = self._added([schemas.status_of(stored, moves[0] if moves else None)], whole=True)
-        decision = next((manifest.decision for _, manifest in live), None)
-        shown = schemas.in_force(status, stored, decision, moves)
-        read = self._manifests(record, in_force(shown, record.versions))
-        return Picture(shown, [_line(entry, manifest) for entry, manifest in read])
+        shown = schemas.in_force(status, stored, moves)
+        wanted = in_force(shown, numbers)
+        read = self._registry.manifests([entry for entry in entries if entry.version in wanted])
+        return Picture(shown, [_line(*pair) for pair in sorted(read, key=lambda pair: pair[0].version)])
 
     def _added(self, statuses: Sequence[TaskStatus], whole: bool) -> list[TaskStatus]:
         """Adds what extensions keep in the store."""
@@ -50,26 +59,14 @@ class StoreStatus:
         ]
         return [schemas.extended(status, columns) for status in statuses]
 
-    def _stored(self, records: Sequence[TaskRecord]) -> list[schemas.Stored]:
-        entries = {(entry.task, entry.version): entry for entry in self._registry.entries()}
-        aliases = ((record.name, record.aliases.get(LIVE)) for record in records)
-        live = [entries[name, at.version] for name, at in aliases if at is not None]
-        versions = {
-            entry.task: schemas.LiveVersion(manifest.base.name, entry.created_at, score_of(manifest.training))
-            for entry, manifest in self._registry.manifests(live)
-        }
-        keepings = self._registry.feed.keepings()
-        return [
-            schemas.Stored(
-                record.name, record.versions, record.aliases, versions.get(record.name), keepings.get(record.name)
+    def _live(self, entries: Sequence[VersionEntry]) -> dict[str, schemas.LiveVersion]:
+        """Reads the live versions, by their tasks."""
+        return {
+            entry.task: schemas.LiveVersion(
+                manifest.task_type, manifest.base.name, entry.created_at, score_of(manifest.training), manifest.decision
             )
-            for record in records
-        ]
-
-    def _manifests(self, record: TaskRecord, numbers: set[int]) -> list[tuple[VersionEntry, Manifest]]:
-        entries = [entry for entry in self._registry.entries() if entry.task == record.name]
-        read = self._registry.manifests([entry for entry in entries if entry.version in numbers])
-        return sorted(read, key=lambda pair: pair[0].version)
+            for entry, manifest in self._registry.manifests(entries)
+        }
 
 
 def _line(entry: VersionEntry, manifest: Manifest) -> VersionLine:

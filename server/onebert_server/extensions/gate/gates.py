@@ -189,14 +189,9 @@ def no_gate(task: str) -> GateNotFound:
 
 
 def _need_gate(target: Target, at: Alias | None) -> list[int]:
-    """Returns the versions that shall answer and need the gate.
-
-    Skips those that answer now, and earlier ones that are older than the newest that does.
-    """
-    now = {version for version, _ in at.target.shares} if at else set[int]()
-    before = {version for target in at.earlier for version, _ in target.shares} if at else set[int]()
-    back = {version for version in before if version < max(now)}
-    return [version for version, _ in target.shares if version not in now | back]
+    """Returns the versions that shall answer and need the gate."""
+    ungated = at.ungated if at else set[int]()
+    return [version for version, _ in target.shares if version not in ungated]
 
 
 Answers = tuple[Sequence[ShortAnswer], Sequence[ShortAnswer] | None, Sequence[ShortAnswer]]

@@ -60,10 +60,8 @@ def _in_force(runtime: Runtime, view: View, task: str, context: Context) -> Task
     entry = view.whole_task(task)
     [seen] = _seen(runtime, [entry], context, whole=True)
     may = context.principal.may(Action.PROMOTE, task)
-    version = _live(entry)
-    facts = version.known_facts if version else None
     last = runtime.registry.feed.moves(task, MOVES) if may else []
-    return in_force(seen, _stored(runtime, entry), facts.decision if facts else None, last)
+    return in_force(seen, _stored(runtime, entry), last)
 
 
 def _seen(runtime: Runtime, entries: Sequence[TaskEntry], context: Context, whole: bool = False) -> list[TaskStatus]:
@@ -92,7 +90,8 @@ def _stored(runtime: Runtime, entry: TaskEntry) -> Stored:
         facts = version.known_facts
         host = runtime.engine.hosts.get(facts.base) if facts else None
         base = host.base.spec.name if host else facts.base if facts else None
-        live = LiveVersion(base, version.entry.created_at, version.score)
+        task_type, decision = (facts.task_type, facts.decision) if facts else (None, None)
+        live = LiveVersion(task_type, base, version.entry.created_at, version.score, decision)
     return Stored(entry.name, [*entry.versions], entry.aliases, live, runtime.directory.keepings.get(entry.name))
 
 

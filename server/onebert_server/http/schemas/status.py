@@ -11,6 +11,7 @@ from onebert_server.contract.status import AliasInForce, KeptShare, Move, Score,
 from onebert_server.http.schemas.administration import change_of
 from onebert_server.http.schemas.tasks import rollout_of
 from onebert_store.file.decision import Decision
+from onebert_store.file.manifest import SHADOWED, TaskType
 from onebert_store.file.measured import Measured
 from onebert_store.registry.keeping import Keeping
 from onebert_store.registry.names import LIVE
@@ -23,9 +24,11 @@ MOVES = 10
 class LiveVersion(NamedTuple):
     """The version of `live` with the largest share, as far as its manifest is read; `base` is a name, or a digest."""
 
+    task_type: TaskType | None
     base: str | None
     created_at: datetime
     score: Measured | None
+    decision: Decision | None
 
 
 class Stored(NamedTuple):
@@ -60,8 +63,9 @@ def extended(status: TaskStatus, columns: Sequence[Mapping[str, Mapping[str, Any
     return replace(status, **added)
 
 
-def in_force(status: TaskStatus, stored: Stored, decision: Decision | None, last: Sequence[Change]) -> TaskInForce:
+def in_force(status: TaskStatus, stored: Stored, last: Sequence[Change]) -> TaskInForce:
     """All that is known of one task; `last` are the last changes of its aliases, the latest first."""
+    decision = stored.live and stored.live.decision
     return TaskInForce(
         **asdict(status),
         aliases=[_alias_of(name, at, stored.versions) for name, at in stored.aliases.items()],
@@ -83,6 +87,7 @@ def _alias_of(name: str, at: Alias, versions: Container[int]) -> AliasInForce:
         previous=back and back.version,
         previous_target=previous_target,
         previous_words=back and moves.meaning(previous_target, back.version),
+        ungated=sorted(number for number in at.ungated if number in versions),
         ends=moves.ends(target, None),
     )
 
@@ -105,5 +110,10 @@ def _next(status: TaskStatus, stored: Stored, went_back: bool) -> str | None:
     if at.target.candidates:
         return f"onebert promote {stored.name} {at.target.candidates[-1]}"
     if newest > at.version and not went_back:
-        return f"onebert rollout {stored.name} --shadow {newest}"
+        shadowed = stored.live and stored.live.task_type in SHADOWED
+        return (
+            f"onebert rollout {stored.name} --shadow {newest}"
+            if shadowed
+            else f"onebert promote {stored.name} {newest}"
+        )
     return None

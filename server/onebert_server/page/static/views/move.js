@@ -8,7 +8,7 @@ import { Confirm, many, say } from "../parts.js";
 const rest = (target) => ({ sticky: target?.sticky ?? undefined, shadow: target?.shadow ?? undefined });
 const except = (shadow, version) => shadow?.filter((one) => one.version !== version);
 
-const ALONE = { gate: true, body: (_, { version }) => ({ version }), ends: () => true };
+const ALONE = { body: (_, { version }) => ({ version }), ends: () => true };
 
 // Kind -> its title and verb, what it asks for, the new meaning, and those of the alias's `ends` that it ends.
 const KINDS = {
@@ -17,11 +17,14 @@ const KINDS = {
     then: ({ version, name, task }) => html`From then on version <b>${version}</b> answers${name === "live" ? html` every request for <code>${task}</code>` : html` <code>${task}@${name}</code>`}.`,
   },
   back: {
-    title: ({ version, name }) => `Roll ${name} back to version ${version}?`, verb: "Roll back", fields: [], ...ALONE,
-    then: ({ version }) => html`From then on version <b>${version}</b> answers again.`,
+    title: ({ name }) => `Roll ${name} back?`, verb: "Roll back", fields: [],
+    body: ({ previous: version, previous_target: target }) => (target ? { split: target.split, ...rest(target) } : { version }),
+    ends: (one, _, { previous_target: target }) =>
+      (one.startsWith("split") ? Object.keys(target?.split ?? {}).length < 2 : !target?.shadow?.some(({ version }) => one === `shadow ${version}`)),
+    then: (_, { previous_words }) => html`From then on it is <b class="wrap">${previous_words}</b> again.`,
   },
   split: {
-    title: ({ name }) => `Split ${name}`, verb: "Split", fields: ["version", "percent", "sticky"], gate: true,
+    title: ({ name }) => `Split ${name}`, verb: "Split", fields: ["version", "percent", "sticky"],
     body: (alias, { version, percent, sticky }) =>
       ({ split: { [alias.version]: 100 - percent, [version]: percent }, sticky: sticky || undefined, shadow: except(alias.target?.shadow, version) }),
     ends: (one, { version }) => one.startsWith("split") || one === `shadow ${version}`,
@@ -44,21 +47,21 @@ const KINDS = {
 
 /** Confirms and makes a change to an alias as it was last seen; the server refuses if it has moved since. */
 export function Move({ task, status, kind, alias: given, version: wanted, close, done }) {
-  const { title, verb, fields, gate, body, ends, then } = KINDS[kind];
+  const { title, verb, fields, body, ends, then } = KINDS[kind];
   const versions = task.versions.map((one) => one.version);
   // A split's share may change; a shadow is of a version that does not answer.
   const candidates = versions.filter((at) => at !== given?.version && (kind === "split" || !(at in (given?.target?.split ?? {}))));
   const [form, setForm] = useState({ name: given?.alias ?? "live", percent: kind === "shadow" ? 100 : 10, sticky: given?.target?.sticky ?? "", version: wanted ?? candidates[0] });
   const set = (changed) => setForm((before) => ({ ...before, ...changed }));
   const alias = status.aliases.find((one) => one.alias === form.name);
-  // A version that was live before, and is older, needs no gate.
-  const back = form.version === alias?.previous && form.version < alias.version;
-  const ended = alias?.ends.filter((one) => ends(one, form)) ?? [];
+  const meaning = body(alias, form);
+  const answering = meaning.split ? Object.keys(meaning.split).map(Number) : [meaning.version];
+  const gated = !answering.every((version) => alias?.ungated.includes(version));
+  const ended = alias?.ends.filter((one) => ends(one, form, alias)) ?? [];
   const act = async () => {
     const where = path`/v1/tasks/${task.name}/aliases/${form.name}`;
     const tag = alias && (alias.target?.tag ?? String(alias.version));
     const headers = alias ? { "If-Match": `"${tag}"` } : { "If-None-Match": "*" };
-    const meaning = body(alias, form);
     const { value } = await ask("PUT", where, { headers, body: meaning });
     const python = meaning.version && `move_alias(${py(task.name)}, ${py(form.name)}, ${meaning.version}, expected=${alias?.target ? py(tag) : tag ?? "None"})`;
     note({ method: "PUT", path: where, headers, body: meaning, python });
@@ -76,7 +79,7 @@ export function Move({ task, status, kind, alias: given, version: wanted, close,
       </div>`}
       <p><b class="wrap">${form.name}</b> of <b class="wrap">${task.name}</b> ${alias ? html`is <b class="wrap">${alias.words}</b> now.` : "is new."} ${then({ ...form, task: task.name }, alias)}</p>
       ${ended.length > 0 && html`<p class="ends">This ends <b>${ended.join(" and ")}</b>.</p>`}
-      ${gate && status.gate && !back && html`<p>The gate checks it first: ${many(status.gate.checks, "check")} on ${many(status.gate.rows, "pinned row")}.</p>`}
+      ${status.gate && gated && html`<p>The gate checks it first: ${many(status.gate.checks, "check")} on ${many(status.gate.rows, "pinned row")}.</p>`}
     </${Confirm}>`;
 }
 

@@ -37,12 +37,12 @@ function facts({ score, a_minute, p95, abstained, cut, gate, kept, feedback, bas
 /** Each alias in the server's words, with what a person may do to it. */
 const Places = ({ aliases, versions, change }) => html`
   <ul role="list" class="places" aria-label="Aliases">
-    ${aliases.toSorted((one) => (one.alias === "live" ? -1 : 0)).map((alias) => html`<${Place} key=${alias.alias} alias=${alias} versions=${versions} change=${change} />`)}
+    ${aliases.toSorted((a, b) => (b.alias === "live") - (a.alias === "live")).map((alias) => html`<${Place} key=${alias.alias} alias=${alias} versions=${versions} change=${change} />`)}
     ${!aliases.some(({ alias }) => alias === "live") && html`<li>No version is live: requests have to name one.</li>`}
   </ul>`;
 
 function Place({ alias, versions, change }) {
-  const { alias: name, words, previous, target } = alias;
+  const { alias: name, words, previous, previous_words: before, target } = alias;
   const others = versions > Object.keys(target?.split ?? { [alias.version]: 100 }).length;
   const button = (kind, text, label, more) => html`<button type="button" class="slight" aria-label=${label} onClick=${() => change({ kind, alias, ...more })}>${text}</button>`;
   return html`
@@ -52,7 +52,7 @@ function Place({ alias, versions, change }) {
         ${versions > 1 && button("split", "Split…", `Split ${name}`)}
         ${others && button("shadow", "Shadow…", `Add a shadow to ${name}`)}
         ${target?.shadow?.map(({ version }) => button("unshadow", `End shadow ${version}`, `End shadow ${version} of ${name}`, { version }))}
-        ${previous && button("back", `Roll back to ${previous}`, `Roll ${name} back to version ${previous}`, { version: previous })}
+        ${previous && button("back", `Roll back to ${before}`, `Roll ${name} back to ${before}`)}
       </span>`}
     </li>`;
 }
