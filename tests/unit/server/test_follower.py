@@ -35,6 +35,7 @@ from onebert_store.registry.feed import Feed
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.replicas import Replicas
 from onebert_store.registry.store import join_store
+from onebert_store.registry.target import alone
 from parts import context
 from registry_changes import MUTATIONS
 from servers import wait_until
@@ -297,7 +298,7 @@ def test_a_version_that_is_deleted_is_not_shown_once_the_replica_has_caught_up(r
     monkeypatch.setattr(follower, "READ_TOGETHER", 1)
     replica.follower.catch_up()
     assert replica.directory.find("a", make_delta(1).digest) is None
-    assert _pointers(replica.directory.task("a")) == {"live": (3, 2)}
+    assert _pointers(replica.directory.task("a")) == {"live": (3, (alone(1), alone(2)))}
 
 
 def test_a_row_that_is_offered_is_the_row_of_its_task_alone(registry, replica):
