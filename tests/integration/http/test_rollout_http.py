@@ -93,22 +93,24 @@ def test_a_killed_server_has_the_whole_meaning_again_and_goes_back_as_a_whole(se
     assert onebert("delete", "mood@live", "--url", server.url)[0] == 0
 
 
-def test_a_rollback_undoes_no_move_that_was_made_during_its_question(server, client, onebert, monkeypatch):
-    for task in TASKS:
-        client.push("asked", task.file)
-    move(client, "asked", {"version": 2})
-    move(client, "asked", {"split": {"2": 90, "1": 10}})
+def test_a_rollback_undoes_no_move_that_was_made_during_its_question(server, onebert, monkeypatch):
+    # The server may have been started again, on another port.
+    with server.client() as client:
+        for task in TASKS:
+            client.push("asked", task.file)
+        move(client, "asked", {"version": 2})
+        move(client, "asked", {"split": {"2": 90, "1": 10}})
 
-    def confirm(question, **_):
-        assert "asked@live goes from 10 % 1, 90 % 2 back to 1, not to 2 alone" in question
-        move(client, "asked", {"version": 3})
+        def confirm(question, **_):
+            assert "asked@live goes from 10 % 1, 90 % 2 back to 1, not to 2 alone" in question
+            move(client, "asked", {"version": 3})
 
-    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(typer, "confirm", confirm)
-    code, _, err = onebert("promote", "asked", "--rollback", "--url", server.url)
-    assert (code, "the alias live of asked is at version 3" in err) == (1, True), err
-    assert client.task("asked")["aliases"] == {"live": 3}
-    client.send("DELETE", "/v1/tasks/asked")
+        monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+        monkeypatch.setattr(typer, "confirm", confirm)
+        code, _, err = onebert("promote", "asked", "--rollback", "--url", server.url)
+        assert (code, "the alias live of asked is at version 3" in err) == (1, True), err
+        assert client.task("asked")["aliases"] == {"live": 3}
+        client.send("DELETE", "/v1/tasks/asked")
 
 
 @pytest.mark.parametrize(
