@@ -11,7 +11,7 @@ from onebert_encoder.answering.asked import PLAIN
 from onebert_encoder.text.tokens import Text
 from onebert_server.access.context import Context
 from onebert_server.answering.gateway import Computed, Gateway, Wanted
-from onebert_server.answering.plan import BlankText, Questions, group
+from onebert_server.answering.plan import BlankText, Questions, grouped
 from onebert_server.answering.resolution import Resolutions, Resolved
 from onebert_server.answering.tokenizing import Splitter, Tokenizing
 from onebert_server.answering.turn import Asking, Part, Turn
@@ -50,7 +50,7 @@ class Computing:
             try:
                 numbers = numbers if wanted.refs is not None else range(len(resolved))
                 inputs = texts if len(texts) > 1 else [*texts] * len(resolved)
-                questions = group(resolved, wanted.asked, numbers, inputs, self._splitters)
+                questions = grouped(resolved, wanted.asked, numbers, inputs, self._splitters)
                 asking = Asking(context, questions, part, began)
                 if apart := _not_short(asking.questions, len(texts)):
                     await self._tokenize(context, apart)
@@ -104,20 +104,20 @@ class Computing:
     async def _tokenize(self, context: Context, questions: Sequence[Questions]) -> None:
         """Tokenizes the texts of questions before their turn, once for each base: to ids, if these are enough."""
         alike: dict[tuple[str, bool], list[Questions]] = {}
-        for of_version in questions:
-            alike.setdefault((of_version.facts.base, of_version.in_pieces), []).append(of_version)
+        for group in questions:
+            alike.setdefault((group.facts.base, group.in_pieces), []).append(group)
         for (base, in_pieces), each in alike.items():
-            texts: list[Any] = [*dict.fromkeys(chain.from_iterable(of_version.texts for of_version in each))]
-            principal, whole = context.principal.name, any(of_version.reads_to_end for of_version in each)
+            texts: list[Any] = [*dict.fromkeys(chain.from_iterable(group.texts for group in each))]
+            principal, whole = context.principal.name, any(group.reads_to_end for group in each)
             tokenized: Sequence[Any]
             if in_pieces:
-                placed = any(of_version.facts.per_token for of_version in each)
+                placed = any(group.facts.per_token for group in each)
                 tokenized = await self._tokenizing.split(principal, base, texts, whole, placed)
             else:
                 tokenized = await self._tokenizing.ids(principal, base, texts, whole)
             by_text = dict(zip(texts, tokenized, strict=True))
-            for of_version in each:
-                of_version.tokenized = by_text
+            for group in each:
+                group.tokenized = by_text
 
     def _drop(self, task: "asyncio.Task[Asking | OneBertError]") -> None:
         """Gives back the shadows of questions that were computed and are not shown."""
@@ -151,9 +151,9 @@ def _may_be_outdated(error: BaseException, remembered: bool) -> bool:
 def _not_short(questions: Sequence[Questions], texts: int) -> list[Questions]:
     """Returns the questions about so many texts that are to be tokenized before their turn."""
     apart, characters = [], 0
-    for of_version in questions:
+    for group in questions:
         # A single text is for all versions.
-        characters = of_version.characters if texts == 1 else characters + of_version.characters
-        if of_version.in_pieces:
-            apart.append(of_version)
+        characters = group.characters if texts == 1 else characters + group.characters
+        if group.in_pieces:
+            apart.append(group)
     return [*questions] if characters > _SHORT_CHARACTERS else apart

@@ -217,7 +217,7 @@ class Questions:
             self.counted = counted(facts, self.rules[0].sizes, self.lengths, len(items))
 
 
-def group(
+def grouped(
     versions: Sequence[Resolved],
     asked: Asked,
     numbers: Sequence[int],
@@ -233,11 +233,12 @@ def group(
     for question in zip(versions, numbers, texts, rules, strict=True):
         apart = question[0].shadows or not isinstance(question[2], str)
         groups.setdefault(question[0] if apart else question[3].alike, []).append(question)
-    grouped = []
-    for questions in groups.values():
-        own, places, inputs, each = zip(*questions, strict=True)
-        grouped.append(Questions(own, asked, places, inputs, each))
-    return grouped
+    return [_together(questions, asked) for questions in groups.values()]
+
+
+def _together(questions: Sequence[tuple[Resolved, int, Text, Rules]], asked: Asked) -> Questions:
+    versions, numbers, texts, rules = zip(*questions, strict=True)
+    return Questions(versions, asked, numbers, texts, rules)
 
 
 def _expand(

@@ -84,10 +84,10 @@ class Showing:
             questions = (
                 askings[0].questions if len(askings) == 1 else [each for one in askings for each in one.questions]
             )
-            for of_version in questions:
-                if of_version.resolved.shadows:
+            for group in questions:
+                if group.resolved.shadows:
                     # Once the caller's answer is written as far as it does not wait.
-                    asyncio.get_running_loop().call_soon(self._compare, of_version)
+                    asyncio.get_running_loop().call_soon(self._compare, group)
         note_phases(context.observed, askings, began)
         if len(questions) == 1 and not missed and (every or not questions[0].blank):
             return results_shown

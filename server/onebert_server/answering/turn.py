@@ -33,7 +33,6 @@ TURN_CHARACTERS, TEXT_IN_CHARACTERS = 10_240, 16
 # The work that may wait for later turns: each principal may hold as much as it leaves free.
 MAX_WAITING = 2**22
 
-
 _SLOT, _GENERATION = map(itemgetter, map(Resolved._fields.index, ("slot", "generation")))
 
 
@@ -83,8 +82,8 @@ class Asking:
         self.requests = self.cost = 0
         self.waits = False
         self.results = Results()
-        for of_version in questions:
-            self.cost += of_version.characters + TEXT_IN_CHARACTERS * len(of_version.texts)
+        for group in questions:
+            self.cost += group.characters + TEXT_IN_CHARACTERS * len(group.texts)
         self.cost = min(self.cost, TURN_CHARACTERS)
 
     def fail(self, error: Exception) -> None:
@@ -245,26 +244,26 @@ class Turn:
             if counts:
                 asking.requests = counts.pop()
             count, of_host = asking.requests, dict[int, list[Questions]]()
-            for of_version in asking.questions:
-                if of_version.items:
-                    of_host.setdefault(of_version.resolved.host, []).append(of_version)
+            for group in asking.questions:
+                if group.items:
+                    of_host.setdefault(group.resolved.host, []).append(group)
             # Without a question it ends at once, and is counted.
             for host, questions in (of_host or {0: []}).items():
                 number, first = next(self._numbers), len(rows)
                 # Questions of one request may be requests of their own.
                 texts = texts_of.setdefault((id(asking.part), host), {})
-                for of_version in questions:
-                    versions, lengths, keys = of_version.versions, of_version.lengths, of_version.keys
+                for group in questions:
+                    versions, lengths, keys = group.versions, group.lengths, group.keys
                     if len(versions) < len(keys):
                         # Windows are of one version.
                         versions = [versions[0]] * len(keys)
                     numbers = map(texts.setdefault, keys, range(len(rows), len(rows) + len(keys)))
-                    seconds = of_version.seconds or repeat(0)
+                    seconds = group.seconds or repeat(0)
                     slots, generations = map(_SLOT, versions), map(_GENERATION, versions)
                     rows += zip(slots, lengths, seconds, numbers, generations)  # noqa: B905 - `repeat` has no end
-                    ids += of_version.ids
-                    if of_version.types is not None:
-                        types.append((tokens, of_version.types))
+                    ids += group.ids
+                    if group.types is not None:
+                        types.append((tokens, group.types))
                     tokens += sum(lengths)
                 self._under_way[number] = asking, questions
                 asking.numbers.append(number)

@@ -9,7 +9,7 @@ import typer
 from onebert_server.cli.completion import references
 from onebert_server.cli.options import OUTPUT, REFERENCE, URL, ApiKey, TaskName, Url
 from onebert_server.client import Client
-from onebert_server.references import tag_of, version_of
+from onebert_server.client.references import tag_of, version_of
 from onebert_store.command import console
 from onebert_store.errors import InvalidInput
 from onebert_store.registry.names import parse_ref

@@ -9,7 +9,7 @@ import pyarrow
 
 from onebert_server.client import Client
 from onebert_server.client.many import classify_many, error_of
-from onebert_server.references import version_of
+from onebert_server.client.references import version_of
 from onebert_server.score.columns import columns_of_results
 from onebert_server.score.job import Job
 from onebert_server.score.output import MakeJob, Parts, Scores

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from bases import loaded
 from onebert_encoder.answering.asked import PLAIN
 from onebert_encoder.text.tokenizer import CutOnce
-from onebert_server.answering.plan import group
+from onebert_server.answering.plan import grouped
 from onebert_server.answering.resolution import Resolved
 from onebert_server.answering.tokenizing import Splitter
 from onebert_server.versions.facts import Facts
@@ -25,17 +25,17 @@ VERSIONS = [version(0, 2), version(1, 3), version(2, 40), version(3, 2, 8), vers
 
 
 def laid(versions, numbers, texts):
-    grouped = group(versions, PLAIN, numbers, texts, SPLITTERS)
-    for questions in grouped:
+    groups = grouped(versions, PLAIN, numbers, texts, SPLITTERS)
+    for questions in groups:
         questions.lay(TOKENIZER, dict(zip(texts, TOKENIZER.ids(texts), strict=True)), CutOnce())
-    return grouped
+    return groups
 
 
-def seen(grouped):
+def seen(groups):
     """By its number, everything that a question sends, and the parts that count."""
     return {
         number: (version, facts_text, ids, length)
-        for questions in grouped
+        for questions in groups
         for number, version, facts_text, ids, length in zip(
             questions.numbers,
             questions.versions,
@@ -44,7 +44,7 @@ def seen(grouped):
             questions.lengths,
             strict=True,
         )
-    }, {number: blank for questions in grouped for number, blank in questions.blank.items()}
+    }, {number: blank for questions in groups for number, blank in questions.blank.items()}
 
 
 @given(st.lists(st.tuples(st.sampled_from(VERSIONS), st.sampled_from(TEXTS)), min_size=1, max_size=20))

@@ -62,18 +62,18 @@ class Results:
 
     def add(self, questions: Sequence[Questions], ended: Ended, first: int, stops: Sequence[int]) -> None:
         """Adds the logits of questions, whose sequences follow the `first` one; `stops`: of each one's logits."""
-        for of_version in questions:
+        for group in questions:
             self.readings = None
-            items = of_version.items
-            last = first + len(of_version.ids)
+            items = group.items
+            last = first + len(group.ids)
             sizes, logits = ended.outputs[first:last], ended.logits[stops[first] : stops[last]]
-            of_version.computed, first = (logits, sizes), last
+            group.computed, first = (logits, sizes), last
             self.items = [*self.items, *items]
-            self.versions = [*self.versions, *of_version.versions]
-            self.places = [*self.places, *of_version.numbers]
+            self.versions = [*self.versions, *group.versions]
+            self.places = [*self.places, *group.numbers]
             self.sizes, self.logits = [*self.sizes, sizes], [*self.logits, logits]
-            labels = map(_LABEL_COUNT, of_version.rules)
-            repeated = sum(map(mul, labels, map(characters_of if of_version.in_pieces else len, of_version.texts)))
+            labels = map(_LABEL_COUNT, group.rules)
+            repeated = sum(map(mul, labels, map(characters_of if group.in_pieces else len, group.texts)))
             self.cost += logits.size + ANSWER_IN_NUMBERS * len(items) + repeated // _CHARACTERS_IN_NUMBER
 
     def whole(self) -> tuple[Sequence[Question], Array, Array]:

@@ -10,7 +10,7 @@ from onebert_server.cli import options
 from onebert_server.cli.compare.measured import training_of
 from onebert_server.cli.completion import references
 from onebert_server.client import Client
-from onebert_server.references import version_of
+from onebert_server.client.references import version_of
 from onebert_store.command import console
 from onebert_store.command.inspection import in_words
 from onebert_store.errors import InvalidInput

@@ -40,7 +40,7 @@ VARIABLES = re.compile(
     r"(?i:(http|https|all|no)_proxy)|(REQUESTS|CURL)_CA_BUNDLE"
 )
 # A front end tokenizes a turn's texts on one core: there are other front ends for the others.
-OWN = {"TOKENIZERS_PARALLELISM": "false"}
+DEFAULTS = {"TOKENIZERS_PARALLELISM": "false"}
 # Seconds in which all front ends must listen.
 START_TIMEOUT = 60.0
 # Seconds between two beats, by which a front end and the engine's process each notice that the other one stands still.
@@ -175,7 +175,7 @@ class FrontEnds:
                 stdin=start,
                 stdout=asyncio.subprocess.DEVNULL,
                 pass_fds=listeners,
-                env=OWN | {name: value for name, value in os.environ.items() if VARIABLES.fullmatch(name)},
+                env=DEFAULTS | {name: value for name, value in os.environ.items() if VARIABLES.fullmatch(name)},
                 start_new_session=True,
             )
         except OSError as error:

@@ -10,9 +10,9 @@ import typer
 
 from onebert_server.cli.options import INPUT, OUTPUT, URL, ApiKey, TaskName, Url
 from onebert_server.client import Client
+from onebert_server.client.references import version_of
 from onebert_server.contract.review import Order
 from onebert_server.limits import MAX_ITEMS
-from onebert_server.references import version_of
 from onebert_store.command import console
 from onebert_store.disk import check_writable, write_whole
 from onebert_store.errors import InvalidInput, SampleNotFound

@@ -1,6 +1,7 @@
 """Resolves references by a server: versions, aliases and their tags."""
 
-from onebert_server.client import Client, TaskFacts
+from onebert_server.client.client import Client
+from onebert_server.contract.tasks import TaskFacts
 from onebert_store.errors import AliasNotFound
 from onebert_store.registry.names import parse_ref
 
