@@ -50,6 +50,14 @@ def write(folder, text):
     return file
 
 
+def write_each(folder, *tasks):
+    """A file in which each task has one version: of the first file, the second, and so on."""
+    return write(
+        folder,
+        "".join(f'[tasks.{task}]\nversions.1 = "{number}.safetensors"\n' for number, task in enumerate(tasks, 1)),
+    )
+
+
 def as_toml(server, *task):
     done = run_onebert("status", *task, "--as-toml", url=server.url)
     assert (done.returncode, done.stderr) == (0, "")
@@ -167,12 +175,8 @@ def test_a_file_that_changes_after_the_difference_was_printed_is_not_pushed(serv
     from onebert_server.cli.apply.walk import walk
 
     gone, still, changed = (f"{name[:50]}-{letter}" for letter in "abc")
-    text = "".join(
-        f'[tasks.{task}]\nversions.1 = "{number}.safetensors"\n'
-        for number, task in enumerate((gone, still, changed), 1)
-    )
     with Client(server.url) as client:
-        plan = make_plan(client, write(place, text))
+        plan = make_plan(client, write_each(place, gone, still, changed))
         (place / "1.safetensors").unlink()
         (place / "4.safetensors").replace(place / "3.safetensors")
         assert not walk(client, plan)
@@ -188,12 +192,8 @@ def test_what_failed_is_said_although_the_server_goes_away(server, place, name, 
     from onebert_server.cli.apply.walk import walk
 
     first, second, third = (f"{name[:50]}-{letter}" for letter in "abc")
-    text = "".join(
-        f'[tasks.{task}]\nversions.1 = "{number}.safetensors"\n'
-        for number, task in enumerate((first, second, third), 1)
-    )
     with Client(server.url) as client:
-        plan = make_plan(client, write(place, text))
+        plan = make_plan(client, write_each(place, first, second, third))
     (place / "1.safetensors").unlink()
     with Client("http://127.0.0.1:1") as client:
         assert not walk(client, plan)
