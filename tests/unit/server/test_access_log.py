@@ -15,6 +15,7 @@ from onebert_server.telemetry.access_log import MAX_LINES, AccessLog
 from onebert_server.telemetry.metrics import Metrics
 from onebert_server.telemetry.telemetry import Telemetry
 from onebert_server.telemetry.tracing import Tracing
+from otlp_receiver import receiving
 from servers import wait_until
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -99,11 +100,14 @@ def test_lines_that_nobody_reads_are_bounded_and_the_log_says_so(pipe, caplog):
     assert MAX_LINES <= len(whole_of(found, lines)) <= 2 * MAX_LINES
 
 
-@pytest.fixture(scope="module")
-def tracing():
-    made = Tracing("http://localhost:4318")
-    yield made
-    made.close()
+@pytest.fixture
+def tracing(monkeypatch):
+    # An exporter that nobody answers would go on trying beside later tests, with waits of random lengths.
+    with receiving() as received:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", received.url)
+        exported = Tracing(received.url)
+        yield exported
+        exported.close()
 
 
 def line_of(tracing, status, flags):
