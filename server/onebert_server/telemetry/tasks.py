@@ -52,10 +52,11 @@ class TaskSeries(Collector):
         with self._lock:
             counted = [((task, str(number)), series.copy()) for (task, number), series in self._shown.states.items()]
             counted.append(((OTHER, ""), self._other.copy()))
-        seconds, scores, labels = families = _families()
+        seconds, scores, truncated, labels = families = _families()
         for key, series in counted:
             series.seconds.add_to(seconds, key)
             series.scores.add_to(scores, key)
+            truncated.add_metric(key, series.truncated)
             for label, count in series.labels.items():
                 labels.add_metric([*key, label], count)
         return families
@@ -106,12 +107,13 @@ class TaskSeries(Collector):
         self._ranked = self._clock()
 
 
-def _families() -> tuple[HistogramMetricFamily, HistogramMetricFamily, CounterMetricFamily]:
+def _families() -> tuple[HistogramMetricFamily, HistogramMetricFamily, CounterMetricFamily, CounterMetricFamily]:
     return (
         HistogramMetricFamily(
             "onebert_task_request_seconds", "Time to answer a request with something of this task.", labels=_VERSION
         ),
         HistogramMetricFamily("onebert_task_top_score", "Top scores of the answers.", labels=_VERSION),
+        CounterMetricFamily("onebert_task_truncated", "Answers whose text was cut.", labels=_VERSION),
         CounterMetricFamily("onebert_task_labels", "Labels that were answered.", labels=[*_VERSION, "label"]),
     )
 
@@ -132,11 +134,13 @@ class _Series:
     def __init__(self) -> None:
         self.seconds, self.scores = Histogram(SECONDS), Histogram(SCORES)
         self.labels = Counter[str]()
+        self.truncated = 0
 
     def count(self, seconds: Sequence[float], answers: Sequence[Seen]) -> None:
         self.seconds.observe_all(seconds)
         scores: list[float] = []
         for seen in answers:
+            self.truncated += seen.cut
             if seen.score is not None:
                 scores.append(seen.score)
             for label in seen.labels:
@@ -147,4 +151,5 @@ class _Series:
     def copy(self) -> "_Series":
         copied = _Series()
         copied.seconds, copied.scores, copied.labels = self.seconds.copy(), self.scores.copy(), self.labels.copy()
+        copied.truncated = self.truncated
         return copied

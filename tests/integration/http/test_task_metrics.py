@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from servers import Server, Task, layouts, wait_until
 
 KEY = "a-key-of-the-task-metrics"
-TEXTS = ["the screen was broken", "where is my parcel", "it came late", "what was that", "never again"]
+TEXTS = ["the screen was broken", "where is my parcel", "it came late", "what was that", "never again " * 64]
 
 
 SETTINGS = {"api_keys": KEY, "task_metrics": 2}
@@ -31,7 +31,7 @@ def samples(client, **asked):
 
 
 @layouts
-def test_what_was_answered_is_counted_by_task_and_label_and_score(server):
+def test_what_was_answered_is_counted_by_task_and_label_and_score_and_so_are_cut_texts(server):
     labels, scores = Counter(), Counter()
     with client_of(server) as client:
         for task, shown in (("first", "first"), ("second", "second"), ("third", "(other)")):
@@ -51,6 +51,8 @@ def test_what_was_answered_is_counted_by_task_and_label_and_score(server):
     assert {key[1:]: value for key, value in found.items() if key[0] == "onebert_task_labels_total"} == labels
     for task, total in scores.items():
         assert found["onebert_task_request_seconds_count", task] == found["onebert_task_top_score_count", task] == 5
+        # The last text is longer than the tasks read.
+        assert found["onebert_task_truncated_total", task] == 1
         assert found["onebert_task_top_score_sum", task] == pytest.approx(total)
     assert {key[1] for key in found} == {"first", "second", "(other)"}
 

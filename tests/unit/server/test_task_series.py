@@ -24,7 +24,12 @@ SHOWN = 3
 names = st.sampled_from([f"task{number}" for number in range(8)])
 answers = st.lists(
     st.builds(
-        Seen, names, st.lists(st.sampled_from("abc"), max_size=2).map(tuple), st.none() | st.floats(0, 1), st.just(1)
+        Seen,
+        names,
+        st.lists(st.sampled_from("abc"), max_size=2).map(tuple),
+        st.none() | st.floats(0, 1),
+        st.just(1),
+        cut=st.booleans(),
     ),
     max_size=6,
 )
@@ -64,12 +69,13 @@ def test_counts_are_those_of_a_list_of_all_requests(requests):
         counted.count(*one)
     order = dict.fromkeys(seen.task for request, _ in requests for seen in request)
     shown = {task: task if place < SHOWN else OTHER for place, task in enumerate(order)}
-    times, scores, labels = Counter(), Counter(), Counter()
+    times, scores, cut, labels = Counter(), Counter(), Counter(), Counter()
     for request, _ in requests:
         times.update({shown[seen.task] for seen in request})
         for seen in request:
             labels.update((shown[seen.task], label) for label in seen.labels)
             scores[shown[seen.task]] += seen.score is not None
+            cut[shown[seen.task]] += seen.cut
     found = counted.samples()
     assert {task: found["onebert_task_request_seconds_count", ("task", task)] for task in times} == times
     assert {
@@ -79,6 +85,7 @@ def test_counts_are_those_of_a_list_of_all_requests(requests):
     } == labels
     for task in shown.values():
         assert found["onebert_task_top_score_count", ("task", task)] == scores[task]
+        assert found["onebert_task_truncated_total", ("task", task)] == cut[task]
         for bound in ("0.5", "0.95"):
             below = sum(
                 shown[seen.task] == task and seen.score is not None and seen.score <= float(bound)
@@ -146,7 +153,7 @@ def test_any_number_of_tasks_and_labels_is_bounded_and_a_busy_one_is_found_among
 
 
 def test_what_is_collected_in_another_thread_is_of_one_moment(monkeypatch):
-    """Each request has one answer with one label and one score, so that each task has as many of the three."""
+    """Each request has one answer to a cut text, with one label and one score: each task has as many of the four."""
     interval = sys.getswitchinterval()
     counted, ended = Counted(most=200), threading.Event()
 
@@ -154,7 +161,7 @@ def test_what_is_collected_in_another_thread_is_of_one_moment(monkeypatch):
         number = 0
         while not ended.is_set():
             number += 1
-            counted.count([Seen(f"task{number % 300}", (f"label{number % 7}",), 0.5)])
+            counted.count([Seen(f"task{number % 300}", (f"label{number % 7}",), 0.5, cut=True)])
 
     counting = threading.Thread(target=count)
     counting.start()
