@@ -14,6 +14,13 @@ import ray_nodes
 from onebert_encoder.compute.kernels.library import find_library
 
 
+def give_kernels(cache: Path) -> None:
+    """Copies the compiled kernels of this machine: each worker would take a minute of a core to build them."""
+    if (library := find_library()) is not None and library.level is None:
+        (cache / "onebert").mkdir(mode=0o700)
+        shutil.copy(library._name, cache / "onebert")
+
+
 @contextmanager
 def running_cluster(task: str) -> Iterator[tuple[str, Path]]:
     """Address of a cluster, and the folder of its sockets, whose paths may not be long, and of its nodes' caches.
@@ -22,7 +29,7 @@ def running_cluster(task: str) -> Iterator[tuple[str, Path]]:
         task: name of the function that its workers run; none of them outlives the block.
     """
     folder = Path(tempfile.mkdtemp(prefix="ray-"))
-    _give_kernels(folder)
+    give_kernels(folder)
     env = environment() | {"XDG_CACHE_HOME": str(folder)}
     command = [sys.executable, ray_head.__file__, str(folder)]
     pipe = subprocess.PIPE
@@ -33,13 +40,6 @@ def running_cluster(task: str) -> Iterator[tuple[str, Path]]:
         head.stdin.close()
     assert not workers(folder, task)
     shutil.rmtree(folder)
-
-
-def _give_kernels(cache: Path) -> None:
-    """Copies the compiled kernels of this machine: each worker would take a minute of a core to build them."""
-    if (library := find_library()) is not None and library.level is None:
-        (cache / "onebert").mkdir(mode=0o700)
-        shutil.copy(library._name, cache / "onebert")
 
 
 def environment() -> dict[str, str]:

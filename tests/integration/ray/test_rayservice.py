@@ -1,5 +1,6 @@
 """The pods of the RayService without Kubernetes: restricted as there, with a token, told what KubeRay tells."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from bases import tiny_base
 from kustomize import by_name, render
 from pods import in_a_pod, needs_pods
 from ports import free_port
+from ray_clusters import give_kernels
 from servers import Task, assert_answers, clean_env, wait_until
 
 # Beside other tests the pods take minutes to be ready.
@@ -42,6 +44,12 @@ class Pod:
         self.volumes = {mount["mountPath"]: folder / mount["name"] for mount in mounts}
         for path in self.volumes.values():
             path.mkdir(parents=True)
+        # The image has compiled kernels.
+        home = self.volumes["/home/onebert"]
+        (home / ".cache").mkdir()
+        give_kernels(home / ".cache")
+        for path in home.rglob("*"):
+            os.chown(path, self.user, self.user)
         own = {entry["name"]: entry["value"] for entry in self.container["env"] if "value" in entry}
         self.env = clean_env(**settings) | own | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
         self.env |= {"HOME": "/home/onebert", "LANG": "C.UTF-8", "PATH": f"{tools}:/usr/bin:/bin"}
@@ -129,7 +137,6 @@ def test_the_pods_serve_by_the_configuration_and_leave_with_every_request_answer
     assert taken.status_code == 200, taken.text
 
     ready = f"{url}{worker.container['readinessProbe']['httpGet']['path']}"
-    # The replica compiles its kernels first, which an image has with it.
     wait_until(lambda: status(ready) == 200, seconds=900)
     task = Task()
     with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {KEY}"}, timeout=180) as web:
