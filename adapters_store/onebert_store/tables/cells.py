@@ -164,8 +164,8 @@ def _have_lists(cells: Iterable[Any], packed: Collection[str], mixed: bool, tags
     except Nested:
         example = next(cell for cell in cells if _is_nested(cell))
         raise InvalidData(
-            f"the label cells hold lists in lists, or objects, as {printable(str(example), 40)}: spans are no labels; "
-            "give names, or for a token task a list of words and a list of their tags"
+            f"the label cells hold lists in lists, or objects, as {printable(str(example), 40)}: neither names "
+            "nor spans [start, end, label] of a token task"
         ) from None
     lists = any(map(_SURE.match, packed)) or (not mixed and all(parsed.values()))
     vectors = [cell for cell in cells if isinstance(cell, list)]

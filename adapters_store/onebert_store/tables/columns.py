@@ -20,8 +20,20 @@ TEXT_COLUMNS: Sequence[tuple[str, ...]] = (
 WORD_COLUMNS: Sequence[tuple[str, ...]] = (("tokens",), ("words",))
 TAG_COLUMNS = ("ner_tags", "tags", "pos_tags")
 ANSWER_COLUMN = "answers"
+SPAN_COLUMNS = ("spans", "entities", "ents")
 LONGEST_NAME = 40  # characters of a column's name at most; a longer one is a text
-LABEL_COLUMNS = ("label", "labels", "target", "score", "class", "category", "intent", *TAG_COLUMNS, ANSWER_COLUMN)
+LABEL_COLUMNS = (
+    "label",
+    "labels",
+    "target",
+    "score",
+    "class",
+    "category",
+    "intent",
+    *TAG_COLUMNS,
+    ANSWER_COLUMN,
+    *SPAN_COLUMNS,
+)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Reads label cells the same way for training, evaluation and `onebert diff`: the task type, and the labels."""
 
 import math
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,9 @@ from onebert_store.tables.columns import (
     find_columns,
     find_label,
     find_label_columns,
+    find_texts,
 )
+from onebert_store.tables.spans import find_words, have_spans
 from onebert_store.tables.table import Table
 from onebert_store.tables.tables import Source
 from onebert_store.tables.tags import bio_names
@@ -47,12 +50,14 @@ class LabelNames:
         listed: names of the labels by index, if the source lists them.
         by_index: True if cells are indices of `listed`; None if it is unclear.
         bio: tags of other schemes -> those of BIO.
+        words: in texts whose cells are spans; None if they are not.
     """
 
     listed: tuple[str, ...] | None
     by_index: bool | None
     form: Form
     bio: Mapping[str, str] = field(default_factory=dict)
+    words: re.Pattern[str] | None = None
 
     def in_cell(self, cell: Any, task_type: TaskType) -> list[str]:
         """Returns the labels that a cell names; raises BadRow, or InvalidData if cells could be names or indices."""
@@ -127,9 +132,10 @@ def is_unlabeled(cell: Any, task_type: TaskType) -> bool:
 def infer_task_type(read: Source, columns: Columns) -> TaskType:
     """Returns the task type that the source names, else the one that the training split suggests.
 
-    Words or a column of tags suggest a token task, answers with start positions a span task. Otherwise labels that are
-    lists or have a separator (`find_form`) suggest a multi_label task, numbers with a fraction among them a regression,
-    everything else a single_label task. The order of rows and cells without a label never matter.
+    Words, a column of tags or spans with labels suggest a token task, answers with start positions a span task.
+    Otherwise labels that are lists or have a separator (`find_form`) suggest a multi_label task, numbers with a
+    fraction among them a regression, everything else a single_label task. The order of rows and cells without a label
+    never matter.
     """
     if read.task_type is not None:
         if task_type := TASK_TYPES.get(str(read.task_type)):
@@ -142,6 +148,8 @@ def infer_task_type(read: Source, columns: Columns) -> TaskType:
     spelled = [plain(cell) for cell in cells]
     if label.lower() == ANSWER_COLUMN or any("answer_start" in text for text in spelled):
         return "span"
+    if have_spans(cells):
+        return "token"
     are_words = (texts[0].lower(),) in WORD_COLUMNS or any(isinstance(cell, list) for cell in table[texts[0]])
     if are_words or label.lower() in TAG_COLUMNS:
         return "token"
@@ -168,6 +176,12 @@ def find_names(
     label_columns = {split: find_label(table, columns) for split, table in read.tables.items()}
     cells = {split: read.tables[split][label] for split, label in label_columns.items() if label is not None}
     names_listed = {split: listed_names(read, label or "") for split, label in label_columns.items()}
+    if task_type == "token" and any(map(have_spans, cells.values())):
+        texts = {
+            split: read.tables[split][name] for split in cells for name in find_texts(read.tables[split], columns) or ()
+        }
+        words = find_words(row for split, column in texts.items() for row in zip(column, cells[split], strict=True))
+        return {split: LabelNames(None, False, Form(), words=words) for split in read.tables}
     known = _known(next(filter(None, names_listed.values()), None)) | {*labels}
     form = find_form([cell for column in cells.values() for cell in column], task_type, columns.label_separator, known)
     # Typed columns (`ClassLabel`) hold indices.

@@ -57,7 +57,7 @@ def test_lists_in_lists_and_objects_are_no_labels(text):
 @pytest.mark.parametrize("cell", [[[5, 9, "city"]], [{"start": 5}], {"choices": ["a"]}, [("a", 1)]])
 def test_decoded_cells_are_refused_alike(cell):
     for task_type in (None, "multi_label", "single_label", "token"):
-        with pytest.raises(InvalidData, match="spans are no labels"):
+        with pytest.raises(InvalidData, match="neither names nor spans"):
             find_form([["a"], cell], task_type)
 
 

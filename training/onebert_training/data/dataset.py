@@ -63,13 +63,17 @@ class Dataset:
 
 
 class Labeled(NamedTuple):
-    """One split with labels, named `all` for a single file, and the source rows of its examples with all columns."""
+    """One split with labels, named `all` for a single file, and the source rows of its examples with all columns.
+
+    `notes` count the rows that were left out.
+    """
 
     name: str
     split: Split
     metric: str | None
     source: str
     table: Table
+    notes: tuple[str, ...] = ()
 
 
 def digest_of(task_type: TaskType, labels: Sequence[str], splits: Mapping[str, Split]) -> str:
@@ -127,7 +131,8 @@ def load_dataset(
     task_type = task_type or infer_task_type(read, columns)
     names = find_names(read, columns, task_type)
     cells = {split: Cells(table, columns, names[split]) for split, table in tables.items()}
-    notes += cells["train"].notes(task_type)
+    tables = {split: part.table for split, part in cells.items()}
+    notes += [*cells["train"].notes(task_type), *(note for part in cells.values() for note in part.left_out)]
     labels = cells["train"].label_names(task_type)
     splits = {name: part.split(task_type, labels) for name, part in cells.items()}
     checks.check_validation_labels(splits, task_type, labels)
@@ -162,7 +167,8 @@ def _with_more(dataset: Dataset, source: str | Source, columns: Columns) -> Data
     """
     read = ReadOptions().read(source) if isinstance(source, str) else source
     reading = ReadOptions().remembering(columns, read)
-    added = load_split(read, reading, dataset.task_type, dataset.labels, "train").split
+    loaded = load_split(read, reading, dataset.task_type, dataset.labels, "train")
+    added = loaded.split
     measured = {text for name, split in dataset.splits.items() if name != "train" for text in split.texts}
     # A text with several rows has the label of the last.
     last = {text: row for row, text in enumerate(added.texts) if text not in measured}
@@ -178,7 +184,7 @@ def _with_more(dataset: Dataset, source: str | Source, columns: Columns) -> Data
     return replace(
         dataset,
         splits={**dataset.splits, "train": rows.take(np.array(retained, dtype=np.int64)).joined(new)},
-        notes=(*dataset.notes, note),
+        notes=(*dataset.notes, note, *loaded.notes),
         added=len(new),
         unadded=dataset.digest,
     )
@@ -229,14 +235,14 @@ def load_split(
     source = reading.read(source) if isinstance(source, str) else source
     read, columns, _ = usable_rows(source, reading, task_type)
     name = choose_split(read, split)
-    cells = Cells(read.tables[name], columns, find_names(read, columns, task_type, labels)[name])
+    cells = Cells(read.tables[name], columns, find_names(read, columns, task_type, labels)[name], labels)
     data_labels = cells.label_names(task_type)
     if data_labels and task_type != "regression" and not set(data_labels) & set(labels):
         theirs, known = checks.listed(data_labels), checks.listed(labels)
         raise InvalidData(f"no label of the data, {theirs}, is one of the task, which has {known}")
     examples = cells.split(task_type, tuple(labels))
-    rows = read.tables[name].take(cells.used_rows).only(source.tables[name])
-    return Labeled("all" if read.single_file else name, examples, read.metric, read.name, rows)
+    rows = cells.table.take(cells.used_rows).only(source.tables[name])
+    return Labeled("all" if read.single_file else name, examples, read.metric, read.name, rows, (*cells.left_out,))
 
 
 def usable_rows(source: Source, options: ReadOptions, task_type: TaskType | None) -> tuple[Source, Columns, list[str]]:

@@ -98,6 +98,7 @@ def _examine_tables(
         except InvalidData as error:
             examination.refuse(error.detail)
     labels = cells["train"].label_names(task_type)
+    tables = {name: part.table for name, part in cells.items()}
     splits, bad = {}, dict[str, dict[str, list[int]]]()
     for name, part in cells.items():
         splits[name] = part.split(task_type, labels, bad.setdefault(name, {}))

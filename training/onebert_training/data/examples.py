@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +18,7 @@ from onebert_store.file.strict_json import printable
 from onebert_store.tables.cells import BadRow, Nested, parse_list
 from onebert_store.tables.columns import Columns, find_columns
 from onebert_store.tables.labels import NO_LABEL, LabelNames, is_unlabeled
+from onebert_store.tables.spans import TaggedWords, spans_in, tagged
 from onebert_store.tables.table import Table, describe_bad_rows
 from onebert_store.tables.text.json_rows import parse_json
 from onebert_store.tables.text.unicode import HALF, is_unicode, text_fault
@@ -82,15 +83,49 @@ class Split:
 
 
 class Cells:
-    """The unchecked text and label cells of one split; `used_rows` are the rows that `split` made examples of."""
+    """The unchecked text and label cells of one split.
 
-    def __init__(self, table: Table, columns: Columns, names: LabelNames) -> None:
+    Attributes:
+        table: the rows, but those whose spans cannot be used, which `left_out` counts in a note.
+        used_rows: those of the table that `split` made examples of.
+    """
+
+    def __init__(self, table: Table, columns: Columns, names: LabelNames, trained: Collection[str] = ()) -> None:
+        """`trained` are the labels of a trained task; raises InvalidData if no row's spans can be used."""
         texts, label = find_columns(table, columns)
-        self.table, self.names = table, names
-        self.texts = [table[name] for name in texts]
-        self.labels = table[label]
+        self.names, self.left_out = names, list[str]()
+        if names.words is None:
+            self.table, self.labels = table, table[label]
+        else:
+            self.table, self.labels = self._with_tags(table, table[texts[0]], table[label], trained)
+        self.texts = [self.table[name] for name in texts]
         self.used_rows: list[int] = []
         self._bad: dict[str, list[int]] | None = None
+
+    def _with_tags(
+        self, table: Table, texts: Sequence[Any], cells: Sequence[Any], trained: Collection[str]
+    ) -> tuple[Table, list[Any]]:
+        """Returns the rows whose spans can be used, and the tags of their words in place of the spans."""
+        labels, unusable = dict[int, Any](), dict[str, list[int]]()
+        for row, (text, cell) in enumerate(zip(texts, cells, strict=True)):
+            try:
+                labels[row] = self._in_place_of(cell, text, trained)
+            except BadRow as problem:
+                unusable.setdefault(str(problem), []).append(row)
+        if unusable:
+            reasons = describe_bad_rows(unusable, table.where)
+            if not labels:
+                raise InvalidData(f"no row has spans that can be used: {reasons}")
+            count = f"{len(cells) - len(labels):,} of {len(cells):,}"
+            self.left_out.append(f"{count} rows have spans that cannot be used, and are left out: {reasons}")
+        return table.take([*labels]) if unusable else table, [*labels.values()]
+
+    def _in_place_of(self, cell: Any, text: Any, trained: Collection[str]) -> Any:
+        if (spans := spans_in(cell)) is None and not is_unlabeled(cell, "token"):
+            raise BadRow("the label is no list of spans with start, end and label")
+        if spans is None or self.names.words is None or not isinstance(text, str):
+            return cell
+        return tagged(text, spans, self.names.words, trained)
 
     def label_names(self, task_type: TaskType) -> tuple[str, ...]:
         """The source's label names, else the sorted distinct labels of this split (as numbers, if all are decimal)."""
@@ -128,9 +163,9 @@ class Cells:
             return Split(tuple(text for text, _ in questions), tuple(answers for _, answers in questions))
         index = {name: i for i, name in enumerate(labels)}
         if task_type == "token":
-            tagged = self._of_rows(lambda row: self._tagged(row, index))
-            words = [words for words, _ in tagged]
-            return Split(tuple(map(" ".join, words)), tuple(tags for _, tags in tagged), tuple(map(spans_of, words)))
+            examples = self._of_rows(lambda row: self._tagged(row, index))
+            texts, tags = tuple(text for text, _, _ in examples), tuple(tags for _, _, tags in examples)
+            return Split(texts, tags, tuple(places for _, places, _ in examples))
         rows = self._of_rows(lambda row: (self._gold(row, task_type, index), self._text(row)))
         gold = np.array([gold for gold, _ in rows], dtype=np.int64 if task_type == "single_label" else np.float32)
         return Split(tuple(text for _, text in rows), gold)
@@ -154,18 +189,28 @@ class Cells:
             raise BadRow(why)
         return cells[0] if len(cells) == 1 else (cells[0], cells[1])
 
-    def _tagged(self, row: int, index: Mapping[str, int]) -> tuple[list[str], tuple[int, ...]]:
+    def _tagged(self, row: int, index: Mapping[str, int]) -> tuple[str, tuple[Span, ...], tuple[int, ...]]:
         if len(self.texts) == 2:
             raise InvalidData("a token task has one column of words, not a pair of texts; say which with --text")
+        cell = self.labels[row]
+        if isinstance(cell, TaggedWords):
+            text, places = str(self._text(row)), cell.places
+        elif self.names.words is not None:
+            raise BadRow(NO_LABEL)
+        else:
+            text, places = self._joined(row)
+        tags = tuple(self._indices(row, "token", index))
+        if len(tags) != len(places):
+            raise BadRow(f"{len(places)} words have {len(tags)} tags")
+        return text, places, tags
+
+    def _joined(self, row: int) -> tuple[str, tuple[Span, ...]]:
         words = words_of(self.texts[0][row])
         if not words or not all(words):
             raise BadRow("the words are missing, or one is empty or not a text")
         if not all(map(is_unicode, words)):
             raise BadRow(f"a word has {HALF}")
-        tags = tuple(self._indices(row, "token", index))
-        if len(tags) != len(words):
-            raise BadRow(f"{len(words)} words have {len(tags)} tags")
-        return words, tags
+        return " ".join(words), spans_of(words)
 
     def _question(self, row: int) -> tuple[Text, tuple[GoldAnswer, ...]]:
         text = self._text(row)

@@ -60,6 +60,7 @@ def evaluate_delta(
     interval = interval_of(decides, answers, objective, examples, tokens, counted)
     digest = digest_of(manifest.task_type, manifest.labels, {labeled.name: examples})
     doubts = [
+        *labeled.notes,
         *trained_on(manifest, labeled.source, labeled.name),
         *calibrated_on(manifest, labeled.source, labeled.name, examples),
         *truncation_notes(tokens, manifest),

@@ -1,0 +1,138 @@
+"""Spans of characters, as programs for labeling write them, and the one way from spans to words with tags."""
+
+import re
+import unicodedata
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from onebert_store.tables.cells import BadRow
+from onebert_store.tables.text.json_rows import parse_json
+
+_SINGLE = "㐀-鿿豈-\ufaff\U00020000-\U0003ffff"
+# Words between blanks, like joined tagged words; or runs of letters and digits, and each mark or ideograph alone.
+BETWEEN_BLANKS = re.compile(r"\S+")
+AT_PUNCTUATION = re.compile(rf"[{_SINGLE}]|[ぁ-ゟ]+|[゠-ヿ]+|[^\W_ぁ-ヿ{_SINGLE}]+|\S")
+_STARTS, _ENDS = ("start", "start_offset"), ("end", "end_offset")
+
+
+class Span(NamedTuple):
+    """The slice `text[start:end]` in code points, with its label."""
+
+    start: int
+    end: int
+    label: str
+
+
+class TaggedWords(list[str]):
+    """The BIO tags of a text's words; `places` has the slice of each word."""
+
+    def __init__(self, tags: Iterable[str], places: Sequence[tuple[int, int]]) -> None:
+        super().__init__(tags)
+        self.places = tuple(places)
+
+
+def spans_in(cell: Any) -> list[Span] | None:
+    """Returns a cell's spans in their order; None if it holds anything else.
+
+    Args:
+        cell: a list, or one as JSON, of `[start, end, label]` or of objects with start, end and label or labels.
+    """
+    if isinstance(cell, str) and cell.lstrip()[:1] == "[":
+        with suppress(ValueError):
+            cell = parse_json(cell)
+    if not isinstance(cell, list | tuple):
+        return None
+    spans = [_spans(item) for item in cell]
+    return None if None in spans else sorted(span for several in spans for span in several or ())
+
+
+def _spans(item: Any) -> list[Span] | None:
+    if isinstance(item, dict):
+        ends = (next((item[name] for name in names if name in item), None) for names in (_STARTS, _ENDS))
+        item = (*ends, item.get("label") or item.get("labels"))
+    if not isinstance(item, list | tuple) or len(item) < 3 or any(type(end) is not int for end in item[:2]):
+        return None
+    labels = item[2] if isinstance(item[2], list) else [item[2]]
+    spelled = labels and all(isinstance(label, str) for label in labels)
+    return [Span(item[0], item[1], label.strip()) for label in labels] if spelled else None
+
+
+def have_spans(cells: Iterable[Any]) -> bool:
+    """True if a column's cells hold spans: one does, and is not empty."""
+    return any(spans_in(cell) for cell in cells)
+
+
+def find_words(rows: Iterable[tuple[Any, Any]]) -> re.Pattern[str]:
+    """Returns the words for rows of (text, cell): those between blanks, unless a span ends at punctuation in one."""
+    for text, cell in rows:
+        spans = spans_in(cell) if isinstance(text, str) else None
+        if spans and _fit(text, spans, AT_PUNCTUATION) > _fit(text, spans, BETWEEN_BLANKS):
+            return AT_PUNCTUATION
+    return BETWEEN_BLANKS
+
+
+def _fit(text: str, spans: Iterable[Span], words: re.Pattern[str]) -> int:
+    """Counts the spans that cut no word."""
+    starts, ends, edges = *_words(text, words), list[tuple[int, int]]()
+    for span in spans:
+        with suppress(BadRow):
+            edges.append(_edges(text, span))
+    return sum(first in starts and last in ends for first, last in edges)
+
+
+def tagged(text: str, spans: Iterable[Span], words: re.Pattern[str], labels: Collection[str] = ()) -> TaggedWords:
+    """Returns the words of a text with their BIO tags; spans lose blanks at their ends, and get the marks behind them.
+
+    Args:
+        spans: in their order.
+        words: `BETWEEN_BLANKS` or `AT_PUNCTUATION`.
+        labels: of a trained task; where its tags mark no entities, each word of a span has the span's label.
+
+    Raises:
+        BadRow: a span is outside of the text, is empty, overlaps another one or cuts a word.
+    """
+    starts, ends = _words(text, words)
+    tags, before = ["O"] * len(starts), 0
+    for span in spans:
+        first, last = _edges(text, span)
+        if first < before:
+            raise BadRow("two spans overlap")
+        if first not in starts or last not in ends:
+            raise BadRow("a span cuts a word")
+        before, (begin, end) = last, (starts[first], ends[last] + 1)
+        tags[begin:end] = _tags(span.label, end - begin, labels)
+    return TaggedWords(tags, tuple(zip(starts, ends, strict=True)))
+
+
+def _words(text: str, words: re.Pattern[str]) -> tuple[dict[int, int], dict[int, int]]:
+    """Returns each word's number by its start, and by its end."""
+    # Marks and joiners are letters of the word that they are in.
+    drawn = text if text.isascii() else "".join("a" if _is_joined(char) else char for char in text)
+    places = [match.span() for match in words.finditer(drawn)]
+    return {start: word for word, (start, _) in enumerate(places)}, {end: word for word, (_, end) in enumerate(places)}
+
+
+def _is_joined(char: str) -> bool:
+    kind = unicodedata.category(char)
+    return kind[0] == "M" or kind == "Cf"
+
+
+def _edges(text: str, span: Span) -> tuple[int, int]:
+    if not 0 <= span.start <= span.end <= len(text):
+        raise BadRow("a span is outside of its text")
+    if not (inner := text[span.start : span.end].strip()):
+        raise BadRow("a span is empty")
+    first = text.index(inner, span.start)
+    last = first + len(inner)
+    while last < len(text) and unicodedata.category(text[last]) in ("Mn", "Me"):
+        last += 1
+    return first, last
+
+
+def _tags(label: str, count: int, labels: Collection[str]) -> list[str]:
+    """Returns the tags of a span's words; a task may have entities without a B- (IOB1), or no entities."""
+    if labels and not any(name.startswith(("B-", "I-")) for name in labels):
+        return [label] * count
+    first, other = f"B-{label}", f"I-{label}"
+    return [other if first not in labels and other in labels else first] + [other] * (count - 1)
