@@ -25,7 +25,7 @@ from onebert_store.tables.columns import (
 from onebert_store.tables.spans import find_words, have_spans
 from onebert_store.tables.table import Table
 from onebert_store.tables.tables import Source
-from onebert_store.tables.tags import bio_names
+from onebert_store.tables.tags import begin_inside, begun, bio_names
 from onebert_store.tables.text.json_rows import parse_json
 
 TASK_TYPES: Mapping[str, TaskType] = {**{name: name for name in get_args(TaskType)}, "extractive_qa": "span"}
@@ -50,6 +50,7 @@ class LabelNames:
         listed: names of the labels by index, if the source lists them.
         by_index: True if cells are indices of `listed`; None if it is unclear.
         bio: tags of other schemes -> those of BIO.
+        inside: entities may begin with an I-x (IO, IOB1), which becomes B-x.
         words: in texts whose cells are spans; None if they are not.
     """
 
@@ -57,6 +58,7 @@ class LabelNames:
     by_index: bool | None
     form: Form
     bio: Mapping[str, str] = field(default_factory=dict)
+    inside: bool = False
     words: re.Pattern[str] | None = None
 
     def in_cell(self, cell: Any, task_type: TaskType) -> list[str]:
@@ -71,12 +73,16 @@ class LabelNames:
             if len(cells) > 1:
                 raise BadRow(SEVERAL)
             cells = cells or [""]
-        return [self._bio(self._name(item)) for item in cells]
+        names = [self._bio(self._name(item)) for item in cells]
+        return begun(names) if self.inside else names
 
     @property
     def labels(self) -> tuple[str, ...] | None:
         """The labels that the source lists; tags of other schemes may be one tag of BIO."""
-        return tuple(dict.fromkeys(map(self._bio, self.listed))) if self.listed and self.bio else self.listed
+        if not self.listed or not (self.bio or self.inside):
+            return self.listed
+        names = [*map(self._bio, self.listed)]
+        return tuple(dict.fromkeys([*names, *(f"B-{name[2:]}" for name in names if self.inside and name[:2] == "I-")]))
 
     def known(self, cell: Any, task_type: TaskType, labels: Collection[str]) -> list[str]:
         """Returns the labels like `in_cell`; raises BadRow for a label that is not in `labels`."""
@@ -193,9 +199,21 @@ def find_names(
         tags = tags or set[str]().union(*(_distinct(column, (), form) for column in cells.values())) - {""}
         # Tags that a trained task has stay.
         bio = {tag: name for tag, name in bio_names(tags).items() if tag not in labels}
-    if bio:
-        form = replace(form, note=f"tags get BIO's names: {listed(f'{tag} is {name}' for tag, name in bio.items())}")
-    return {split: LabelNames(names_listed[split], by_index, form, bio) for split in read.tables}
+    names = {split: LabelNames(names_listed[split], by_index, form, bio) for split in read.tables}
+    kinds = begin_inside(_tags(names, cells)) if task_type == "token" else set[str]()
+    inside = len(kinds) > 0 and (not labels or {f"B-{kind}" for kind in kinds} <= {*labels})
+    renamed = [f"{tag} is {name}" for tag, name in bio.items()]
+    renamed += [f"I-{kind} is B-{kind} where it begins an entity" for kind in sorted(kinds) if inside]
+    if renamed:
+        form = replace(form, note=f"tags get BIO's names: {listed(renamed)}")
+    return {split: replace(each, form=form, inside=inside) for split, each in names.items()}
+
+
+def _tags(names: Mapping[str, LabelNames], cells: Mapping[str, Sequence[Any]]) -> Iterable[list[str]]:
+    for split, column in cells.items():
+        for cell in column:
+            with suppress(BadRow):  # reported with the other bad rows
+                yield names[split].in_cell(cell, "token")
 
 
 def _known(listed: Sequence[str] | None) -> set[str]:

@@ -1,7 +1,7 @@
-"""Reads the tags of other schemes (BIOES, BILOU, BMEWO, suffixes, an outside tag of another name) as BIO."""
+"""Reads the tags of other schemes (BIOES, BILOU, BMEWO, IO, IOB1, suffixes, another outside tag) as BIO."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 
 _BEFORE = re.compile(r"(?P<place>[BIELMSUW])[-_](?P<kind>.+)")
 _BEHIND = re.compile(r"(?P<kind>.+)[-_](?P<place>[BIELMSUW])")
@@ -18,3 +18,21 @@ def bio_names(names: Collection[str]) -> dict[str, str]:
             bio = {name: f"{'B' if tag['place'] in _FIRST else 'I'}-{tag['kind']}" for name, tag in tags.items()}
             return {name: tag for name, tag in (bio | {rest[0]: "O"}).items() if name != tag}
     return {}
+
+
+def begin_inside(rows: Iterable[Sequence[str]]) -> set[str]:
+    """Returns the kinds of entities that begin with I-x, as in IO and IOB1; none if a B-x begins one behind another."""
+    kinds = set[str]()
+    for tags in rows:
+        for before, tag in zip(("O", *tags), tags, strict=False):
+            if before[2:] != tag[2:] and tag.startswith("B-"):
+                return set()
+            if before[2:] != tag[2:] and tag.startswith("I-"):
+                kinds.add(tag[2:])
+    return kinds
+
+
+def begun(tags: Sequence[str]) -> list[str]:
+    """Returns the tags of IO and IOB1 with BIO's B-x where an entity begins."""
+    pairs = zip(("O", *tags), tags, strict=False)
+    return [f"B-{tag[2:]}" if tag[:2] == "I-" and before[2:] != tag[2:] else tag for before, tag in pairs]

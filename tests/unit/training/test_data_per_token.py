@@ -147,6 +147,59 @@ def test_tags_that_mark_no_entities_stay(tmp_path, tags):
     assert load(tmp_path / "a.jsonl").labels == tuple(sorted(tags))
 
 
+@pytest.mark.promise("labels-not-misread")
+@pytest.mark.parametrize("indices", [False, True])
+@pytest.mark.parametrize("touching", [False, True])
+def test_entities_that_begin_inside_get_a_first_tag(tmp_path, indices, touching):
+    bio = [*SENTENCES, (["Anna", "Bert", "Schmidt"], ["B-PER", "B-PER", "I-PER"])][: 5 if touching else 4]
+    other = [
+        (words, [f"I{tag[1:]}" if tag[0] == "B" and before[2:] != tag[2:] else tag for before, tag in pairs])
+        for words, pairs in ((words, [*zip(["O", *tags], tags, strict=False)]) for words, tags in bio)
+    ]
+    assert any("B-PER" in tags for _, tags in other) == touching, "IOB1, or IO"
+    names = sorted({tag for _, tags in other for tag in tags})
+    by_number = [(words, [names.index(tag) for tag in tags]) for words, tags in other]
+    for folder, content in (("bio", bio), ("other", by_number if indices else other)):
+        (tmp_path / folder).mkdir()
+        if indices and folder == "other":
+            (tmp_path / folder / "labels.json").write_text(json.dumps({"labels": names}))
+        for split in ("train", "test"):
+            write(tmp_path / folder / f"{split}.jsonl", ("tokens", "ner_tags"), content * 3)
+    as_bio, data = load(tmp_path / "bio"), load(tmp_path / "other")
+
+    def tags_of(dataset):
+        return [[dataset.labels[tag] for tag in tags] for tags in dataset.splits["train"].gold]
+
+    assert (set(data.labels), tags_of(data)) == (set(TAGS), tags_of(as_bio))
+    assert any("I-LOC is B-LOC where it begins an entity" in note for note in data.notes)
+    measured = load_split(str(tmp_path / "other"), ReadOptions(), "token", as_bio.labels, "test").split
+    assert measured.gold == load_split(str(tmp_path / "bio"), ReadOptions(), "token", as_bio.labels, "test").split.gold
+    earlier = load_split(str(tmp_path / "other"), ReadOptions(), "token", names, "test").split
+    assert [[names[tag] for tag in tags] for tags in earlier.gold] == [tags for _, tags in other * 3], (
+        "an earlier delta's"
+    )
+
+
+def test_a_stray_inside_tag_among_first_ones_stays(tmp_path):
+    rows = [*SENTENCES, (["Zealand", "won"], ["I-LOC", "O"])]
+    write(tmp_path / "a.jsonl", ("tokens", "ner_tags"), rows * 5)
+    data = load(tmp_path / "a.jsonl")
+    assert not any("BIO" in note for note in data.notes)
+    written = {" ".join(words): tags for words, tags in rows}
+    split = data.splits["train"]
+    assert all(
+        [data.labels[tag] for tag in tags] == written[text] for text, tags in zip(split.texts, split.gold, strict=True)
+    )
+
+
+@pytest.mark.parametrize("outside", ["o", "OUT"])
+def test_another_spelling_of_the_outside_tag_is_asked_about(tmp_path, outside):
+    rows = [([f"word{i}", "b", "c"], ["PER", outside, "LOC"]) for i in range(20)]
+    write(tmp_path / "a.jsonl", ("tokens", "ner_tags"), rows)
+    [note] = [note for note in load(tmp_path / "a.jsonl").notes if "BIO" in note]
+    assert note.startswith(f"is {outside!r} the tag of words outside of entities?")
+
+
 def test_fewer_rows_of_words_and_rows_held_out(tmp_path):
     rows = [(f"word {i} here", "A B A") for i in range(40)]
     write(tmp_path / "all.csv", ("words", "tags"), rows)

@@ -20,6 +20,7 @@ from onebert_store.tables.table import Table
 from onebert_training.data.examples import Split
 
 MAX_SHOWN = 5  # labels that a note names
+_OUTSIDE = ("o", "0", "out", "outside", "other")
 
 
 def _labels_of(split: Split, task_type: TaskType) -> set[int]:
@@ -85,6 +86,14 @@ def shortages(splits: Mapping[str, Split], task_type: TaskType, labels: Sequence
             notes.append(f"{len(lonely)} {which} one training row only: {listed(lonely)}")
     if task_type == "token" and "O" in labels and not is_bio(labels):
         notes.append("the tags are not all O, B-x or I-x: words are measured, not entities")
+    if (
+        task_type == "token"
+        and "O" not in labels
+        and (outside := [name for name in labels if name.lower() in _OUTSIDE])
+    ):
+        notes.append(
+            f"is {listed(outside)} the tag of words outside of entities? BIO spells it O; here it is one more tag"
+        )
     if "test" not in splits:
         notes.append(
             f"no test split: the score {'on validation' if 'validation' in splits else 'of the folds'} is the final one"
