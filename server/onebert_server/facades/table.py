@@ -5,7 +5,18 @@ from collections.abc import Iterator
 from functools import cache
 
 from onebert_server.facades.address import PREFIX
-from onebert_server.facades.clients import fms, health, hugging_face, kserve, litellm, open_inference, openai, tei, vllm
+from onebert_server.facades.clients import (
+    fms,
+    gliner,
+    health,
+    hugging_face,
+    kserve,
+    litellm,
+    open_inference,
+    openai,
+    tei,
+    vllm,
+)
 from onebert_server.facades.facade import Facade, any_body
 from onebert_server.facades.plugged import plugged_in
 from onebert_store.errors import InvalidSettings
@@ -28,6 +39,7 @@ def facades() -> tuple[Facade, ...]:
         health.FACADE,
         open_inference.FACADE,
         litellm.FACADE,
+        gliner.FACADE,
     )
     owners: dict[str, tuple[Facade, bool]] = {}
     for facade in table:

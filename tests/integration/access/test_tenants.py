@@ -6,6 +6,7 @@ from itertools import product
 
 import pytest
 
+from facade_tasks import questions
 from onebert_server.access.principal import Scope
 from onebert_server.answering.answers import Answerer
 from onebert_server.answering.edge import Edge
@@ -257,21 +258,7 @@ ROUTES = {
     "GET /v1/whoami": (ANY, {}),
 }
 # Paths of façades, without a task in front of them: what is asked there, by whoever may classify.
-TENSOR = {"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": [TEXT]}]}
-QUESTIONS = {
-    "/": {"inputs": TEXT, "parameters": {}},
-    "/models/{model}": {"inputs": TEXT, "parameters": {}},
-    "/predict": {"inputs": TEXT},
-    "/api/v1/text/contents": {"contents": [TEXT]},
-    "/api/v1/text/generation": {"prompt": TEXT, "generated_text": TEXT},
-    "/api/v1/text/chat": {"messages": [{"role": "user", "content": TEXT}]},
-    "/classify": {"input": TEXT},
-    "/v1/moderations": {"input": TEXT},
-    "/v1/models/{model}:predict": {"instances": [TEXT]},
-    "/v1/classify": {"input": TEXT},
-    "/v2/models/{model}/infer": TENSOR,
-    "/beta/litellm_basic_guardrail_api": {"texts": [TEXT]},
-}
+QUESTIONS = questions(TEXT)
 # What another façade is asked at the path of one above.
 SHARED = {"/classify": {"inputs": TEXT}}
 # What façades show of a task to whoever sees it.
@@ -291,7 +278,10 @@ ROUTES |= {f"GET {path}": (ANY, {}) for path in CARDS}
 ROUTES |= {f"GET {path}": (ANY, {}) for one in (*VERSIONS, "/v2") for path in paths_of(one)}
 ROUTES |= {f"GET /t/{{task}}/v2/health/{one}": (ANY, {}) for one in ("live", "ready")}
 ROUTES |= {
-    f"POST {path}": (CLASSIFY, {"json": TENSOR, "model": "acme-tone", "task": "acme-tone@1"})
+    f"POST {path}": (
+        CLASSIFY,
+        {"json": QUESTIONS["/v2/models/{model}/infer"], "model": "acme-tone", "task": "acme-tone@1"},
+    )
     for path in paths_of("/v2/models/{model}/versions/{version}/infer")
 }
 # Those about the whole server, for keys of all tasks alone.

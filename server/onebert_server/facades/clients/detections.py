@@ -1,6 +1,6 @@
 """Detections in a text: labels over a threshold, of the whole text or of its parts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from onebert_encoder.answering.asked import FINDINGS, Asked
 from onebert_encoder.answering.results import Labeled, Labeling, Prediction
@@ -37,6 +37,16 @@ def parts_of(labeling: Labeling) -> Sequence[Labeled]:
     if labeling.entities is not None:
         return labeling.entities
     return [word for word in labeling.words if word.label != "O"]
+
+
+def replaced(text: str, spans: Sequence[Labeled], by: Callable[[Labeled], str]) -> str:
+    """The text with other words for each span; of overlapping spans the first one's count."""
+    parts, done = [], 0
+    for span in sorted(spans, key=lambda at: (at.start, -at.end)):
+        if span.start >= done:
+            parts += [text[done : span.start], by(span)]
+        done = max(done, span.end)
+    return "".join([*parts, text[done:]])
 
 
 def _of_parts(answered: Answered, threshold: float | None) -> list[Labeled]:

@@ -1,7 +1,6 @@
 """LiteLLM's generic guardrail: passes, blocks or masks the texts that a gateway is about to send."""
 
 import re
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -11,7 +10,7 @@ from starlette.exceptions import HTTPException
 from onebert_encoder.answering.positives import positives_of
 from onebert_encoder.answering.results import Labeled, Labeling
 from onebert_server.answering.showing import Answered, Unanswered
-from onebert_server.facades.clients.detections import FOUND, detections
+from onebert_server.facades.clients.detections import FOUND, detections, replaced
 from onebert_server.facades.facade import Call, Facade, JsonParts, Question, json_reply, read_whole
 from onebert_server.http.formats import Reply
 from onebert_server.http.problems import Fault
@@ -97,7 +96,7 @@ async def check(call: Call[Check]) -> Reply:
         return json_reply({"action": "BLOCKED", "blocked_reason": "; ".join(list(reasons)[:MAX_REASONS])})
     if any(stretches.values()):
         JsonParts().require(sum(len(span.label) for spans in stretches.values() for span in spans))
-        masked = [_masked(text, stretches.get(index, [])) for index, text in enumerate(texts)]
+        masked = [replaced(text, stretches.get(index, []), _mask) for index, text in enumerate(texts)]
         return json_reply({"action": "GUARDRAIL_INTERVENED", "texts": masked})
     return json_reply({"action": "NONE"})
 
@@ -109,14 +108,8 @@ def _detections(answered: Answered, text: str, threshold: float | None) -> list[
     return spans
 
 
-def _masked(text: str, spans: Sequence[Labeled]) -> str:
-    """Replaces each span by its label in angle brackets; of overlapping spans the first one's label counts."""
-    parts, done = [], 0
-    for span in sorted(spans, key=lambda at: (at.start, -at.end)):
-        if span.start >= done:
-            parts += [text[done : span.start], f"<{span.label}>"]
-        done = max(done, span.end)
-    return "".join([*parts, text[done:]])
+def _mask(span: Labeled) -> str:
+    return f"<{span.label}>"
 
 
 def worded(fault: Fault) -> tuple[int, Any]:

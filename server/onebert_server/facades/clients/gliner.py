@@ -1,0 +1,72 @@
+"""GLiNER as NeMo Guardrails asks its server: `POST /v1/extract` finds the entities of a text."""
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from onebert_encoder.answering.results import Labeling
+from onebert_server.answering.showing import Answered, Unanswered
+from onebert_server.facades.clients.detections import FOUND, detections, replaced
+from onebert_server.facades.clients.hugging_face import worded
+from onebert_server.facades.facade import Call, Facade, Question, answer_as, json_reply, read_whole
+from onebert_server.http.formats import Reply
+from onebert_server.http.schemas.common import RequestBody
+from onebert_server.limits import MAX_FANOUT, MAX_TEXT
+from onebert_server.versions.facts import Facts
+from onebert_store.errors import InvalidInput
+
+
+class Extract(RequestBody):
+    """A text, and the labels to find in it."""
+
+    # A blank text is allowed and has no entities.
+    text: Annotated[str, Field(max_length=MAX_TEXT)]
+    labels: Annotated[
+        list[str] | None, Field(max_length=MAX_FANOUT, description="null or none: every label that the task finds")
+    ] = None
+    threshold: Annotated[
+        float | None, Field(ge=0, le=1, description="score over which an entity counts (null: every entity)")
+    ] = None
+
+
+async def extract(call: Call[Extract]) -> Reply:
+    """Returns the entities, or words if the labels are not BIO, with offsets in code points, the end excluded."""
+    text, labels, threshold = call.body.text, call.body.labels or [], call.body.threshold
+
+    def show(_: int, answered: Answered | Unanswered) -> Reply:
+        if isinstance(answered, Unanswered):
+            return json_reply({"entities": [], "total_entities": 0, "tagged_text": text})
+        bio = answer_as(answered, Labeling, "labels the words of a text").entities is not None
+        wanted = _wanted(labels, answered.facts, bio)
+        spans = [span for span in detections(answered, len(text), threshold) if span.label in wanted]
+        entities = [
+            {
+                "value": text[span.start : span.end],
+                "suggested_label": span.label,
+                "start_position": span.start,
+                "end_position": span.end,
+                "score": span.score,
+            }
+            for span in spans
+        ]
+        tagged = replaced(text, spans, lambda span: f"[{text[span.start : span.end]}]({span.label})")
+        return json_reply({"entities": entities, "total_entities": len(entities), "tagged_text": tagged})
+
+    [reply] = await read_whole(call, [call.task()], [text], show, FOUND, blanks=True)
+    return reply
+
+
+def _wanted(labels: list[str], facts: Facts, bio: bool) -> set[str]:
+    """The labels to find; one that the task never finds is refused, or a misspelled rail would let everything pass."""
+    positives = facts.decision.positives if facts.decision is not None else None
+    found = {label[2:] if bio else label for label in positives or facts.labels if label != "O"}
+    for index, label in enumerate(labels):
+        if label not in found:
+            raise InvalidInput(f"labels.{index}: {facts.ref} finds no such label")
+    return set(labels) or found
+
+
+# The task's windows and its labels, which never overlap, take the place of the three.
+HARMLESS = frozenset({"chunk_length", "overlap", "flat_ner"})
+
+FACADE = Facade("GLiNER", worded, [Question("/v1/extract", Extract, extract, dict[str, Any], harmless=HARMLESS)])
