@@ -98,9 +98,13 @@ class Observed:
     `seconds` has the phases in the order in which they first ended; `answers` is None unless they are kept; `carried`
     is the span of the requesting process, if that is another one; `samples` gets chosen answers. `answers_id` begins
     the ids of kept answers, and replaces the request's id in the response once `any_kept`; a number ends them.
+    `tokens`, `truncated` and `abstained`: tokens read, answers to cut texts, and answers that abstain.
     """
 
-    __slots__ = ("_numbered", "answers", "answers_id", "any_kept", "carried", "samples", "seconds", "span", "tokens")
+    __slots__ = (
+        *("_numbered", "abstained", "answers", "answers_id", "any_kept", "carried"),
+        *("samples", "seconds", "span", "tokens", "truncated"),
+    )
 
     def __init__(
         self,
@@ -111,7 +115,7 @@ class Observed:
     ) -> None:
         self.seconds: dict[str, float] = {}
         self.answers: list[Seen] | None = [] if keeps else None
-        self.tokens = 0
+        self.tokens = self.truncated = self.abstained = 0
         self.span = span
         self.carried = carried
         self.samples = samples

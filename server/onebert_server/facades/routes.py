@@ -19,7 +19,7 @@ from onebert_server.contract.declared import REF
 from onebert_server.facades.address import HEADER, PREFIX
 from onebert_server.facades.facade import Call, Facade, Question
 from onebert_server.facades.table import facades
-from onebert_server.http.formats import DataRoute, Format, OwnFormat, Reply
+from onebert_server.http.formats import ABSTAINED, TRUNCATED, DataRoute, Format, OwnFormat, Reply
 from onebert_server.http.problems import FORM, ErrorForm
 from onebert_server.http.routes import classify
 from onebert_server.http.strict import ContextOf, EdgeOf, parsed, validated
@@ -72,10 +72,17 @@ class FacadeFormat:
 
     def reply(self, parameters: Mapping[str, str], body: Any, context: Context, edge: Edge) -> Awaitable[Reply]:
         if isinstance(body, _Read):
-            return body.question.answer(Call(body.body, parameters, body.headers, context, edge))
+            return _answered(body.question, Call(body.body, parameters, body.headers, context, edge))
         if self.native is None:
             raise TypeError("only the own format reads anything else")
         return self.native.reply(parameters, body, context, edge)
+
+
+async def _answered(question: Question, call: Call[Any]) -> Reply:
+    """The façade's reply; its headers say how many of the answers are about cut texts or abstain, if any."""
+    reply, observed = await question.answer(call), call.context.observed
+    counts = {TRUNCATED: observed.truncated, ABSTAINED: observed.abstained}
+    return reply._replace(headers={**reply.headers, **{name: str(count) for name, count in counts.items() if count}})
 
 
 PAGE = "docs/reference/clients.md"

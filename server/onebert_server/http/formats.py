@@ -16,6 +16,8 @@ from onebert_server.answering.edge import Edge
 from onebert_server.http.strict import parsed, validated
 
 NONE: Mapping[str, str] = {}
+# Headers of a façade's reply: how many of its answers are about texts that were cut, and how many abstain.
+TRUNCATED, ABSTAINED = "onebert-truncated", "onebert-abstained"
 JSON = "application/json"
 # Paths, and characters of one, whose match is remembered.
 MAX_PATHS, MAX_PATH = 4096, 256

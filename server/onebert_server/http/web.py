@@ -15,7 +15,7 @@ from onebert_server.answering.edge import Edge
 from onebert_server.http.auth import ApiKeys
 from onebert_server.http.connection.connections import Connections
 from onebert_server.http.connection.protocol import HttpProtocol
-from onebert_server.http.formats import formats_of
+from onebert_server.http.formats import ABSTAINED, TRUNCATED, formats_of
 from onebert_server.http.openapi import DocumentedApp
 from onebert_server.http.pipeline import METHODS, SEQ_HEADER, Dispatch, Pipeline
 from onebert_server.http.problems import FormOf, install_handlers, problems_alone
@@ -27,7 +27,17 @@ if TYPE_CHECKING:
 
 # Seconds for which a browser caches a CORS preflight, and the response headers that a page may read.
 CORS_SECONDS = 600
-EXPOSED = ("ETag", "Location", "Retry-After", "Server-Timing", "WWW-Authenticate", "X-Request-Id", SEQ_HEADER)
+EXPOSED = (
+    "ETag",
+    "Location",
+    "Retry-After",
+    "Server-Timing",
+    "WWW-Authenticate",
+    "X-Request-Id",
+    SEQ_HEADER,
+    TRUNCATED,
+    ABSTAINED,
+)
 
 
 def uvicorn_config(app: ASGIApp, shutdown_timeout: float) -> uvicorn.Config:

@@ -36,6 +36,8 @@ def note(
         if isinstance(reading, Reading):
             answer = reading.answer
             observed.tokens += reading.tokens
+            observed.truncated += reading.truncated
+            observed.abstained += not isinstance(answer, Labeling) and answer.abstained is True
         # Not a secret, so no `secrets`: see `_request_ids`.
         chosen = keeping and answer and samples and random.random() < keeping.share  # noqa: S311
         if answers is None and not chosen:

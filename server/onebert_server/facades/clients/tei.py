@@ -37,7 +37,6 @@ from onebert_store.errors import InvalidInput
 
 VERSION = version("onebert")
 EMPTY = "inputs cannot be empty"
-TRUNCATED = "onebert-truncated"
 
 One = Annotated[list[Text], Field(min_length=1, max_length=2)]
 
@@ -72,18 +71,18 @@ async def predict(call: Call[Predict]) -> Reply:
     texts = [item if isinstance(item, str) else text_of(*item) for item in items]
     options, parts = Asked(activation="none" if call.body.raw_scores else None, wording=OBJECTS), JsonParts()
 
-    def show(_: int, answered: Answered) -> tuple[Any, int, bool]:
+    def show(_: int, answered: Answered) -> tuple[Any, int]:
         reading = answered.read()
         if reading.truncated and call.body.truncate is False:
             raise InvalidInput(f"inputs must have at most {answered.facts.max_length} tokens")
-        return parts.encoded(ranked(predicted(answered))), reading.tokens, reading.truncated
+        return parts.encoded(ranked(predicted(answered))), reading.tokens
 
     rows = await call.ask(Wanted([call.task()] * len(texts), asked=options), texts, show)
-    scores, tokens, truncated = zip(*rows, strict=True)
-    return json_reply(scores if batch else scores[0], _headers(call, texts, sum(tokens), sum(truncated)))
+    scores, tokens = zip(*rows, strict=True)
+    return json_reply(scores if batch else scores[0], _headers(call, texts, sum(tokens)))
 
 
-def _headers(call: Call[Predict], texts: list[OneText], tokens: int, truncated: int) -> Mapping[str, str]:
+def _headers(call: Call[Predict], texts: list[OneText], tokens: int) -> Mapping[str, str]:
     characters = sum(map(characters_of, texts))
     seconds = call.context.observed.seconds
     total = _milliseconds(time.monotonic() - call.context.arrived)
@@ -95,8 +94,6 @@ def _headers(call: Call[Predict], texts: list[OneText], tokens: int, truncated: 
         "x-tokenization-time": _milliseconds(seconds.get(TOKENIZE, 0.0)),
         "x-queue-time": _milliseconds(seconds.get(QUEUE, 0.0)),
         "x-inference-time": _milliseconds(seconds.get(FORWARD, 0.0)),
-        # TEI truncates silently; this extra header is ignored by its clients.
-        **({TRUNCATED: str(truncated)} if truncated else {}),
     }
 
 
