@@ -147,8 +147,9 @@ def _source(rows: "Sequence[FeedbackRow]", task: str) -> "Source":
 
 def _cells(rows: "Sequence[FeedbackRow]") -> Iterator[dict[str, Any]]:
     for row in rows:
-        if row.spans is not None:
-            raise InvalidInput("--feedback reads labels of whole texts, not of spans")
-        label = row.label if row.label is not None else row.labels if row.labels is not None else row.value
+        if row.spans is not None and row.text_pair is not None:
+            raise InvalidInput("--feedback reads labels of texts and of words, not answers in a context")
+        spans = None if row.spans is None else [[span.start, span.end, span.label] for span in row.spans]
+        label = next((right for right in (row.label, row.labels, spans) if right is not None), row.value)
         pair = {} if row.text_pair is None else {"text_pair": row.text_pair}
         yield {"text": row.text, **pair, "label": label}

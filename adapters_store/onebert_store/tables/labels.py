@@ -182,7 +182,7 @@ def find_names(
     label_columns = {split: find_label(table, columns) for split, table in read.tables.items()}
     cells = {split: read.tables[split][label] for split, label in label_columns.items() if label is not None}
     names_listed = {split: listed_names(read, label or "") for split, label in label_columns.items()}
-    if task_type == "token" and any(map(have_spans, cells.values())):
+    if task_type == "token" and have_spans((cell for column in cells.values() for cell in column), empty=True):
         texts = {
             split: read.tables[split][name] for split in cells for name in find_texts(read.tables[split], columns) or ()
         }

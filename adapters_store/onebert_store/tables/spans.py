@@ -58,9 +58,10 @@ def _spans(item: Any) -> list[Span] | None:
     return [Span(item[0], item[1], label.strip()) for label in labels] if spelled else None
 
 
-def have_spans(cells: Iterable[Any]) -> bool:
-    """True if a column's cells hold spans: one does, and is not empty."""
-    return any(spans_in(cell) for cell in cells)
+def have_spans(cells: Iterable[Any], empty: bool = False) -> bool:
+    """True if a column's cells hold spans: one does; `empty`: or all are empty lists, for texts without entities."""
+    spans = [spans_in(cell) for cell in cells]
+    return any(spans) or (empty and len(spans) > 0 and all(each is not None for each in spans))
 
 
 def find_words(rows: Iterable[tuple[Any, Any]]) -> re.Pattern[str]:
@@ -90,7 +91,8 @@ def tagged(text: str, spans: Iterable[Span], words: re.Pattern[str], labels: Col
         labels: of a trained task; where its tags mark no entities, each word of a span has the span's label.
 
     Raises:
-        BadRow: a span is outside of the text, is empty, overlaps another one or cuts a word.
+        BadRow: a span is outside of the text, is empty, overlaps another one or cuts a word; or the trained task has no
+            tag for an entity of several words, or for words outside.
     """
     starts, ends = _words(text, words)
     tags, before = ["O"] * len(starts), 0
@@ -102,6 +104,8 @@ def tagged(text: str, spans: Iterable[Span], words: re.Pattern[str], labels: Col
             raise BadRow("a span cuts a word")
         before, (begin, end) = last, (starts[first], ends[last] + 1)
         tags[begin:end] = _tags(span.label, end - begin, labels)
+    if labels and "O" in tags and "O" not in labels:
+        raise BadRow("a word is in no span, and the task has no tag O")
     return TaggedWords(tags, tuple(zip(starts, ends, strict=True)))
 
 
@@ -135,4 +139,6 @@ def _tags(label: str, count: int, labels: Collection[str]) -> list[str]:
     if labels and not any(name.startswith(("B-", "I-")) for name in labels):
         return [label] * count
     first, other = f"B-{label}", f"I-{label}"
+    if count > 1 and first in labels and other not in labels:
+        raise BadRow(f"a span has several words, and the task has no tag {other}")
     return [other if first not in labels and other in labels else first] + [other] * (count - 1)

@@ -190,6 +190,18 @@ def test_spans_are_read_for_a_task_by_its_own_tags(tmp_path):
 
     assert gold("B-city", "I-city", "O") == ["O", "B-city", "I-city"]
     assert gold("I-city", "O") == ["O", "I-city", "I-city"], "IOB1"
+    assert gold("B-city", "I-city", "O", "I-person") == ["O", "B-city", "I-city"]
     assert gold("city", "O") == ["O", "city", "city"], "words, not entities"
     with pytest.raises(InvalidData, match="line 1: the label 'B-city' is not one of the 3 known"):
         gold("B-person", "I-person", "O")
+    with pytest.raises(InvalidData, match="a span has several words, and the task has no tag I-city"):
+        gold("B-city", "O")
+    with pytest.raises(InvalidData, match="a word is in no span, and the task has no tag O"):
+        gold("city", "place")
+
+
+def test_texts_without_any_entity_are_added_to_a_task_of_tags(tmp_path):
+    rows = [{"tokens": text.split(" "), "ner_tags": tags} for text, tags in WORDS]
+    more = write(tmp_path / "more.json", [{"text": "nobody called", "label": []}, {"text": "no news", "label": []}])
+    data = load(tmp_path, rows, more=more)
+    assert (data.added, data.splits["train"].texts[-1], tags_of(data, -1)) == (2, "no news", ["O", "O"])
