@@ -45,10 +45,11 @@ class Score(Declared, frozen=True, kw_only=True):
 
 
 class GateInForce(Declared, frozen=True, kw_only=True):
-    """The gate of a task, counted."""
+    """The gate of a task: the aliases that it is of, its rows and checks counted."""
 
-    _always = ("rows", "checks")
+    _always = ("aliases", "rows", "checks")
 
+    aliases: Annotated[list[str] | None, Rule("null in the list of all tasks")] = None
     rows: Annotated[int | None, Rule("pinned rows; null in the list of all tasks")] = None
     checks: Annotated[int | None, Rule("checks that a version must pass; null in the list of all tasks")] = None
 

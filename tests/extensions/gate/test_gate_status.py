@@ -22,9 +22,9 @@ def test_the_gates_of_a_fleet_of_any_size_cost_one_statement(tmp_path, count):
             tasks = get(runtime, "/v1/status").json()["tasks"]
         gate = get(runtime, "/v1/tasks/task-01/status").json()["gate"]
     assert len([sql for sql in seen if "FROM documents" in sql]) == 1
-    counts = {"rows": None, "checks": None}
+    counts = {"aliases": None, "rows": None, "checks": None}
     assert {task["name"]: task["gate"] for task in tasks} == dict.fromkeys(names) | {"task-01": counts}
-    assert gate == {"rows": 0, "checks": 1}
+    assert gate == {"aliases": ["live"], "rows": 0, "checks": 1}
 
 
 def test_a_key_sees_the_gates_that_it_may_pass(tmp_path):
@@ -33,7 +33,7 @@ def test_a_key_sees_the_gates_that_it_may_pass(tmp_path):
         for task in ("acme-tone", "blue-tone"):
             put = asker.ask(ROOT_KEY, "PUT", f"/v1/tasks/{task}/gate", json={"rules": RULES})
             assert asyncio.run(put).status_code == 200
-        there = {"rows": None, "checks": None}
+        there = {"aliases": None, "rows": None, "checks": None}
 
         def gates(key):
             tasks = asyncio.run(asker.ask(key, "GET", "/v1/status")).json()["tasks"]

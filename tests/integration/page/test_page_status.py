@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.nightly("browsers"), needs_chromium]
 VERSIONS = [Task(seed=seed) for seed in range(1, 6)]
 DECISION = {"thresholds": {"label 0": 0.999998, "label 1": 0.5}, "positives": ["label 1"]}
 # Each is changed by one test.
-STORED = dict.fromkeys(("split", "keys", "light", "dark"), VERSIONS) | {
+STORED = dict.fromkeys(("split", "keys", "light", "dark", "gated"), VERSIONS) | {
     "ruled": Task(seed=4, format=2, task_type="multi_label", decision=DECISION)
 }
 
@@ -119,6 +119,19 @@ def test_what_the_server_refuses_leaves_the_dialog_open(browser, server, client)
         expect(dialog.get_by_role("alert")).to_contain_text("invalid-input")
         assert_accessible(page)
     assert target(client, "split") == ({"1": 100}, {})
+
+
+def test_a_gate_is_said_of_its_own_aliases_alone(page, server, client):
+    client.send("PUT", "/v1/tasks/gated/gate", json={"rules": {"must": [{"text": "a text", "label": "label 1"}]}})
+    page.goto(f"{server.url}/#/tasks/gated")
+    expect(page.get_by_role("region", name="In force")).to_contain_text("0 pinned rows, of live")
+    page.get_by_role("button", name="Promote version 2").click()
+    dialog = page.get_by_role("dialog")
+    announced = dialog.get_by_text("The gate checks it first")
+    expect(announced).to_be_visible()
+    dialog.get_by_label("Alias").fill("beta")
+    expect(dialog).to_contain_text("is new.")
+    expect(announced).to_have_count(0)
 
 
 @pytest.mark.parametrize("options", [{}, {"color_scheme": "dark", "viewport": PHONE}], ids=["wide", "phone"])

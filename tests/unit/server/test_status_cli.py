@@ -42,7 +42,7 @@ def test_a_store_at_rest_has_the_status_of_its_server_but_for_traffic(onebert, s
     found = json.loads(onebert("status", "tone", *place, "--json")[1])
     expected = as_dict(one) | dict.fromkeys(SEEN)
     assert {name: found[name] for name in expected} == expected
-    assert found["gate"] == {"rows": 0, "checks": 1}
+    assert found["gate"] == {"aliases": ["next"], "rows": 0, "checks": 1}
     assert [version["version"] for version in found["versions"]] == [1, 2, 3]
     assert "there is no task nobody" in onebert("status", "nobody", *place)[2]
 
@@ -71,7 +71,7 @@ def test_both_forms_say_what_live_means_and_why_it_moved(onebert, stored):
     assert "127.0.0.1: 1 → 60 % 1, 40 % 2, shadow 3 began (10 %)" in listed
     assert "1 task, 0 alarms" in listed
     described = onebert("status", "tone", *place)[1]
-    for said in ("checks: 1, rows: 0", "new → 1", "next: onebert promote tone 3"):
+    for said in ("of next, checks: 1, rows: 0", "new → 1", "next: onebert promote tone 3"):
         assert said in described
 
 

@@ -47,7 +47,10 @@ def _facts(status: TaskInForce) -> Iterator[tuple[str, str]]:
     p95 = "" if status.p95 is None else f", p95 {1000 * status.p95:.0f} ms"
     shares = ((status.abstained, "abstained"), (status.cut, "of texts that were cut"))
     answers = ", ".join(f"{share_text(share)} {what}" for share, what in shares if share)
-    gate = status.gate and f"checks: {status.gate.checks}, rows: {status.gate.rows:,}"
+    gate = (
+        status.gate
+        and f"of {', '.join(status.gate.aliases or ())}, checks: {status.gate.checks}, rows: {status.gate.rows:,}"
+    )
     yield from (
         (name, printable(text, 500))
         for name, text in (

@@ -25,8 +25,8 @@ class StoredGate(NamedTuple):
 
     @property
     def counted(self) -> GateInForce:
-        """The numbers of its rows and checks."""
-        return GateInForce(rows=len(self.rows), checks=self.gate.checks)
+        """Its aliases, and the numbers of its rows and checks."""
+        return GateInForce(aliases=self.gate.aliases, rows=len(self.rows), checks=self.gate.checks)
 
 
 class _Document(Strict):

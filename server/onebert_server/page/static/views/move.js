@@ -79,7 +79,7 @@ export function Move({ task, status, kind, alias: given, version: wanted, close,
       </div>`}
       <p><b class="wrap">${form.name}</b> of <b class="wrap">${task.name}</b> ${alias ? html`is <b class="wrap">${alias.words}</b> now.` : "is new."} ${then({ ...form, task: task.name }, alias)}</p>
       ${ended.length > 0 && html`<p class="ends">This ends <b>${ended.join(" and ")}</b>.</p>`}
-      ${status.gate && gated && html`<p>The gate checks it first: ${many(status.gate.checks, "check")} on ${many(status.gate.rows, "pinned row")}.</p>`}
+      ${status.gate?.aliases.includes(form.name) && gated && html`<p>The gate checks it first: ${many(status.gate.checks, "check")} on ${many(status.gate.rows, "pinned row")}.</p>`}
     </${Confirm}>`;
 }
 

@@ -27,7 +27,7 @@ function facts({ score, a_minute, p95, abstained, cut, gate, kept, feedback, bas
     [score ? `${score.metric}, ${score.where}` : "Score", score ? fixed(score.value, 3) : "–"],
     ["Requests a minute", fixed(a_minute), p95 !== null && `p95 ${fixed(1000 * p95, 0)} ms`],
     ["Abstained", percent(abstained), cut !== null && `${percent(cut)} cut`],
-    ["Gate", gate ? many(gate.checks, "check") : none, gate && many(gate.rows, "pinned row")],
+    ["Gate", gate ? many(gate.checks, "check") : none, gate && `${many(gate.rows, "pinned row")}, of ${gate.aliases.join(", ")}`],
     ["Kept answers", kept ? percent(kept.share, 0) : none, kept && `for ${many(kept.days, "day")}`],
     ["Feedback waiting", feedback === null ? "–" : number(feedback)],
     ["Base", base?.split("/").at(-1) ?? "–"],
