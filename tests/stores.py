@@ -103,6 +103,7 @@ WITHOUT_OF_SAMPLES = {
     4: "ALTER TABLE feedback DROP COLUMN reviewer",
     3: "DROP TABLE unknown_samples",
     2: "ALTER TABLE feedback DROP COLUMN counted",
+    6: "ALTER TABLE feedback DROP COLUMN new_labels",
 }
 
 

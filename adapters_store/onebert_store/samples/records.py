@@ -106,6 +106,7 @@ class Feedback:
         texts_at: the time from which the texts' days count.
         explanation: free words of the person.
         reviewer: whether the principal could review, so that no one with less scope replaces the row.
+        new_labels: labels of `right` that the version with the largest share lacked; verdicts leave the row out.
     """
 
     task: str
@@ -122,6 +123,7 @@ class Feedback:
     texts_at: datetime | None = None
     explanation: str | None = field(default=None, repr=False)
     reviewer: bool = False
+    new_labels: tuple[str, ...] = ()
 
 
 class Outcomes(NamedTuple):

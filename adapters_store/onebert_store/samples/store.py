@@ -177,6 +177,7 @@ class SampleStore:
                     item.answer_id is None or (owner.task, item.answer_id) in answered
                 )
                 words = {"explanation": self._token(item.explanation), "answers": {**item.answers}}
+                row["new_labels"] = [*item.new_labels] or None
                 row.update(words if keeps else words | NO_TEXT)
             # In one order everywhere, so that two requests about the same rows cannot wait for each other.
             for index in sorted(range(len(rows)), key=lambda index: (rows[index]["task"], rows[index]["identifier"])):
@@ -196,6 +197,15 @@ class SampleStore:
                 later = or_(*(and_(FEEDBACK.c.task == id, FEEDBACK.c.at > times[names[id]]) for id in part))
                 counted = select(FEEDBACK.c.task, func.count()).where(later).group_by(FEEDBACK.c.task)
                 counts |= {names[id]: count for id, count in connection.execute(counted)}
+        return counts
+
+    def new_labels(self, task: str) -> Counter[str]:
+        """Counts the rows of a task's feedback by the labels that were new when they came."""
+        new, counts = FEEDBACK.c.new_labels, Counter[str]()
+        query = select(new).where(FEEDBACK.c.task == self.owner(task).task, new.is_not(None))
+        with self.database.reading() as connection:
+            for labels in read_rows(connection, query, lambda row: [str(label) for label in row.new_labels]):
+                counts.update(labels)
         return counts
 
     def check(self) -> dict[str, int]:
@@ -251,7 +261,8 @@ class ReviewerOnly(Exception):
 
 def _replaced(connection: Connection, row: Mapping[str, Any]) -> bool:
     """Adds a row of feedback or replaces the one with its identifier; False, without effect, if it may not."""
-    counted = [row["right"], row["answers"]] if row["kind"] == Kind.OUTCOME else None
+    counts = row["kind"] == Kind.OUTCOME and row["new_labels"] is None
+    counted = [row["right"], row["answers"]] if counts else None
     added = upsert(connection, FEEDBACK).values({**row, "counted": counted})
     first = {"counted": func.coalesce(FEEDBACK.c.counted, added.excluded.counted)}
     by_reviewer = func.coalesce(FEEDBACK.c.reviewer, FEEDBACK.c.kind == Kind.REVIEW)

@@ -46,6 +46,8 @@ FEEDBACK = sa.Table(
     sa.Column("counted", sa.JSON(none_as_null=True), info={"since": 2}),
     # Whether the principal could review; null in older rows.
     sa.Column("reviewer", sa.Boolean, info={"since": 4}),
+    # Labels of `right` that the version with the largest share lacked; null: none.
+    sa.Column("new_labels", sa.JSON(none_as_null=True), info={"since": 6}),
     sa.Index("ix_feedback_answer", "task", "answer_id"),
     sa.Index("ix_feedback_at", "task", "at", "identifier"),
     info={"since": 1},

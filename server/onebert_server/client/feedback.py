@@ -43,7 +43,8 @@ class FeedbackCalls(Asking):
 
         Raises:
             SampleNotFound: no answer with an id is kept.
-            InvalidInput: a label is not one of the task's; a text lacks an identifier, and the server has no key.
+            InvalidInput: a label has another form than the task's, or is a new one, and the task keeps no texts; a text
+                lacks an identifier, and the server has no key.
         """
         # Repeatable, because a row replaces the one with its identifier.
         return (await self._decoded(FeedbackResponse, "POST", "/v1/feedback", {"data": list(items)})).data

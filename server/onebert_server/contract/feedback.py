@@ -18,12 +18,15 @@ class SamplesFacts(Declared, frozen=True, kw_only=True):
     kept: Annotated[int, Rule("answers that are kept now")]
 
 
-class Recorded(Declared, frozen=True):
+class Recorded(Declared, frozen=True, omit_defaults=True):
     """One recorded row; feedback with the same task and identifier replaces it."""
 
     task: str
     identifier: str
     text_kept: Annotated[bool, Rule("whether the text is kept beside it")]
+    new_labels: Annotated[
+        list[str] | None, Rule("its labels that the version with the largest share lacks; verdicts leave the row out")
+    ] = None
 
 
 class FeedbackResponse(Declared, frozen=True):

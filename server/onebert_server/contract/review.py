@@ -30,6 +30,7 @@ class RightLabel(Declared, frozen=True, kw_only=True, omit_defaults=True):
     labels: Annotated[list[str] | None, Rule("of a multi_label task")] = None
     spans: Annotated[list[RightSpan] | None, Rule("of a token or span task")] = None
     value: Annotated[float | None, Rule("of a regression")] = None
+    new_labels: Annotated[list[str] | None, Rule("those of its labels that the newest version lacks")] = None
 
 
 class FeedbackRow(RightLabel, frozen=True, kw_only=True, omit_defaults=True):

@@ -94,7 +94,7 @@ class TaskStatus(Declared, frozen=True, kw_only=True):
 
     _always: ClassVar[tuple[str, ...]] = (
         *("base", "live", "created_at", "score", "a_minute", "p95", "abstained", "cut", "shift", "alarm", "gate"),
-        *("kept", "feedback", "last_move"),
+        *("kept", "feedback", "new_labels", "last_move"),
     )
 
     name: str
@@ -115,6 +115,9 @@ class TaskStatus(Declared, frozen=True, kw_only=True):
     kept: Annotated[KeptShare | None, Rule("null: no answers are kept")] = None
     feedback: Annotated[
         int | None, Rule("rows since the live version was made; null without one, or for a key that may not review")
+    ] = None
+    new_labels: Annotated[
+        dict[str, int] | None, Rule("rows of feedback by label that the newest version lacks; null in the list of all")
     ] = None
     last_move: Annotated[Move | None, Rule("null for a key that may not move its aliases")] = None
 

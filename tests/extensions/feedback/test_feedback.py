@@ -2,6 +2,7 @@
 
 import asyncio
 import hmac
+import itertools
 import logging
 import shutil
 import sqlite3
@@ -603,3 +604,66 @@ def test_an_id_of_another_tenant_answers_like_an_unknown_one(tmp_path):
             ("key-to-upload", 403),
         ):
             assert run(key, "POST", "/v1/feedback", json=give).status_code == status
+
+
+@pytest.mark.promise("new-labels")
+@pytest.mark.parametrize(
+    ("task", "right", "new"),
+    [
+        ("tone", {"label": "delivery"}, ("delivery",)),
+        ("topics", {"labels": ["label 0", "size", "delivery"]}, ("size", "delivery")),
+        ("names", {"spans": spans((0, 4, "WHEN"), (5, 11, "PER"))}, ("WHEN",)),
+    ],
+)
+def test_a_new_label_is_kept_beside_its_text_shown_and_counted_in_no_verdict(runtime, task, right, new):
+    item = {"task": task, "text": "late parcel", **right}
+    refused = give(runtime, item)
+    assert (refused.status_code, "a new one is kept where texts are" in refused.text) == (422, True)
+    keep(runtime, task=task)
+    assert recorded(runtime, item) == [
+        {"task": task, "identifier": feedback_of(service(runtime).store, task)[0].identifier}
+        | {"text_kept": True, "new_labels": [*new]}
+    ]
+    [row] = get(runtime, f"/v1/tasks/{task}/feedback").json()["feedback"]
+    assert (row["text"], row["new_labels"]) == ("late parcel", [*new])
+    assert get(runtime, f"/v1/tasks/{task}/status").json()["new_labels"] == dict.fromkeys(new, 1)
+    assert {one["new_labels"] for one in get(runtime, "/v1/status").json()["tasks"]} == {None}
+    assert service(runtime).store.outcomes(task, 1, [1])[1] == Outcomes()
+    # The newest version has it: the row is shown as any other.
+    labels = [*TAGS, "B-WHEN", "I-WHEN"] if task == "names" else ["label 0", *new]
+    kind = {"names": "token", "topics": "multi_label"}.get(task, "single_label")
+    upload(runtime, task, Task(seed=9, labels=labels, task_type=kind, pooling="none" if task == "names" else "mean"))
+    [row] = get(runtime, f"/v1/tasks/{task}/feedback").json()["feedback"]
+    assert row["new_labels"] is None
+    assert get(runtime, f"/v1/tasks/{task}/status").json()["new_labels"] == {}
+
+
+@pytest.mark.promise("new-labels")
+@pytest.mark.parametrize("label", ["\u00ad", "a\u2028b", "O", "x" * 257, ""])
+def test_a_text_that_no_version_could_have_as_a_label_is_refused(runtime, label):
+    keep(runtime)
+    answer = give(runtime, {"task": "tone", "text": "late", "label": label})
+    assert answer.status_code == 422
+    assert feedback_of(service(runtime).store, "tone") == []
+
+
+@pytest.mark.promise("new-labels")
+def test_verdicts_compare_the_labels_that_both_versions_have(folder):
+    """A shadow with one more label wins nothing by it."""
+    candidate = Task(seed=7, labels=["label 0", "label 1", "label 2", "delivery"])
+    with opened(folder, samples_key=KEY) as runtime:
+        upload(runtime, "tone", candidate)
+        number = max(get(runtime, "/v1/tasks/tone").json()["versions"], key=lambda one: one["version"])["version"]
+        target = {"version": 1, "shadow": [{"version": number}]}
+        moved = ask(runtime, "PUT", "/v1/tasks/tone/aliases/live", json=target, headers={"If-Match": '"1"'})
+        assert moved.status_code == 200, moved.text
+        words = " ".join(TEXTS).split()
+        texts = [" ".join(pair) for pair in itertools.combinations(dict.fromkeys(words), 2)][:64]
+        answers = {text: candidate.manifest["labels"][np.argmax(candidate.logits(text))] for text in texts}
+        new = [text for text in texts if answers[text] == "delivery"]
+        old = [text for text in texts if answers[text] != "delivery"]
+        assert min(len(new), len(old)) > 2
+        recorded(runtime, *({"task": "tone", "text": text, "label": answers[text]} for text in [*new, *old]))
+        wins = sum(answers[text] != label_of(TONE[0], text) for text in old)
+        outcomes = service(runtime).store.outcomes("tone", 1, [number])[number]
+        assert outcomes == Outcomes(wins=wins, both=len(old) - wins)

@@ -99,6 +99,7 @@ def test_without_storing_no_text_touches_a_disk_even_if_it_is_killed(tmp_path, f
         items = [{"task": task, "text": f"{MARKER} {task}"} for task in ("tone", "other")]
         client.classify_items([(one["task"], one["text"]) for one in items])
         client.feedback([one | {"label": "positive", "explanation": MARKER} for one in items])
+        # A new label is words of a client, too: it is kept only where its text is.
         for wrong in ({"label": "none such"}, {"labels": [MARKER]}, {"label": MARKER}, {"value": 1.0}):
             with pytest.raises(OneBertError) as refused:
                 client.feedback([items[0] | wrong])

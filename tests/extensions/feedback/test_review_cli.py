@@ -137,18 +137,23 @@ def test_several_labels_and_people_who_disagree(server, client, ids, tmp_path, t
     }
 
 
-def test_texts_that_the_task_cannot_learn_are_skipped_and_named_by_their_label(server, client, ids, tmp_path):
+@pytest.mark.promise("new-labels")
+def test_a_label_that_the_task_does_not_have_is_kept_and_named_and_one_that_is_none_is_skipped(
+    server, client, ids, tmp_path
+):
     labeled = tmp_path / "labeled.json"
-    values = ["praise", "delivery", "delivery", ["praise", "question"], "prase"]
+    values = ["praise", "delivery", "delivery", ["praise", "question"], "a\nb"]
     records = [
         {"id": f"{ids['tone']}/{n}", "responses": {"label": [{"value": value}]}} for n, value in enumerate(values)
     ]
     labeled.write_text(json.dumps(records))
     assert done(server, "review", "tone", "--in", labeled, "--tool", "argilla") == (
-        "tone: feedback on 1 texts; skipped: 2 labeled 'delivery', which the task does not have, "
-        "1 with several labels for one text, 1 labeled 'prase', which the task does not have\n"
+        "tone: feedback on 3 texts; new labels: delivery 2; skipped: 1 with several labels for one text, "
+        "1 with a label that has a line break or another control character\n"
     )
-    assert [row.label for row in client.feedback_rows("tone")] == ["praise"]
+    rows = [(row.label, row.new_labels) for row in client.feedback_rows("tone")]
+    assert rows == [("praise", None), ("delivery", ["delivery"]), ("delivery", ["delivery"])]
+    assert "new labels  delivery 2\n" in re.sub(" +\n", "\n", done(server, "status", "tone"))
 
 
 @pytest.mark.parametrize("tool", ["label-studio", "argilla"])

@@ -198,3 +198,25 @@ def test_rules_and_rows_fit_the_task_type():
     ):
         with pytest.raises(InvalidInput):
             refused()
+
+
+@pytest.mark.promise("new-labels")
+def test_rows_of_a_label_that_live_lacks_are_no_flips_and_hide_no_fall():
+    rules = gate(max={"flips": 0.4}, slices={"columns": ["half"], "worst_drop": 0.4})
+    right, live = ["bad", "good", "new", "new"], ["bad", "good", "bad", "good"]
+    cells = [{"half": "a"}] * 4
+    known = frozenset({"bad", "good"})
+    better = measure(rules, Rows(right, right, live, cells, known))
+    assert (better.rows, better.compared, better.flips, better.scores) == (4, 2, 0, {"accuracy": 1.0})
+    assert all(check.passed for check in verdict(rules, better, 0))
+    # Both old rows fall, and the new ones are right: together no change, of the old ones everything.
+    worse = measure(rules, Rows(right, ["good", "bad", "new", "new"], live, cells, known))
+    assert [(check.name, check.value) for check in verdict(rules, worse, 0) if not check.passed] == [
+        ("max.flips", 1.0),
+        ("slices.worst_drop", 1.0),
+    ]
+    # A label that the candidate has lost is still compared.
+    lost = measure(rules, Rows(live, ["bad"] * 4, live, cells, known))
+    assert (lost.compared, lost.flips) == (4, 2)
+    nothing = measure(rules, Rows(["new"], ["new"], ["bad"], [{"half": "a"}], known))
+    assert all(check.passed for check in verdict(rules, nothing, 0))

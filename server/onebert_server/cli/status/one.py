@@ -66,6 +66,7 @@ def _facts(status: TaskInForce) -> Iterator[tuple[str, str]]:
             ("decision", _decision(status.decision or {})),
             ("kept", f"{share_text(status.kept.share)} of answers, {status.kept.days} days" if status.kept else ""),
             ("feedback", f"{status.feedback:,} rows since the live version" if status.feedback else ""),
+            ("new labels", ", ".join(f"{name} {rows:,}" for name, rows in (status.new_labels or {}).items())),
         )
         if text
     )

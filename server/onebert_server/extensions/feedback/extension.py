@@ -38,15 +38,19 @@ def _open(runtime: Runtime, opened: ExitStack) -> FeedbackService:
     return FeedbackService(store, keeper, recorder, reviews, Verdicts(store, registrars))
 
 
-def _columns(runtime: Runtime, tasks: Sequence[TaskEntry], context: Context, _: bool) -> dict[str, Mapping[str, Any]]:
-    """Counts, by task with a live version, the rows of feedback since that version was made."""
+def _columns(
+    runtime: Runtime, tasks: Sequence[TaskEntry], context: Context, whole: bool
+) -> dict[str, Mapping[str, Any]]:
+    """Counts, by task with a live version, the rows of feedback since that version was made; of one, new labels."""
     since = {
         task.name: task.versions[task.aliases[LIVE].version].entry.created_at
         for task in tasks
         if LIVE in task.aliases and context.principal.may(Action.REVIEW, task.name)
     }
-    counts = runtime.parts[FeedbackService].store.feedback_since(since)
-    return {task: {"feedback": counts.get(task, 0)} for task in since}
+    service = runtime.parts[FeedbackService]
+    counts = service.store.feedback_since(since)
+    new = {task: service.reviews.new_labels(task) for task in since} if whole else {}
+    return {task: {"feedback": counts.get(task, 0), "new_labels": new.get(task)} for task in since}
 
 
 EXTENSION = Extension(_open, [samples.router, review.router], _columns)

@@ -13,7 +13,7 @@ from onebert_server.contract.review import RightSpan
 from onebert_server.texts import Text
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput
-from onebert_store.file.fields import Finite, Line, Strict
+from onebert_store.file.fields import Finite, Line, Strict, label_fault
 from onebert_store.samples.records import Label
 
 # Spans of one text, and characters of an explanation.
@@ -64,8 +64,12 @@ class Given(Strict):
         """The text, or the pair; None with an id."""
         return self.text and text_of(self.text, self.text_pair)
 
-    def right(self, versions: Sequence[Facts], text: Input) -> Label:
-        """Returns the right label of a text; raises InvalidInput if no version of the task can answer it."""
+    def right(self, versions: Sequence[Facts], text: Input, keeps: bool) -> tuple[Label, tuple[str, ...]]:
+        """Returns the right label of a text, and those of its labels that the first of the versions lacks.
+
+        Raises InvalidInput for another form than the task's answers, and for a label that all versions lack if the text
+        is not kept (`keeps`): nobody could train on it.
+        """
         kind = versions[0].task_type
         field = _FIELDS[kind]
         right = getattr(self, field)
@@ -73,14 +77,18 @@ class Given(Strict):
             raise InvalidInput(f"the feedback on a {kind} task has {field}")
         known = {label for facts in versions for label in _names(facts)}
         named = {"label": [self.label], "labels": self.labels, "spans": [span.label for span in self.spans or ()]}
-        for label in named.get(field) or ():
-            if (label not in known) if kind != "span" else label is not None:
-                raise InvalidInput(f"a label of the feedback is not one of the task's, {', '.join(sorted(known)[:8])}")
+        labels = named.get(field) or ()
+        unknown = {label for label in labels if (label not in known if kind != "span" else label is not None)}
+        if unknown and (kind == "span" or not keeps or any(map(_is_fault, unknown))):
+            unkept = "" if keeps or kind == "span" else "; a new one is kept where texts are, and the task keeps none"
+            some = ", ".join(sorted(known)[:8])
+            raise InvalidInput(f"a label of the feedback is not one of the task's, {some}{unkept}")
+        new = tuple(lacking(versions[0], dict.fromkeys(label for label in labels if label is not None)))
         if self.spans is not None:
             if kind == "span" and len(self.spans) > 1:
                 raise InvalidInput("the feedback on a span task has one span, or none")
-            return _slices(self.spans, halves_of(text)[-1])
-        return sorted(set(right)) if isinstance(right, list) else right
+            return _slices(self.spans, halves_of(text)[-1]), new
+        return sorted(set(right)) if isinstance(right, list) else right, new
 
 
 def label_of(facts: Facts, answer: Answer) -> Label:
@@ -99,6 +107,16 @@ def _names(facts: Facts) -> Iterable[str]:
     if facts.task_type == "token" and is_bio(facts.labels):
         return {label[2:] for label in facts.labels if label != "O"}
     return facts.labels
+
+
+def lacking(facts: Facts | None, labels: Iterable[str]) -> list[str]:
+    """Returns the labels that a version lacks; all of them if its manifest cannot be read."""
+    known = {*_names(facts)} if facts is not None else set[str]()
+    return [label for label in labels if label not in known]
+
+
+def _is_fault(label: str | None) -> bool:
+    return label is None or label == "O" or label_fault(label) is not None
 
 
 def _slices(spans: Sequence[RightSpan], text: str) -> list[list[Any]]:

@@ -41,6 +41,7 @@ class _Item(NamedTuple):
     text: Text
     sample: Sample | None
     right: Label
+    new_labels: tuple[str, ...]
     versions: Sequence[int]
 
 
@@ -70,8 +71,8 @@ class Recorder:
             Forbidden, TaskNotFound: see `Principal.require`; or a reviewer's feedback would be replaced.
             SampleNotFound: no answer with this id is kept, or not of a task that the principal sees.
             SamplesKeyNeeded: the text of a kept answer cannot be read.
-            InvalidInput: a label is not one of the task's, or has another form than its answers; or a text lacks an
-                identifier, and there is no key to make one.
+            InvalidInput: a label has another form than the task's answers, or is not one of the task's, whose texts are
+                not kept; or a text lacks an identifier, and there is no key to make one.
             OneBertError: a version could not answer; see `Answerer.answer_each`.
         """
         context.principal.require_scope(Action.GIVE_FEEDBACK)
@@ -109,7 +110,12 @@ class Recorder:
         if not facts or text is None:
             raise VersionUnavailable(f"the manifest of {task}@{numbers[0]} cannot be read")
         identifier = sent.identifier or sent.id or self._identifier(text)
-        return _Item(sent, task, owner(task), identifier, text, sample, sent.right(facts, text), numbers)
+        place = owner(task)
+        right, new_labels = sent.right(facts, text, self._keeps(place))
+        return _Item(sent, task, place, identifier, text, sample, right, new_labels, numbers)
+
+    def _keeps(self, owner: Owner) -> bool:
+        return self._store.has_key and owner.keeping is not None
 
     def _identifier(self, text: Text) -> str:
         if not self._store.has_key:
@@ -141,19 +147,19 @@ class Recorder:
             raise Forbidden(
                 f"data.{error}: replacing a reviewer's feedback takes a key with the scope review"
             ) from None
-        return [Recorded(item.task, item.identifier, has) for item, has in zip(items, with_texts, strict=True)]
+        recorded = zip(items, with_texts, strict=True)
+        return [Recorded(item.task, item.identifier, has, [*item.new_labels] or None) for item, has in recorded]
 
     def _row(self, item: _Item, answers: dict[int, Label], context: Context) -> Feedback:
         sent, sample, now = item.sent, item.sample, datetime.now(UTC)
         texts, principal = halves_of(item.text), context.principal
         row = Feedback(item.task, item.identifier, Kind(sent.kind), item.right, answers, now, principal.name)
-        row = replace(row, reviewer=principal.may(Action.REVIEW, item.task))
+        row = replace(row, reviewer=principal.may(Action.REVIEW, item.task), new_labels=item.new_labels)
         if sample is not None:
             row = replace(row, answer_id=sample.id, version=sample.version, share=sample.share)
         # The texts of a sample are redacted already, which does not harm twice.
         words = [sent.explanation] if sent.explanation else []
-        keeps = self._store.has_key and item.owner.keeping is not None
-        redacted = self._keeper.redacted([*texts, *words]) if keeps else None
+        redacted = self._keeper.redacted([*texts, *words]) if self._keeps(item.owner) else None
         if redacted is None:
             return row
         explanation = redacted[-1] if words else None

@@ -15,6 +15,7 @@ from onebert_server.answering.many import Policy, ask_many
 from onebert_server.answering.reading.logits import Reading
 from onebert_server.answering.showing import Answered, Unanswered
 from onebert_server.contract.review import Order
+from onebert_server.extensions.feedback.given import lacking
 from onebert_server.extensions.feedback.ranking import Scored, ranked
 from onebert_server.threads import run_in
 from onebert_server.versions.catalog import Catalog
@@ -69,23 +70,30 @@ class Reviews:
 
     def samples(
         self, task: str, after: str, limit: int, context: Context
-    ) -> tuple[list[tuple[Sample, Feedback | None]], str | None, bool]:
+    ) -> tuple[list[tuple[Sample, Feedback | None]], str | None, Facts | None]:
         """Returns a page of kept answers with the latest feedback on each; see `feedback`."""
         self._require(task, context, after)
-        return *self._store.page(task, after, limit), self._has_spans(task)
+        return *self._store.page(task, after, limit), self._newest(task)
 
-    def feedback(self, task: str, after: str, limit: int, context: Context) -> tuple[list[Feedback], str | None, bool]:
-        """Returns a page of the feedback whose text is kept, `after` of the next, and whether right labels are spans.
+    def feedback(
+        self, task: str, after: str, limit: int, context: Context
+    ) -> tuple[list[Feedback], str | None, Facts | None]:
+        """Returns a page of the feedback whose text is kept, `after` of the next, and the newest version's facts.
 
         Raises Forbidden, TaskNotFound, InvalidInput.
         """
         self._require(task, context, after)
-        return *self._store.feedback_page(task, after, limit), self._has_spans(task)
+        return *self._store.feedback_page(task, after, limit), self._newest(task)
 
-    def _has_spans(self, task: str) -> bool:
+    def new_labels(self, task: str) -> dict[str, int]:
+        """Counts the rows of feedback by the labels that the newest version lacks."""
+        counts = self._store.new_labels(task)
+        return {label: counts[label] for label in lacking(self._newest(task), counts)}
+
+    def _newest(self, task: str) -> Facts | None:
         [version] = self._catalog.directory.task(task, limit=1).versions.values()
         self._catalog.manifests.learn(version)
-        return version.known_facts is not None and version.known_facts.task_type in PER_TOKEN
+        return version.known_facts
 
     def _require(self, task: str, context: Context, after: str = "") -> None:
         # PostgreSQL rejects text with a zero byte.

@@ -204,7 +204,7 @@ def _report(stored: StoredGate, candidate: Version, live: Version | None, answer
     numbers, worst, must = None, list[Wrong](), judge.missed(gate, of_must)
     if rows:
         right, slices = [judge.right_of(row.label) for row in rows], [row.slices for row in rows]
-        judged = judge.Rows(right, of_candidate, of_live, slices)
+        judged = judge.Rows(right, of_candidate, of_live, slices, frozenset(live.facts.labels) if live else None)
         numbers, worst = judge.measure(gate, judged), judge.wrong_rows(judged)
     return Report(
         task=candidate.entry.task,

@@ -13,12 +13,18 @@ from onebert_server.extensions.gate.rules import Gate, Right
 
 @dataclass(frozen=True)
 class Rows:
-    """The answers to the pinned rows, in their order; `live` is None without a live version."""
+    """The answers to the pinned rows, in their order.
+
+    Attributes:
+        live: None without a live version.
+        known: the labels of the live version; None: all that rows have.
+    """
 
     right: Sequence[Answer]
     candidate: Sequence[Answer]
     live: Sequence[Answer] | None = None
     slices: Sequence[Mapping[str, str]] = field(default=())
+    known: frozenset[str] | None = None
 
 
 def right_of(label: Right) -> Answer:
@@ -31,10 +37,14 @@ def measure(gate: Gate, rows: Rows) -> Numbers:
     scores = {name: METRICS[name](rows.right, rows.candidate) for name in gate.floors}
     if rows.live is None:
         return Numbers(rows=len(rows.right), scores=scores)
-    flips = sum(answer != other for answer, other in zip(rows.candidate, rows.live, strict=True))
+    cells = rows.slices or [{}] * len(rows.right)
+    answers = zip(rows.right, rows.candidate, rows.live, cells, strict=True)
+    # Live cannot be right where it lacks the label: such a row is no flip, and would hide the fall of others.
+    compared = [row for row in answers if rows.known is None or _labels(row[0]) <= rows.known]
+    flips = sum(answer != other for _, answer, other, _ in compared)
     columns = gate.slices.columns if gate.slices else ()
-    slices = [counts for column in columns for counts in _slices(column, rows, rows.live)]
-    return Numbers(rows=len(rows.right), scores=scores, flips=flips, slices=slices)
+    slices = [counts for column in columns for counts in _slices(column, compared)]
+    return Numbers(rows=len(rows.right), compared=len(compared), scores=scores, flips=flips, slices=slices)
 
 
 def wrong_rows(rows: Rows) -> list[Wrong]:
@@ -58,7 +68,7 @@ def verdict(gate: Gate, numbers: Numbers | None, wrong: int) -> list[Check]:
     if numbers is not None:
         checks += [_at_least(f"min.{name}", bound, numbers.scores[name]) for name, bound in gate.floors.items()]
         if gate.max and numbers.flips is not None:
-            checks.append(_at_most("max.flips", gate.max.flips, numbers.flips / numbers.rows))
+            checks.append(_at_most("max.flips", gate.max.flips, numbers.flips / max(1, numbers.compared or 0)))
         if gate.slices and numbers.slices:
             checks.append(_at_most("slices.worst_drop", gate.slices.worst_drop, worst_drop(numbers.slices)))
     if gate.must:
@@ -81,9 +91,9 @@ def worst_drop(slices: Iterable[SliceCounts]) -> float:
     return max((counts.live_right - counts.right) / counts.rows for counts in slices)
 
 
-def _slices(column: str, rows: Rows, live: Sequence[Answer]) -> Iterable[SliceCounts]:
+def _slices(column: str, rows: Iterable[tuple[Answer, Answer, Answer, Mapping[str, str]]]) -> Iterable[SliceCounts]:
     counts: dict[str, list[int]] = {}
-    for cells, right, answer, other in zip(rows.slices, rows.right, rows.candidate, live, strict=True):
+    for right, answer, other, cells in rows:
         counts_of_value = counts.setdefault(cells.get(column, ""), [0, 0, 0])
         for place, counted in enumerate((True, answer == right, other == right)):
             counts_of_value[place] += counted

@@ -27,9 +27,13 @@ class SliceCounts(Strict):
 
 
 class Numbers(Strict):
-    """The numbers of the pinned rows; `flips` and `slices` are missing without a live version."""
+    """The numbers of the pinned rows; without a live version `compared`, `flips` and `slices` are missing.
+
+    `compared` counts the rows whose labels the live version has: `flips` and `slices` are of them.
+    """
 
     rows: int
+    compared: int | None = None
     scores: dict[str, float] = Field(default_factory=dict)
     flips: int | None = None
     slices: list[SliceCounts] = Field(default_factory=list)

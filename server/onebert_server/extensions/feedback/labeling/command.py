@@ -11,11 +11,13 @@ import typer
 from onebert_server.cli.options import INPUT, OUTPUT, URL, ApiKey, TaskName, Url
 from onebert_server.client import Client
 from onebert_server.client.references import version_of
+from onebert_server.contract.feedback import Recorded
 from onebert_server.contract.review import Order
 from onebert_server.limits import MAX_ITEMS
 from onebert_store.command import console
 from onebert_store.disk import check_writable, write_whole
 from onebert_store.errors import InvalidInput, SampleNotFound
+from onebert_store.file.fields import label_fault
 from onebert_store.file.strict_json import printable
 
 # Reasons in one line, the most frequent first.
@@ -41,7 +43,7 @@ def review(
     """Write the texts to label next for Label Studio or Argilla, or record their labels as feedback.
 
     With --out, the queue has kept texts without feedback, with the answers of today. With --in, each label becomes
-    feedback of the kind `review`. A text is skipped if it has no label, if the task does not have its label, or if
+    feedback of the kind `review`, also one that the task does not have yet. A text is skipped if it has no label, or if
     people disagree.
     """
     if (out is None) == (labeled is None):
@@ -67,7 +69,7 @@ def _write(client: Client, task: str, out: Path, tool: Program, by: Order, limit
 def _record(client: Client, task: str, file: Path, tool: Program) -> None:
     from onebert_server.extensions.feedback.labeling.tools import TOOLS, read_labeled  # noqa: PLC0415
 
-    task_type, labels = _require_labels(client, task)
+    task_type = _require_labels(client, task)
     # A file may have a text several times, each with the labels of other people.
     choices = dict[str, list[list[str]]]()
     for record in read_labeled(file, TOOLS[tool]):
@@ -76,43 +78,50 @@ def _record(client: Client, task: str, file: Path, tool: Program) -> None:
         choices.setdefault(record.id, []).extend(chosen)
     items, skipped = list[dict[str, Any]](), Counter[str]()
     for id, chosen in choices.items():
-        if reason := _fault(chosen, labels, task_type):
+        if reason := _fault(chosen, task_type):
             skipped[reason] += 1
         else:
             right = {"label": chosen[0][0]} if task_type == "single_label" else {"labels": chosen[0]}
             items.append({"id": id, "kind": "review", **right})
-    recorded = sum(_send(client, items[start : start + MAX_ITEMS]) for start in range(0, len(items), MAX_ITEMS))
-    skipped["no longer kept"] = len(items) - recorded
+    starts = range(0, len(items), MAX_ITEMS)
+    recorded = [row for start in starts for row in _send(client, items[start : start + MAX_ITEMS])]
+    skipped["no longer kept"] = len(items) - len(recorded)
     reasons = ", ".join(f"{count:,} {why}" for why, count in skipped.most_common(MAX_REASONS) if count)
-    console.say(f"{task}: feedback on {recorded:,} texts" + (f"; skipped: {reasons}" if reasons else ""))
+    labels = Counter(label for row in recorded for label in row.new_labels or ())
+    new = ", ".join(f"{printable(label, 80)} {count:,}" for label, count in labels.most_common(MAX_REASONS))
+    console.say(
+        f"{task}: feedback on {len(recorded):,} texts"
+        + (f"; new labels: {new}" if new else "")
+        + (f"; skipped: {reasons}" if reasons else "")
+    )
 
 
-def _fault(choices: Sequence[Sequence[str]], labels: Sequence[str], task_type: str) -> str:
+def _fault(choices: Sequence[Sequence[str]], task_type: str) -> str:
     """Why the labels that people chose for a text are no feedback; empty if they are."""
     if not choices:
         return "without a label"
-    if unknown := [label for chosen in choices for label in chosen if label not in labels]:
-        return f"labeled {printable(unknown[0], 80)!r}, which the task does not have"
+    if faults := [fault for chosen in choices for label in chosen if (fault := label_fault(label))]:
+        return f"with a label that {faults[0]}"
     if task_type == "single_label" and any(len(chosen) > 1 for chosen in choices):
         return "with several labels for one text"
     return "on which people disagree" if any({*chosen} != {*choices[0]} for chosen in choices) else ""
 
 
-def _send(client: Client, items: Sequence[Mapping[str, Any]]) -> int:
-    """Records all items whose answers are still kept; returns their number."""
+def _send(client: Client, items: Sequence[Mapping[str, Any]]) -> list[Recorded]:
+    """Records all items whose answers are still kept."""
     try:
-        return len(client.feedback(items))
+        return client.feedback(items)
     except SampleNotFound:
         # One missing answer refuses a whole request.
-        return sum(_send(client, [item]) for item in items) if len(items) > 1 else 0
+        return [row for item in items for row in _send(client, [item])] if len(items) > 1 else []
 
 
-def _require_labels(client: Client, task: str) -> tuple[str, Sequence[str]]:
-    """The live version's type and labels; raises InvalidInput for a task that labels no whole texts."""
+def _require_labels(client: Client, task: str) -> str:
+    """The live version's type; raises InvalidInput for a task that labels no whole texts."""
     name, number = version_of(client, task)
     manifest = client.version(name, number).manifest
     if manifest["task_type"] not in ("single_label", "multi_label"):
         raise InvalidInput(
             f"{task} is a {manifest['task_type']} task; onebert review takes single_label and multi_label"
         )
-    return manifest["task_type"], manifest["labels"]
+    return str(manifest["task_type"])

@@ -19,6 +19,7 @@ from onebert_server.contract.review import (
     VersionAnswer,
 )
 from onebert_server.contract.tasks import VerdictsResponse
+from onebert_server.extensions.feedback.given import lacking
 from onebert_server.extensions.feedback.ranking import Scored
 from onebert_server.extensions.feedback.service import ServiceOf
 from onebert_server.extensions.feedback.verdicts import LEVEL
@@ -27,6 +28,8 @@ from onebert_server.http.routes.registry import AliasName, Name, registry_router
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf, in_thread
 from onebert_server.http.strict import ContextOf
 from onebert_server.limits import MAX_REF
+from onebert_server.versions.facts import Facts
+from onebert_store.file.manifest import PER_TOKEN
 from onebert_store.samples.records import Feedback, Label
 
 router = registry_router()
@@ -68,14 +71,14 @@ async def feedback_rows(
     task: Name, runtime: RuntimeOf, service: ServiceOf, context: ContextOf, after: After = "", limit: Limit = MAX_PAGE
 ) -> FeedbackRows:
     """Lists a task's feedback whose text is kept, by identifier, in pages."""
-    page, end, spans = await in_thread(runtime, service.reviews.feedback, task, after, limit, context)
+    page, end, facts = await in_thread(runtime, service.reviews.feedback, task, after, limit, context)
     rows = [
         FeedbackRow(
             identifier=feedback.identifier,
             **_texts(feedback.texts or ()),
             at=feedback.at,
             explanation=feedback.explanation,
-            **_right(feedback, spans),
+            **_right(feedback, facts),
         )
         for feedback in page
     ]
@@ -87,7 +90,7 @@ async def sample_rows(
     task: Name, runtime: RuntimeOf, service: ServiceOf, context: ContextOf, after: After = "", limit: Limit = MAX_PAGE
 ) -> SampleRows:
     """Lists a task's kept answers by id, in pages, each with the latest feedback on it."""
-    page, end, spans = await in_thread(runtime, service.reviews.samples, task, after, limit, context)
+    page, end, facts = await in_thread(runtime, service.reviews.samples, task, after, limit, context)
     rows = [
         SampleRow(
             id=sample.id,
@@ -97,7 +100,7 @@ async def sample_rows(
             labels=[*sample.labels],
             score=sample.score,
             share=sample.share,
-            right=None if feedback is None else RightLabel(**_right(feedback, spans)),
+            right=None if feedback is None else RightLabel(**_right(feedback, facts)),
         )
         for sample, feedback in page
     ]
@@ -120,8 +123,9 @@ def _answer(scored: Scored) -> VersionAnswer:
     return VersionAnswer(version=scored.facts.version, **fields_of(scored.prediction, MAX_SCORES))
 
 
-def _right(feedback: Feedback, spans: bool) -> dict[str, Any]:
-    return {"kind": feedback.kind, **_field(feedback.right, spans)}
+def _right(feedback: Feedback, facts: Facts | None) -> dict[str, Any]:
+    spans, new = facts is not None and facts.task_type in PER_TOKEN, lacking(facts, feedback.new_labels)
+    return {"kind": feedback.kind, "new_labels": new or None, **_field(feedback.right, spans)}
 
 
 def _field(right: Label, spans: bool) -> dict[str, Any]:

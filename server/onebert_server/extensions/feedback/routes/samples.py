@@ -67,7 +67,7 @@ async def delete_sample(task: Name, id: AnswerId, runtime: RuntimeOf, service: S
     await in_thread(runtime, service.keeper.delete_sample, task, id)
 
 
-@router.post("/v1/feedback")
+@router.post("/v1/feedback", response_model_exclude_none=True)
 async def feedback(body: FeedbackRequest, request: Request, service: ServiceOf, context: ContextOf) -> FeedbackResponse:
     """Records the right labels of 1 to 64 kept answers or texts: all, or none.
 

@@ -22,17 +22,19 @@ export function Status({ status, versions, change }) {
     ${status.moves.length > 0 && html`<${Moves} moves=${status.moves} />`}`;
 }
 
-function facts({ score, a_minute, p95, abstained, cut, gate, kept, feedback, base }) {
+function facts({ score, a_minute, p95, abstained, cut, gate, kept, feedback, new_labels, base }) {
   return [
     [score ? `${score.metric}, ${score.where}` : "Score", score ? fixed(score.value, 3) : "–"],
     ["Requests a minute", fixed(a_minute), p95 !== null && `p95 ${fixed(1000 * p95, 0)} ms`],
     ["Abstained", percent(abstained), cut !== null && `${percent(cut)} cut`],
     ["Gate", gate ? many(gate.checks, "check") : none, gate && `${many(gate.rows, "pinned row")}, of ${gate.aliases.join(", ")}`],
     ["Kept answers", kept ? percent(kept.share, 0) : none, kept && `for ${many(kept.days, "day")}`],
-    ["Feedback waiting", feedback === null ? "–" : number(feedback)],
+    ["Feedback waiting", feedback === null ? "–" : number(feedback), newLabels(new_labels)],
     ["Base", base?.split("/").at(-1) ?? "–"],
   ];
 }
+
+const newLabels = (labels) => labels && Object.entries(labels).map(([label, rows]) => `new label ${label}: ${number(rows)}`).join(", ");
 
 /** Each alias in the server's words, with what a person may do to it. */
 const Places = ({ aliases, versions, change }) => html`
