@@ -137,6 +137,9 @@ class Table(Mapping[str, list[Any]]):
         names = {**self.label_names, name: label_names}
         return Table(columns, self.origin, self.places, names, self.notes, self.kinds)
 
+    def with_notes(self, notes: Sequence[str]) -> "Table":
+        return Table(self._columns, self.origin, self.places, self.label_names, (*self.notes, *notes), self.kinds)
+
     def with_label_names(self, label_names: Mapping[str, tuple[str, ...]]) -> "Table":
         return Table(self._columns, self.origin, self.places, label_names, self.notes, self.kinds)
 

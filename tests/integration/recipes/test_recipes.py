@@ -1,6 +1,5 @@
 """The recipes of docs/recipes, run as they stand against a server, with the other program from PyPI beside them."""
 
-import csv
 import json
 import re
 
@@ -8,6 +7,8 @@ import pytest
 
 from bases import tiny_base
 from environments import python_environment
+from onebert_training.data.dataset import load_dataset
+from onebert_training.data.options import DataOptions
 from onebert_training.fit.settings import DEFAULT_METHOD
 from onebert_training.methods.table import METHODS
 from pages import ROOT, blocks, run_block
@@ -70,21 +71,38 @@ def test_label_studio(tmp_path):
     tasks[0]["annotations"] = [annotation("good"), annotation("good"), annotation("bad", cancelled=True)]
     tasks[1]["annotations"] = [annotation("good"), annotation("bad")]
     (tmp_path / "export.json").write_text(json.dumps(tasks))
-    page = "docs/recipes/label-studio.md"
-    (code,) = blocks(page, "python")
-    assert run_block("python", code.code, tmp_path) == "1 rows with more than one opinion\n"
-    with (tmp_path / "rows.csv").open(newline="") as file:
-        written = list(csv.reader(file))
-    assert written == [["text", "label"], *(list(row) for place, row in enumerate(rows) if place != 1)]
-    with (tmp_path / "export.csv").open("w", newline="") as file:
-        csv.writer(file).writerows(
-            [("annotator", "id", "sentiment", "text"), *((1, n, b, a) for n, (a, b) in enumerate(rows))]
-        )
     quickly = f"onebert train --base {tiny_base()} --device cpu --max-steps 2"
     with Server(tmp_path) as server, server.client() as client:
-        for block in blocks(page, "bash"):
+        for block in blocks("docs/recipes/label-studio.md", "bash"):
             run_block("bash", block.code.replace("onebert train", quickly), tmp_path, ONEBERT_URL=server.url)
         assert client.task("opinions")["aliases"] == {"live": 1}
+        rows_learned = client.version("opinions", 1)["manifest"]["training"]["data"]["rows"]
+    assert sum(rows_learned.values()) == len(tasks) - 1
+
+
+@pytest.mark.nightly("programs")
+def test_exports_of_label_studio_and_spacy_are_the_same_rows(tmp_path):
+    """Their own libraries write the files."""
+    text = "ship it to New York, Ana"
+    spans = [[11, 19, "city"], [21, 24, "person"]]
+    rows = [(text, spans, ["good", "fast"]), ("nothing to see", [], ["good"])]
+    python_environment("label").run("label_studio.py", tmp_path, json.dumps(rows))
+    python_environment("presidio").run("spacy_training.py", tmp_path, json.dumps(rows))
+
+    def read(name, **options):
+        options = DataOptions(**options)
+        return load_dataset(options.read(str(tmp_path / name)), options, keep_few=True)
+
+    (tmp_path / "plain.json").write_text(json.dumps([{"text": each, "label": drawn} for each, drawn, _ in rows]))
+    plain = read("plain.json")
+    assert plain.labels == ("B-city", "B-person", "I-city", "O")
+    for name in ("tasks.json", "result.json", "result.csv"):
+        assert read(name, label="ner").digest == plain.digest
+        tones = read(name, label="tone")
+        assert (tones.task_type, tones.labels) == ("multi_label", ("fast", "good"))
+        assert tones.splits["train"].gold.tolist() == [[1, 1], [0, 1]]
+    for name in ("training.json", "docs.json"):
+        assert read(name).digest == plain.digest
 
 
 def test_every_method_that_is_recommended_is_one():

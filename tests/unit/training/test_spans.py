@@ -93,6 +93,21 @@ def test_spans_are_the_same_rows_as_words_with_tags(tmp_path, form):
     assert [*measured.table] == ["text", column], "predictions are written beside the file's own columns"
 
 
+@pytest.mark.parametrize("form", ["pairs", "ner-annotator", "a document", "documents"])
+def test_spacys_training_data_are_rows(tmp_path, form):
+    pairs = [[text, {"entities": spans, "cats": {}}] for text, spans in SPANS]
+    paragraphs = [{"raw": text, "entities": spans, "cats": [], "sentences": [{"tokens": []}]} for text, spans in SPANS]
+    written = {
+        "pairs": pairs,
+        "ner-annotator": {"classes": ["CITY", "PERSON", "x"], "annotations": pairs},
+        "a document": {"id": 0, "paragraphs": paragraphs},
+        "documents": [{"id": 0, "paragraphs": paragraphs[:1]}, {"id": 1, "paragraphs": paragraphs[1:]}],
+    }
+    plain = load(tmp_path, [{"text": text, "label": spans} for text, spans in SPANS])
+    read = load_dataset(write(tmp_path / "spacy.json", written[form]), keep_few=True)
+    assert read.digest == plain.digest
+
+
 BESIDE = [{"text": "a letter from Rome", "label": [[14, 18, "city"]]}, {"text": "nothing", "label": []}]
 
 

@@ -37,9 +37,10 @@ class ReadOptions:
         return Columns(self.text, self.text_pair, self.label, self.label_separator)
 
     def read(self, data: str, faults: "Faults | None" = None) -> "Source":
-        from onebert_store.tables.tables import read_source  # noqa: PLC0415 - slow to import
+        from onebert_store.tables.label_studio import plain_source  # noqa: PLC0415 - slow to import
+        from onebert_store.tables.tables import read_source  # noqa: PLC0415
 
-        return read_source(data, self.encoding, faults, self.sheet)
+        return plain_source(read_source(data, self.encoding, faults, self.sheet), self.columns)
 
     def remembering(self, trained: Columns, source: "Source") -> Self:
         """These options with the columns that are `remembered` of a training, by the table of the first split."""

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from io import TextIOWrapper
 from itertools import chain, islice
 from typing import Any
@@ -51,24 +51,40 @@ class JsonRows(Iterator[tuple[int, dict[str, Any] | None]]):
     def __init__(self, stream: TextIOWrapper, name: str) -> None:
         values, self.doubt = _Values(stream, name), ""
         if values.next_character() == "[":
-            self._rows = enumerate(values.elements(), start=1)
+            self._rows = _numbered(values.elements())
             return
         rows = values.side_by_side()
         begun = list(islice(rows, 2))
         if len(begun) > 1:
-            self._rows = enumerate(chain(begun, rows), start=1)
+            self._rows = _numbered(chain(begun, rows))
             return
         first = begun[0] if begun else None
         if not isinstance(first, dict):
             raise InvalidData(f"{name} has neither an array of JSON objects nor objects one after another")
         key, values_of = _rows_of(first, name)
-        self._rows = enumerate(values_of, start=1)
+        self._rows = _numbered(values_of)
         if ignored := ", ".join(other[:40] for other in first if key and other != key):
             self.doubt = f"{name}: the rows are those of {key[:40]}; other keys are ignored: {ignored[:200]}"
 
     def __next__(self) -> tuple[int, dict[str, Any] | None]:
         number, row = next(self._rows)
         return number, row if isinstance(row, dict) else None
+
+
+def _numbered(values: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+    return ((number, row) for number, value in enumerate(values, start=1) for row in _rows(value))
+
+
+def _rows(value: Any) -> list[Any]:
+    """Returns the rows of spaCy's training data, `[text, {"entities": …}]` or a document with paragraphs; else it."""
+    match value:
+        case [str(text), {**labels}, *_]:
+            return [{**labels, "text": text}]
+        case {"paragraphs": [{"sentences": _}, *_] as paragraphs}:
+            return [row for paragraph in paragraphs for row in _rows(paragraph)]
+        case {"raw": str(text), "entities": list(), "sentences": list()}:
+            return [{**value, "text": text}]
+    return [value]
 
 
 class _Values:
@@ -158,13 +174,14 @@ def _rows_of(value: Mapping[str, Any], name: str) -> tuple[str, list[Any]]:
     if isinstance(columns, list) and isinstance(data, list) and all(isinstance(row, list) for row in data):
         return "", _of_cells(list(map(str, columns)), data, name)
     lists = {column: cells for column, cells in value.items() if isinstance(cells, list)}
-    tables = [column for column, cells in lists.items() if any(isinstance(cell, dict) for cell in cells)]
+    tables = [column for column, cells in lists.items() if any(isinstance(_rows(cell)[0], dict) for cell in cells)]
     # Data beside a table without rows is not a row.
     empty = data == [] and not tables and len(lists) < len(value)
     if empty or "data" in tables:
         return "data", _questions(lists["data"])
     # A column may hold objects, too; then the other columns have equally many cells.
-    if len(tables) == 1 and (len(lists) < len(value) or sum(map(bool, lists.values())) == 1):
+    alone = len(lists) < len(value) or sum(map(bool, lists.values())) == 1
+    if len(tables) == 1 and (alone or isinstance(lists[tables[0]][0], list)):
         return tables[0], lists[tables[0]]
     if value and len(lists) == len(value):
         return "", _of_columns(value, name)

@@ -1,0 +1,165 @@
+"""Exports of Label Studio are read as people use it: several controls, several choices, several people."""
+
+import csv
+import json
+
+import pytest
+
+from onebert_store.errors import InvalidData
+from onebert_training.data.dataset import load_dataset
+from onebert_training.data.options import DataOptions
+
+NER, TONE, STARS = ("ner", "labels"), ("tone", "choices"), ("stars", "rating")
+TEXT = "ship it to Oslo"
+
+
+def part(control, value):
+    name, kind = control
+    return {"id": "a", "from_name": name, "to_name": "text", "type": kind, "origin": "manual", "value": value}
+
+
+def chosen(*names, control=TONE):
+    return part(control, {"choices": [*names]})
+
+
+def drawn(start, end, label, control=NER):
+    return part(control, {"start": start, "end": end, "text": "as drawn", "labels": [label]})
+
+
+def task(text, *people, cancelled=()):
+    done = [{"id": 1, "completed_by": 1, "was_cancelled": result in cancelled, "result": result} for result in people]
+    return {"id": 7, "data": {"text": text, "shop": 3}, "annotations": done, "predictions": [], "meta": {}}
+
+
+def load(tmp_path, tasks, **options):
+    path = tmp_path / "export.json"
+    path.write_text(json.dumps(tasks), encoding="utf-8")
+    options = DataOptions(**options)
+    return load_dataset(options.read(str(path)), options, keep_few=True)
+
+
+def labels_of(data):
+    split = data.splits["train"]
+    named = zip(split.texts, split.plain_gold(), strict=True)
+    if data.task_type == "multi_label":
+        return {text: [name for name, on in zip(data.labels, gold, strict=True) if on] for text, gold in named}
+    return {text: data.labels[gold] for text, gold in named}
+
+
+GOOD = [task("a", [chosen("good")]), task("b", [chosen("bad")])]
+
+
+def test_the_only_control_is_the_label_and_others_are_never_taken_for_it(tmp_path):
+    rating = part(STARS, {"rating": 4})
+    tasks = [task("a", [rating, chosen("good")]), task("b", [chosen("bad"), rating]), task("c", [rating])]
+    data = load(tmp_path, tasks)
+    assert (data.task_type, labels_of(data)) == ("single_label", {"a": "good", "b": "bad"})
+    assert [note for note in data.notes if "left out" in note] == [
+        "1 of 3 tasks are left out: export.json row 3: nobody answered"
+    ]
+
+
+def test_of_several_controls_the_named_one_is_the_label(tmp_path):
+    service = ("service", "choices")
+    tasks = [
+        task("a", [chosen("good"), chosen("slow", control=service)]),
+        task("b", [chosen("bad"), drawn(0, 1, "city")]),
+        task("c", [chosen("quick", control=service)]),
+    ]
+    with pytest.raises(
+        InvalidData, match=r"several controls, tone \(choices\), service \(choices\), ner \(labels\); say"
+    ):
+        load(tmp_path, tasks)
+    assert labels_of(load(tmp_path, tasks, label="tone")) == {"a": "good", "b": "bad"}
+    assert labels_of(load(tmp_path, tasks, label="service")) == {"a": "slow", "c": "quick"}
+    spans = load(tmp_path, [*tasks, task(TEXT, [drawn(11, 15, "city")])], label="ner").splits["train"]
+    assert dict(zip(spans.texts, map(len, spans.gold), strict=True)) == {"a": 1, "b": 1, "c": 1, TEXT: 4}
+
+
+def test_a_control_with_a_usual_name_needs_no_option(tmp_path):
+    tasks = [
+        task("a", [chosen("good", control=("label", "choices")), chosen("slow")]),
+        task("b", [chosen("bad", control=("label", "choices"))]),
+    ]
+    assert labels_of(load(tmp_path, tasks)) == {"a": "good", "b": "bad"}
+
+
+@pytest.mark.parametrize("result", [[chosen("good", "fast")], [chosen("good"), chosen("fast")]])
+def test_several_choices_are_several_labels(tmp_path, result):
+    data = load(tmp_path, [task("a", result), task("b", [chosen("fast")])])
+    assert (data.task_type, labels_of(data)) == ("multi_label", {"a": ["fast", "good"], "b": ["fast"]})
+
+
+def test_people_who_agree_are_one_row_and_those_who_do_not_are_none(tmp_path):
+    skipped = [chosen("bad", "never")]
+    tasks = [
+        *GOOD,
+        task("c", [chosen("good")], [chosen("good")]),
+        task("d", [chosen("good")], [chosen("bad")]),
+        task("e", [chosen("good")]),
+        task("e", [chosen("bad")]),
+        task("a", [chosen("good")]),
+        task("f", skipped, cancelled=[skipped]),
+        task("g", skipped, [chosen("bad")], cancelled=[skipped]),
+        task("h"),
+    ]
+    data = load(tmp_path, tasks)
+    assert labels_of(data) == {"a": "good", "b": "bad", "c": "good", "g": "bad"}
+    [note] = [note for note in data.notes if "left out" in note]
+    assert note.startswith("4 of 8 tasks are left out: export.json rows 4 and 5: people disagree; ")
+    assert note.endswith("; export.json rows 8 and 10: nobody answered")
+
+
+def test_regions_are_the_same_in_any_order_and_none_are_a_text_without_entities(tmp_path):
+    both = [drawn(0, 3, "person"), drawn(7, 11, "city")]
+    data = load(tmp_path, [task("Ana in Oslo", both, both[::-1]), task("nothing", []), task("Rome", both, both[:1])])
+    assert data.splits["train"].texts == ("Ana in Oslo", "nothing")
+    assert [[data.labels[tag] for tag in tags] for tags in data.splits["train"].gold] == [
+        ["B-person", "O", "B-city"],
+        ["O"],
+    ]
+
+
+HOSTILE = [
+    {"id": 1, "data": {"text": "x"}, "annotations": None},
+    {"id": 1, "data": {}, "annotations": [7, {"result": 7}, {}, {"result": [7, {"value": 7, "type": []}]}]},
+    {
+        "id": 1,
+        "data": {"text": "y"},
+        "annotations": [{"result": [chosen("good") | {"value": {"choices": {"a": [1]}}}]}],
+    },
+    {"id": 1, "data": {"text": "z"}, "annotations": [{"result": [chosen(1, None, ["a"])]}]},
+    {"id": 1, "data": {"text": "n"}, "annotations": {"result": []}},
+    {"id": 1, "data": "a text", "annotations": [{"result": [chosen("good")]}]},
+    {"id": 1, "annotations": [{"result": [chosen("good")]}]},
+]
+
+
+def test_records_that_cannot_be_used_are_counted_and_the_good_ones_taken(tmp_path):
+    data = load(tmp_path, [*HOSTILE, *GOOD])
+    assert labels_of(data) == {"a": "good", "b": "bad"}
+    assert "7 of 9 tasks are left out: export.json rows 1, 2, 3, 4, 5, 6 and 7: nobody answered" in data.notes
+    with pytest.raises(InvalidData, match=r"no task has an answer in tone: .*nobody answered"):
+        load(tmp_path, HOSTILE)
+
+
+def test_json_min_and_csv_have_a_row_for_each_annotation(tmp_path):
+    rows = [
+        {"text": "a", "id": 1, "tone": "good", "annotator": 1, "annotation_id": 1},
+        {"text": "b", "id": 2, "tone": {"choices": ["good", "fast"]}, "annotator": 1, "annotation_id": 2},
+        {"text": "b", "id": 2, "tone": {"choices": ["fast", "good"]}, "annotator": 2, "annotation_id": 3},
+        {"text": "c", "id": 3, "tone": "good", "annotator": 1, "annotation_id": 4},
+        {"text": "c", "id": 3, "tone": "fast", "annotator": 2, "annotation_id": 5},
+        {"text": "d", "id": 4, "annotator": 2, "annotation_id": 6},
+    ]
+    expected = {"a": ["good"], "b": ["fast", "good"]}
+    assert labels_of(load(tmp_path, rows)) == expected
+    with (tmp_path / "export.csv").open("w", newline="") as stream:
+        written = csv.DictWriter(stream, ["text", "id", "tone", "annotator", "annotation_id"])
+        written.writeheader()
+        for row in rows:
+            tone = row.get("tone", "")
+            written.writerow(row | {"tone": tone if isinstance(tone, str) else json.dumps(tone, separators=(",", ":"))})
+    data = load_dataset(str(tmp_path / "export.csv"), keep_few=True)
+    assert labels_of(data) == expected
+    assert any("2 of 4 tasks are left out" in note and "line 7: nobody answered" in note for note in data.notes)
