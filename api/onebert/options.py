@@ -39,3 +39,4 @@ class TrainOptions(TypedDict, total=False):
     validation_rows: int | None
     validation_share: float | None
     more: str | None
+    new_label_rows: int | None

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from onebert_store.errors import InvalidInput, InvalidSettings
 from onebert_store.file.manifest import Manifest
 from onebert_store.spec import BaseSpec
+from onebert_training.data.checks import listed
 from onebert_training.data.dataset import Dataset
 from onebert_training.data.options import DataOptions
 from onebert_training.fit.settings import OF_STEPS, Settings
@@ -55,6 +56,7 @@ class EarlierTraining:
         settings, reading: as they were asked for; other values, such as the epochs of few rows, follow the data.
         data_digest: of the data before rows were drawn, held out or added; of an earlier OneBERT, after that.
         added_rows: rows from --more or feedback.
+        labels: the version's.
     """
 
     name: str
@@ -66,6 +68,7 @@ class EarlierTraining:
     reading: DataOptions
     data_digest: str | None
     added_rows: int
+    labels: tuple[str, ...]
 
     def overridden(
         self, settings: Settings, reading: DataOptions, names: Collection[str]
@@ -90,6 +93,8 @@ class EarlierTraining:
         notes = [] if same else [f"the data are not those of {self.name}"]
         if self.added_rows and data.added is None:
             notes.append(f"{self.name} also learned {self.added_rows:,} added rows: --feedback or --more adds rows")
+        if lacking := [label for label in self.labels if label not in data.labels]:
+            notes.append(f"{self.name} also has {listed(lacking)}, which no row has now")
         return notes
 
 
@@ -119,6 +124,7 @@ def earlier_training(name: str, manifest: Manifest) -> EarlierTraining:
         reading=replace(reading, more=None),
         data_digest=digest if isinstance(digest, str) else None,
         added_rows=rows if isinstance(rows, int) else 0,
+        labels=tuple(manifest.labels),
     )
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from onebert_store.errors import InvalidData
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
 
@@ -82,10 +81,71 @@ def test_the_digest_of_the_data_is_the_same_whatever_is_drawn_held_out_or_added(
     assert load_dataset(file, added).facts["digest"] not in digests
 
 
-def test_rows_of_a_label_that_the_data_lack_are_refused(data: Path, tmp_path: Path) -> None:
-    more = write(tmp_path / "feedback.jsonl", [("it leaks", "ugly"), ("it rots", "bad")])
-    with pytest.raises(InvalidData, match="ugly"):
-        load_dataset(str(data), DataOptions(more=more))
+@pytest.mark.promise("new-labels")
+def test_a_label_with_enough_added_rows_joins_the_task_and_rows_of_others_are_named_and_left_out(
+    data: Path, tmp_path: Path
+) -> None:
+    # One of the five texts is also a validation row, so that four can be trained on.
+    rows = [(f"it leaks {at}", "ugly") for at in range(4)] + [
+        ("it fell", "ugly"),
+        ("it works", "odd"),
+        ("it rots", "bad"),
+    ]
+    more = write(tmp_path / "feedback.jsonl", rows)
+    few = load_dataset(str(data), DataOptions(more=more))
+    assert (few.labels, few.added) == (("bad", "good"), 1)
+    assert few.notes[-1] == (
+        "5 rows are left out, of new labels with fewer than 5 (--new-label-rows): 'odd' (rows: 1), 'ugly' (rows: 4)"
+    )
+    # The row that is left out leaves the data's alone.
+    assert "it works" in few.splits["train"].texts
+
+    wider = load_dataset(str(data), DataOptions(more=more, new_label_rows=4))
+    assert wider.labels == ("bad", "good", "ugly")
+    assert wider.notes[-2:] == (
+        "new labels: 'ugly' (rows: 4)",
+        "1 rows are left out, of new labels with fewer than 4 (--new-label-rows): 'odd' (rows: 1)",
+    )
+    train = wider.splits["train"]
+    named = {text: wider.labels[at] for text, at in zip(train.texts, train.gold.tolist(), strict=True)}
+    assert named == dict(ROWS["train"]) | {text: label for text, label in rows if text not in ("it fell", "it works")}
+    assert wider.splits["test"].gold.tolist() == few.splits["test"].gold.tolist()
+
+
+@pytest.mark.promise("new-labels")
+def test_a_text_with_a_rare_new_label_beside_a_frequent_one_may_take_that_below_the_bound(tmp_path: Path) -> None:
+    def lines(name: str, rows: list[tuple[str, list[str]]]) -> str:
+        (tmp_path / name).write_text("".join(json.dumps({"text": t, "label": labels}) + "\n" for t, labels in rows))
+        return str(tmp_path / name)
+
+    data = lines("data.jsonl", [(f"text {at}", [["late"], ["size"], []][at % 3]) for at in range(30)])
+    options = DataOptions(task_type="multi_label", new_label_rows=2)
+    both = [("one", ["late", "rude", "odd"]), ("two", ["rude"]), ("three", ["lost"]), ("four", ["lost", "late"])]
+    found = load_dataset(data, replace(options, more=lines("more.jsonl", both)))
+    assert found.labels == ("late", "size", "lost")
+    assert found.notes[-2:] == (
+        "new labels: 'lost' (rows: 2)",
+        "2 rows are left out, of new labels with fewer than 2 (--new-label-rows): 'odd' (rows: 1), 'rude' (rows: 2)",
+    )
+    train = found.splits["train"]
+    assert [[*train.texts].index(text) for text in ("three", "four")] == [len(train) - 2, len(train) - 1]
+    assert train.gold[-2:].tolist() == [[0, 0, 1], [1, 0, 1]]
+    assert {split.gold.shape[1] for split in found.splits.values()} == {3}
+
+
+@pytest.mark.promise("new-labels")
+def test_a_new_kind_of_entity_brings_both_its_tags(tmp_path: Path) -> None:
+    rows = [{"words": ["my", "box", str(at)], "tags": ["O", "B-THING", "O"]} for at in range(12)]
+    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    spans = [{"text": f"came on monday {at}", "label": [[8, 14, "DAY"]]} for at in range(5)]
+    spans.append({"text": "came to Rome", "label": [[8, 12, "CITY"]]})
+    (tmp_path / "more.jsonl").write_text("".join(json.dumps(row) + "\n" for row in spans))
+    options = DataOptions(task_type="token", more=str(tmp_path / "more.jsonl"))
+    found = load_dataset(str(tmp_path / "data.jsonl"), options)
+    assert found.labels == ("B-THING", "O", "B-DAY", "I-DAY")
+    assert found.splits["train"].gold[-1] == (1, 1, 2, 1)
+    assert "new labels: 'DAY' (rows: 5)" in found.notes
+    assert any("'CITY' (rows: 1)" in note for note in found.notes)
 
 
 def test_tagged_words_are_added_too(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from onebert_store.tables.tables import SPLITS, Source, choose_split, read_sourc
 from onebert_store.tables.text.unicode import is_blank
 from onebert_training.data import checks
 from onebert_training.data.examples import Cells, Split, spans_of, words_of
+from onebert_training.data.new_labels import ROWS, padded, widened, with_enough_rows
 from onebert_training.data.options import DataOptions, ReadOptions
 from onebert_training.data.splitting import HELD_OUT, SPLIT_SEED, TOO_FEW_TO_SPARE, check_divisible, hold_out, subset
 
@@ -65,7 +66,7 @@ class Dataset:
 class Labeled(NamedTuple):
     """One split with labels, named `all` for a single file, and the source rows of its examples with all columns.
 
-    `notes` count the rows that were left out.
+    `notes` count the rows that were left out; `labels` are those of the split's indices.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Labeled(NamedTuple):
     source: str
     table: Table
     notes: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
 
 
 def digest_of(task_type: TaskType, labels: Sequence[str], splits: Mapping[str, Split]) -> str:
@@ -157,34 +159,41 @@ def load_dataset(
     notes += [*read_as, *checks.label_doubts(task_type, labels, guessed, splits["train"]), *doubts]
     dataset = Dataset(read.name, task_type, labels, read.metric, splits, tuple(notes), undrawn=undrawn)
     added = extra or options.more
-    return dataset if added is None else _with_more(dataset, added, options.columns)
+    return dataset if added is None else _with_more(dataset, added, options)
 
 
-def _with_more(dataset: Dataset, source: str | Source, columns: Columns) -> Dataset:
+def _with_more(dataset: Dataset, source: str | Source, options: DataOptions) -> Dataset:
     """Adds labeled rows to the training split; validation and test stay, so that scores compare with earlier ones.
 
-    The rows' columns are those of the data, `columns`, or else found by name.
+    The rows' columns are those of the data, or else found by name.
     """
     read = ReadOptions().read(source) if isinstance(source, str) else source
-    reading = ReadOptions().remembering(columns, read)
-    loaded = load_split(read, reading, dataset.task_type, dataset.labels, "train")
+    reading, task_type = ReadOptions().remembering(options.columns, read), dataset.task_type
+    loaded = load_split(read, reading, task_type, dataset.labels, "train", widen=True)
     added = loaded.split
     measured = {text for name, split in dataset.splits.items() if name != "train" for text in split.texts}
     # A text with several rows has the label of the last.
     last = {text: row for row, text in enumerate(added.texts) if text not in measured}
-    new = added.take(np.array([*last.values()], dtype=np.int64))
+    new, labels, notes = added.take(np.array([*last.values()], dtype=np.int64)), dataset.labels, list[str]()
+    if len(loaded.labels) > len(labels):
+        least = options.new_label_rows or ROWS
+        new, labels, notes = with_enough_rows(new, loaded.labels, len(labels), task_type, least)
+        checks.check_names(labels, task_type)
+        notes += checks.name_doubts(labels)
 
-    rows = dataset.splits["train"]
-    retained = [row for row, text in enumerate(rows.texts) if text not in last]
+    splits = {name: padded(split, len(labels), task_type) for name, split in dataset.splits.items()}
+    rows, texts = splits["train"], {*new.texts}
+    retained = [row for row, text in enumerate(rows.texts) if text not in texts]
     replaced = len(rows) - len(retained)
     name = Path(source).name if isinstance(source, str) else source.name
     note = f"rows of {name}: {len(new):,} added, {replaced:,} of the data replaced by them"
-    if skipped := len(added) - len(new):
+    if skipped := len(added) - len(last):
         note += f", {skipped:,} skipped: validation or test has their texts, or a later row"
     return replace(
         dataset,
-        splits={**dataset.splits, "train": rows.take(np.array(retained, dtype=np.int64)).joined(new)},
-        notes=(*dataset.notes, note, *loaded.notes),
+        labels=labels,
+        splits={**splits, "train": rows.take(np.array(retained, dtype=np.int64)).joined(new)},
+        notes=(*dataset.notes, note, *notes, *loaded.notes),
         added=len(new),
         unadded=dataset.digest,
     )
@@ -221,13 +230,19 @@ def _with_own_validation(
 
 
 def load_split(
-    source: str | Source, reading: ReadOptions, task_type: TaskType, labels: Sequence[str], split: str | None = None
+    source: str | Source,
+    reading: ReadOptions,
+    task_type: TaskType,
+    labels: Sequence[str],
+    split: str | None = None,
+    widen: bool = False,
 ) -> Labeled:
     """Loads one labeled split to measure a trained delta on; a single file is taken whole.
 
     Args:
         labels: the delta's labels; the data's labels are matched by name.
         split: None takes test, else validation, else training.
+        widen: whether to take rows with further labels, too.
 
     Raises:
         InvalidData: one sentence, with the row if one is bad.
@@ -237,12 +252,16 @@ def load_split(
     name = choose_split(read, split)
     cells = Cells(read.tables[name], columns, find_names(read, columns, task_type, labels)[name], labels)
     data_labels = cells.label_names(task_type)
-    if data_labels and task_type != "regression" and not set(data_labels) & set(labels):
+    if widen:
+        labels = widened(labels, data_labels, task_type)
+    elif data_labels and task_type != "regression" and not set(data_labels) & set(labels):
         theirs, known = checks.listed(data_labels), checks.listed(labels)
         raise InvalidData(f"no label of the data, {theirs}, is one of the task, which has {known}")
     examples = cells.split(task_type, tuple(labels))
     rows = cells.table.take(cells.used_rows).only(source.tables[name])
-    return Labeled("all" if read.single_file else name, examples, read.metric, read.name, rows, (*cells.left_out,))
+    return Labeled(
+        "all" if read.single_file else name, examples, read.metric, read.name, rows, (*cells.left_out,), tuple(labels)
+    )
 
 
 def usable_rows(source: Source, options: ReadOptions, task_type: TaskType | None) -> tuple[Source, Columns, list[str]]:

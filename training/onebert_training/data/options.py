@@ -74,3 +74,9 @@ class DataOptions(ReadOptions):
         Doc("More training rows, such as feedback: a file that --data takes. A text that both have gets its labels."),
         DATA,
     ] = None
+    new_label_rows: Annotated[
+        int | None,
+        Ge(1),
+        Doc("Learn a label that added rows alone have from so many of them on, else 5; rows of others are left out."),
+        DATA,
+    ] = None

@@ -65,7 +65,7 @@ class Given(Strict):
         return self.text and text_of(self.text, self.text_pair)
 
     def right(self, versions: Sequence[Facts], text: Input, keeps: bool) -> tuple[Label, tuple[str, ...]]:
-        """Returns the right label of a text, and those of its labels that the first of the versions lacks.
+        """Returns the right label of a text, and the labels in it that the first of the versions lacks.
 
         Raises InvalidInput for another form than the task's answers, and for a label that all versions lack if the text
         is not kept (`keeps`): nobody could train on it.

@@ -91,7 +91,8 @@ class Reviews:
         return {label: counts[label] for label in lacking(self._newest(task), counts)}
 
     def _newest(self, task: str) -> Facts | None:
-        [version] = self._catalog.directory.task(task, limit=1).versions.values()
+        versions = self._catalog.directory.task(task).versions
+        version = versions[max(versions)]
         self._catalog.manifests.learn(version)
         return version.known_facts
 
