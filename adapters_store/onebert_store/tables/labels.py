@@ -51,7 +51,7 @@ class LabelNames:
         by_index: True if cells are indices of `listed`; None if it is unclear.
         bio: tags of other schemes -> those of BIO.
         inside: entities may begin with an I-x (IO, IOB1), which becomes B-x.
-        words: in texts whose cells are spans; None if they are not.
+        words: pattern of the words, if cells are spans of the text.
     """
 
     listed: tuple[str, ...] | None

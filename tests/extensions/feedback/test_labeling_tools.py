@@ -48,19 +48,23 @@ ARGILLA = """
 def read(tmp_path, content, tool):
     file = tmp_path / "labeled.json"
     file.write_text(content, encoding="utf-8")
-    return [*read_labeled(file, TOOLS[tool])]
+    return read_labeled(file, TOOLS[tool])
 
 
 def test_label_studios_choices_are_read_and_cancelled_ones_are_not(tmp_path):
-    assert read(tmp_path, LABEL_STUDIO, "label-studio") == [
+    labeled, unusable = read(tmp_path, LABEL_STUDIO, "label-studio")
+    assert labeled == [
         Labeled("4bf92f35/0", [["complaint"]]),
         Labeled("4bf92f35/1", []),
         Labeled("4bf92f35/2", [[]]),
     ]
+    assert not unusable
 
 
 def test_argillas_responses_are_read_and_discarded_and_pending_ones_are_not(tmp_path):
-    assert read(tmp_path, ARGILLA, "argilla") == [
+    labeled, unusable = read(tmp_path, ARGILLA, "argilla")
+    assert not unusable
+    assert labeled == [
         Labeled("4bf92f35/0", [["complaint"]]),
         Labeled("4bf92f35/1", []),
         Labeled("4bf92f35/2", [["late", "size"]]),
@@ -73,23 +77,34 @@ def test_argillas_responses_are_read_and_discarded_and_pending_ones_are_not(tmp_
     [
         ("argilla", "[{]", "labeled.json: not JSON at character 2"),
         ("argilla", "{}", "labeled.json is not a list of records"),
-        ("argilla", '[{"id": "a", "responses": {}}, 7]', "labeled.json, item 2: Input should be a valid dictionary"),
+        ("argilla", '[7, {"responses": {}}]', "labeled.json, item 1: Input should be a valid dictionary"),
         ("argilla", '[{"responses": {}}]', "labeled.json, item 1: id: Field required"),
         ("label-studio", '[{"data": {"text": "a"}, "annotations": []}]', "item 1: data.id: Field required"),
         (
             "label-studio",
-            '[{"data": {"id": "a"}, "annotations": [{"result": [{"value": {"choices": [1]}}]}]}]',
-            "item 1: annotations.0.result.0.value.choices.0: Input should be a valid string",
+            '[{"data": {"id": "a"}, "annotations": 7}]',
+            "item 1: annotations: Input should be a valid list",
         ),
         # Each program's file under the other's name.
         ("argilla", LABEL_STUDIO, "item 1: id: Input should be a valid string"),
         ("label-studio", ARGILLA, "item 1: data: Field required"),
     ],
 )
-def test_a_bad_file_is_refused_by_its_first_wrong_item(tmp_path, tool, content, says):
+def test_a_file_without_a_usable_record_is_refused_by_its_first_item(tmp_path, tool, content, says):
     with pytest.raises(InvalidData) as refused:
         read(tmp_path, content, tool)
     assert says in refused.value.detail
+
+
+def test_records_that_cannot_be_read_are_counted_by_their_reason(tmp_path):
+    good = {"data": {"id": "a"}, "annotations": []}
+    labeled, unusable = read(tmp_path, json.dumps([7, good, {"data": {}}, {"annotations": []}, 8]), "label-studio")
+    assert labeled == [Labeled("a", [])]
+    assert unusable == {
+        "unreadable (Input should be a valid dictionary)": 2,
+        "unreadable (data.id: Field required)": 1,
+        "unreadable (data: Field required)": 1,
+    }
 
 
 def queue(task_type, names, **answer):

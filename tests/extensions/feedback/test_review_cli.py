@@ -172,11 +172,65 @@ def test_a_text_that_is_in_the_file_twice_is_one_that_people_may_disagree_on(ser
     }
 
 
+def drawn(start, end, *labels):
+    value = {"start": start, "end": end, "text": "as drawn", "labels": [*labels]}
+    return {"type": "labels", "from_name": "label", "to_name": "text", "value": value}
+
+
+def test_spans_become_feedback_and_what_the_server_refuses_is_counted(server, client, ids, tmp_path):
+    """The texts are TEXTS; the task's only kind of entity is X."""
+    other = {"type": "choices", "from_name": "sure", "to_name": "text", "value": {"choices": ["yes"]}}
+    people = [
+        [[drawn(4, 10, "X"), other]],
+        [[other]],
+        [[drawn(0, 99, "X")]],
+        [[drawn(0, 6, "X")], [drawn(0, 4, "X")]],
+        [[drawn(0, 4, "X"), drawn(0, 8, "X")]],
+    ]
+    records = [
+        {
+            "data": {"id": f"{ids['names']}/{n}", "text": TEXTS[n]},
+            "annotations": [{"result": result, "was_cancelled": False} for result in results],
+        }
+        for n, results in enumerate(people)
+    ]
+    labeled = tmp_path / "labeled.json"
+    labeled.write_text(json.dumps([*records, {"data": {"text": "no id"}, "annotations": []}]))
+    said = done(server, "review", "names", "--in", labeled, "--tool", "label-studio")
+    assert said.startswith("names: feedback on 2 texts; skipped: ")
+    for reason in (
+        "1 on which people disagree",
+        "1 unreadable (data.id: Field required)",
+        "1 refused (the span from 0 to 99 is not within the text, or is empty)",
+        "1 refused (the span from 0 to 8 overlaps another one)",
+    ):
+        assert reason in said
+    rows = {row.text: row.spans for row in client.feedback_rows("names")}
+    assert {text: [(span.start, span.end, span.label) for span in spans] for text, spans in rows.items()} == {
+        TEXTS[0]: [(4, 10, "X")],
+        TEXTS[1]: [],
+    }
+
+
+def test_a_choice_of_another_control_is_no_label(server, client, ids, tmp_path):
+    choice = {"type": "choices", "from_name": "service", "to_name": "text", "value": {"choices": ["praise"]}}
+    right = choice | {"from_name": "label", "value": {"choices": ["complaint"]}}
+    results = [[choice], [right, choice]]
+    records = [
+        {"data": {"id": f"{ids['tone']}/{n}"}, "annotations": [{"result": result}]} for n, result in enumerate(results)
+    ]
+    labeled = tmp_path / "labeled.json"
+    labeled.write_text(json.dumps(records))
+    said = done(server, "review", "tone", "--in", labeled, "--tool", "label-studio")
+    assert said == "tone: feedback on 1 texts; skipped: 1 without a label\n"
+    assert [row.label for row in client.feedback_rows("tone")] == ["complaint"]
+
+
 def test_tasks_that_have_no_queue_are_refused(server, client, ids, tmp_path):
     labeled = tmp_path / "labeled.json"
     labeled.write_text("[]")
     says = "stars is a regression task; onebert review takes single_label and multi_label"
-    assert says in refused(server, "review", "stars", "--in", labeled, "--tool", "argilla")
+    assert f"{says} and token" in refused(server, "review", "stars", "--in", labeled, "--tool", "argilla")
     assert says in refused(server, "review", "stars", "--out", tmp_path / "queue.json", "--tool", "argilla")
     assert "--in" in refused(server, "review", "tone", "--tool", "argilla")
 

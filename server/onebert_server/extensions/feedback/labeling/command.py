@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,6 +19,7 @@ from onebert_store.disk import check_writable, write_whole
 from onebert_store.errors import InvalidInput, SampleNotFound
 from onebert_store.file.fields import label_fault
 from onebert_store.file.strict_json import printable
+from onebert_store.tables.spans import Span, spans_in
 
 # Reasons in one line, the most frequent first.
 MAX_REASONS = 20
@@ -44,7 +45,7 @@ def review(
 
     With --out, the queue has kept texts without feedback, with the answers of today. With --in, each label becomes
     feedback of the kind `review`, also one that the task does not have yet. A text is skipped if it has no label, or if
-    people disagree.
+    people disagree, or if its record cannot be read. For a token task, spans become feedback.
     """
     if (out is None) == (labeled is None):
         raise typer.BadParameter("give --out FILE or --in FILE")
@@ -69,23 +70,22 @@ def _write(client: Client, task: str, out: Path, tool: Program, by: Order, limit
 def _record(client: Client, task: str, file: Path, tool: Program) -> None:
     from onebert_server.extensions.feedback.labeling.tools import TOOLS, read_labeled  # noqa: PLC0415
 
-    task_type = _require_labels(client, task)
+    task_type = _require_labels(client, task, "token")
     # A file may have a text several times, each with the labels of other people.
-    choices = dict[str, list[list[str]]]()
-    for record in read_labeled(file, TOOLS[tool]):
-        # Somebody who submits no labels for a multi_label task says that none is right.
-        chosen = [names for names in record.choices if names or task_type == "multi_label"]
+    choices = dict[str, list[list[Any]]]()
+    records, skipped = read_labeled(file, TOOLS[tool])
+    for record in records:
+        # Somebody who submits nothing where several labels or none are right says that none is.
+        chosen = [names for names in record.choices if names or task_type != "single_label"]
         choices.setdefault(record.id, []).extend(chosen)
-    items, skipped = list[dict[str, Any]](), Counter[str]()
+    items = list[dict[str, Any]]()
     for id, chosen in choices.items():
         if reason := _fault(chosen, task_type):
             skipped[reason] += 1
         else:
-            right = {"label": chosen[0][0]} if task_type == "single_label" else {"labels": chosen[0]}
-            items.append({"id": id, "kind": "review", **right})
+            items.append({"id": id, "kind": "review", **_RIGHT[task_type](chosen[0])})
     starts = range(0, len(items), MAX_ITEMS)
-    recorded = [row for start in starts for row in _send(client, items[start : start + MAX_ITEMS])]
-    skipped["no longer kept"] = len(items) - len(recorded)
+    recorded = [row for start in starts for row in _send(client, items[start : start + MAX_ITEMS], skipped)]
     reasons = ", ".join(f"{count:,} {why}" for why, count in skipped.most_common(MAX_REASONS) if count)
     labels = Counter(label for row in recorded for label in row.new_labels or ())
     new = ", ".join(f"{printable(label, 80)} {count:,}" for label, count in labels.most_common(MAX_REASONS))
@@ -96,32 +96,46 @@ def _record(client: Client, task: str, file: Path, tool: Program) -> None:
     )
 
 
-def _fault(choices: Sequence[Sequence[str]], task_type: str) -> str:
+_RIGHT: Mapping[str, Callable[[Sequence[Any]], dict[str, Any]]] = {
+    "single_label": lambda chosen: {"label": chosen[0]},
+    "multi_label": lambda chosen: {"labels": chosen},
+    "token": lambda chosen: {"spans": [span._asdict() for span in spans_in(chosen) or ()]},
+}
+
+
+def _fault(choices: Sequence[Sequence[Any]], task_type: str) -> str:
     """Why the labels that people chose for a text are no feedback; empty if they are."""
-    if not choices:
+    answers: list[Any] = [spans_in(chosen) if task_type == "token" else chosen for chosen in choices]
+    if not answers:
         return "without a label"
-    if faults := [fault for chosen in choices for label in chosen if (fault := label_fault(label))]:
-        return f"with a label that {faults[0]}"
-    if task_type == "single_label" and any(len(chosen) > 1 for chosen in choices):
+    if None in answers:
+        return "with labels that are no spans"
+    labels = [each.label if isinstance(each, Span) else each for answer in answers for each in answer]
+    faults = (label_fault(label) if isinstance(label, str) else "is no name" for label in labels)
+    if fault := next(filter(None, faults), ""):
+        return f"with a label that {fault}"
+    if task_type == "single_label" and any(len(answer) > 1 for answer in answers):
         return "with several labels for one text"
-    return "on which people disagree" if any({*chosen} != {*choices[0]} for chosen in choices) else ""
+    return "on which people disagree" if any({*answer} != {*answers[0]} for answer in answers) else ""
 
 
-def _send(client: Client, items: Sequence[Mapping[str, Any]]) -> list[Recorded]:
-    """Records all items whose answers are still kept."""
+def _send(client: Client, items: Sequence[Mapping[str, Any]], skipped: Counter[str]) -> list[Recorded]:
+    """Records all items that the server takes, and counts the others by its reasons."""
     try:
         return client.feedback(items)
-    except SampleNotFound:
-        # One missing answer refuses a whole request.
-        return [row for item in items for row in _send(client, [item])] if len(items) > 1 else []
+    except (SampleNotFound, InvalidInput) as error:
+        # One such item refuses a whole request.
+        if len(items) > 1:
+            return [row for item in items for row in _send(client, [item], skipped)]
+        gone = isinstance(error, SampleNotFound)
+        skipped["no longer kept" if gone else f"refused ({printable(error.detail.removeprefix('data.0: '), 200)})"] += 1
+        return []
 
 
-def _require_labels(client: Client, task: str) -> str:
-    """The live version's type; raises InvalidInput for a task that labels no whole texts."""
+def _require_labels(client: Client, task: str, *more: str) -> str:
+    """The live version's type; raises InvalidInput for one other than labels of whole texts and `more`."""
     name, number = version_of(client, task)
-    manifest = client.version(name, number).manifest
-    if manifest["task_type"] not in ("single_label", "multi_label"):
-        raise InvalidInput(
-            f"{task} is a {manifest['task_type']} task; onebert review takes single_label and multi_label"
-        )
-    return str(manifest["task_type"])
+    task_type = str(client.version(name, number).manifest["task_type"])
+    if task_type not in (types := ("single_label", "multi_label", *more)):
+        raise InvalidInput(f"{task} is a {task_type} task; onebert review takes {' and '.join(types)}")
+    return task_type

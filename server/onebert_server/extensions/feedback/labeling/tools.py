@@ -3,7 +3,8 @@
 Label Studio: labelstud.io/guide/predictions and /export. Argilla: `Dataset.records.from_json` and `to_json`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,16 +14,17 @@ from onebert_encoder.answering.results import answer_of
 from onebert_server.client import Result, ReviewItem, ReviewQueue, as_dict
 from onebert_store.errors import InvalidData
 from onebert_store.file import strict_json
+from onebert_store.tables.label_studio import answers_of
 
 # The name of the control in Label Studio, of the question in Argilla.
 QUESTION = "label"
 
 
 class Labeled(NamedTuple):
-    """One record: the answer's id, and the labels that each person chose."""
+    """One record: the answer's id, and what each person chose: labels, or regions of the text (see `spans_in`)."""
 
     id: str
-    choices: list[list[str]]
+    choices: list[list[Any]]
 
 
 class Tool(NamedTuple):
@@ -32,48 +34,43 @@ class Tool(NamedTuple):
     read: Callable[[Any], Labeled]
 
 
-def read_labeled(file: Path, tool: Tool) -> Iterator[Labeled]:
-    """Reads the records of an export; raises InvalidData, which names the first wrong one."""
+def read_labeled(file: Path, tool: Tool) -> tuple[list[Labeled], Counter[str]]:
+    """Returns the records of an export, and counts the unreadable ones by reason.
+
+    Raises InvalidData if there is no list of records, or all are unreadable.
+    """
     try:
         records = strict_json.parse(file.read_bytes())
     except ValueError as error:
         raise InvalidData(f"{file.name}: {error}") from None
     if not isinstance(records, list):
         raise InvalidData(f"{file.name} is not a list of records")
+    labeled, unusable, first = list[Labeled](), Counter[str](), ""
     for number, record in enumerate(records, 1):
         try:
-            yield tool.read(record)
+            labeled.append(tool.read(record))
         except ValidationError as error:
-            first = error.errors(include_input=False, include_url=False)[0]
-            where = strict_json.printable(".".join(map(str, first["loc"])))
-            raise InvalidData(f"{file.name}, item {number}: {f'{where}: ' if where else ''}{first['msg']}") from None
+            fault = error.errors(include_input=False, include_url=False)[0]
+            where = strict_json.printable(".".join(map(str, fault["loc"])))
+            reason = f"{where}: {fault['msg']}" if where else fault["msg"].partition(" or instance")[0]
+            unusable[f"unreadable ({reason})"] += 1
+            first = first or f"{file.name}, item {number}: {reason}"
+    if first and not labeled:
+        raise InvalidData(first)
+    return labeled, unusable
 
 
 class _Data(BaseModel):
     id: str
 
 
-class _Choices(BaseModel):
-    choices: list[str] = []
-
-
-class _Part(BaseModel):
-    from_name: str = ""
-    value: _Choices = _Choices()
-
-
-class _Annotation(BaseModel):
-    result: list[_Part]
-    was_cancelled: bool = False
-
-
-class _Annotated(BaseModel):
+class _Task(BaseModel):
     data: _Data
-    annotations: list[_Annotation]
+    annotations: list[Any]
 
 
 class _Response(BaseModel):
-    value: str | list[str]
+    value: str | list[Any]
     status: str | None = None
 
 
@@ -101,14 +98,10 @@ def _write_label_studio(queue: ReviewQueue, item: ReviewItem) -> dict[str, Any]:
     return {"data": {"id": item.id, **_texts(item)}, "predictions": predictions}
 
 
-def _read_label_studio(task: Any) -> Labeled:
-    annotated = _Annotated.model_validate(task)
-    choices = [
-        [label for part in annotation.result if part.from_name == QUESTION for label in part.value.choices]
-        for annotation in annotated.annotations
-        if not annotation.was_cancelled
-    ]
-    return Labeled(annotated.data.id, choices)
+def _read_label_studio(record: Any) -> Labeled:
+    task = _Task.model_validate(record)
+    people = answers_of(task.annotations)
+    return Labeled(task.data.id, [each[QUESTION].values if QUESTION in each else [] for each in people])
 
 
 def _write_argilla(queue: ReviewQueue, item: ReviewItem) -> dict[str, Any]:
