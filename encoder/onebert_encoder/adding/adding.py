@@ -15,6 +15,7 @@ from onebert_encoder.adding.golden import Golden, check_golden, plain_golden
 from onebert_encoder.base.base import TOKENIZER_FILES, Base, load_base
 from onebert_encoder.base.digest import base_digest
 from onebert_encoder.base.folder import FILES, GOLDEN, TOKENIZER, WEIGHTS, Recorded, own_file, read_own, sha256_of
+from onebert_encoder.base.sentence import SENTENCE_FILES
 from onebert_encoder.base.source import RECORD, bases_folder, changed, find_base, find_foreign, is_own
 from onebert_store.disk import check_free, whole_folder
 from onebert_store.errors import InvalidInput, InvalidSettings, UnsupportedBase
@@ -115,10 +116,12 @@ def _weights(base: Base) -> dict[str, Tensor]:
 
 
 def _write(folder: Path, source: Path, name: str, base: Base, golden: Golden) -> None:
-    # For `onebert export`, which writes checkpoints with the model's own configuration and tokenizer.
-    for copied in ("config.json", *TOKENIZER_FILES):
-        if (source / copied).is_file():
-            shutil.copyfile(source / copied, folder / copied)
+    # For `onebert export`, which writes checkpoints with the model's own configuration and tokenizer, and for vectors.
+    for pattern in ("config.json", *TOKENIZER_FILES, *SENTENCE_FILES):
+        for path in source.glob(pattern):
+            copy = folder / path.relative_to(source)
+            copy.parent.mkdir(exist_ok=True)
+            shutil.copyfile(path, copy)
     # Not `save_file`: its error for a full disk is not an OSError.
     (folder / WEIGHTS).write_bytes(save(_weights(base), metadata={"format": "pt"}))
     (folder / TOKENIZER).write_text(base.tokenizer.written, encoding="utf-8")

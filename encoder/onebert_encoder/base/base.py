@@ -17,6 +17,7 @@ from onebert_encoder.base.config import TANH, EncoderConfig, family_with, librar
 from onebert_encoder.base.digest import base_digest
 from onebert_encoder.base.folder import WEIGHTS, own_tokenizer, read_own
 from onebert_encoder.base.params import Params
+from onebert_encoder.base.sentence import Vectors, read_vectors
 from onebert_encoder.base.source import DEFAULT_BASE, MOST_BYTES, find_base, read_json, read_parameters
 from onebert_encoder.base.subspaces import Subspaces
 from onebert_encoder.blocks.running import LayerWeights
@@ -70,6 +71,7 @@ class Base:
         dtype: dtype of everything else: `precision`, or bfloat16 with int8 products.
         batch_invariant: a text gets the same bits alone and in every batch; for answering, not for training.
         subspaces: singular directions of the loaded weights; `with_params` does not change them.
+        vectors: how it makes the vector of a text, or why it does not.
     """
 
     spec: BaseSpec
@@ -80,6 +82,7 @@ class Base:
     precision: torch.dtype
     device: torch.device
     subspaces: Subspaces
+    vectors: Vectors | str
     batch_invariant: bool = False
 
     def __post_init__(self) -> None:
@@ -274,7 +277,8 @@ def _load(folder: Path, name: str, dtype: torch.dtype, device: str, batch_invari
     params |= {name: torch.tensor([value]).expand(shape) for name, (value, shape) in anatomy.constants.items()}
     parameters = Params(params)
     del params
-    return Base(spec, config, anatomy, parameters, words, dtype, on, Subspaces(parameters), batch_invariant)
+    vectors = read_vectors(folder, config.max_length)
+    return Base(spec, config, anatomy, parameters, words, dtype, on, Subspaces(parameters), vectors, batch_invariant)
 
 
 def _checked_params(tensors: Mapping[str, Tensor], anatomy: Anatomy, config: EncoderConfig) -> dict[str, Tensor]:

@@ -69,6 +69,15 @@ def fold(base: Base, tensors: Mapping[str, Tensor], pooling: str = "mean", activ
     return Row(torch.stack(shifts), g_LN0, gain, _scales(base, layers), branches, scores, head)
 
 
+def fold_bare(base: Base) -> Row:
+    """The row of the bare base; its head, if it makes vectors, answers with the pooled vector as it is."""
+    if isinstance(base.vectors, str):
+        return fold(base, {})
+    width = base.config.hidden_size
+    same = torch.eye(width, device=base.device), torch.zeros(width, device=base.device)
+    return fold(base, dict(zip((delta.HEAD_WEIGHT, delta.HEAD_BIAS), same, strict=True)), base.vectors.pooling)
+
+
 def expand_cores(base: Base, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Replaces `lora_xs.*`, which PEFT lacks, by `lora_A.*` and `lora_B.*`; differentiable."""
     expanded = {name: tensor for name, tensor in tensors.items() if not name.startswith(delta.LORA_XS)}

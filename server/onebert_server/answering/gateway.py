@@ -13,13 +13,17 @@ if TYPE_CHECKING:
     from onebert_server.answering.resolution import Resolved
     from onebert_server.engine.block import Block, Ended
 
+BARE = "base:"
+"""Begins a reference to a base itself, whose answers are vectors of texts; its name follows. No task has a colon."""
+
 
 @dataclass(frozen=True)
 class Wanted:
     """The versions that shall answer, and the options of their answers.
 
     Attributes:
-        refs: one reference per input; None means the live version of every task that takes such an input.
+        refs: one reference per input, all to tasks or all to bases; None means the live version of every task that
+            takes such an input.
         pair: whether the input is a pair of texts; read only without references.
     """
 

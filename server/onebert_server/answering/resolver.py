@@ -5,22 +5,26 @@ from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from itertools import count
 
+from onebert_encoder.maths.batch import BASE_ROW
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
-from onebert_server.answering.gateway import Wanted
+from onebert_server.answering.gateway import BARE, Wanted
 from onebert_server.answering.resolution import Resolved, refusal
+from onebert_server.engine.host import Host
 from onebert_server.limits import MAX_FANOUT
 from onebert_server.versions.choice import KeyOf
 from onebert_server.versions.directory import Meaning
 from onebert_server.versions.facts import Facts
 from onebert_server.versions.residency.residents import Residents
 from onebert_server.versions.version import Held, Version
-from onebert_store.errors import HeaderNeeded
+from onebert_store.errors import HeaderNeeded, InvalidInput, TaskNotFound
 
 # Seconds for which a row that was loaded for a request stays until the request is there.
 ABOUT_TO_USE = 0.5
 # Resolutions whose shadows are remembered; an edge that died tells of none of its own.
 MAX_SHADOWED = 2**16
+# In place of the number of a version, in answers of a base itself.
+_NUMBER = 0
 
 
 class Resolver:
@@ -34,6 +38,7 @@ class Resolver:
         self._directory = residents.directory
         self._hosts = {host: index for index, host in enumerate(self._directory.hosts)}
         self._keeps, self._shadowed = keeps, shadowed
+        self._bare = {host: _facts_of(host) for host in self._hosts}
         self._numbers = count(1)
         self._shadows: OrderedDict[int, Held] = OrderedDict()
 
@@ -47,12 +52,29 @@ class Resolver:
         if context.min_seq > self._directory.position.seq:
             await self._directory.position.reached(context)
         refs = None if wanted.refs is None else [*dict.fromkeys(wanted.refs)]
+        if refs and all(ref.startswith(BARE) for ref in refs):
+            # A base that makes vectors does so for whoever classifies: they tell nothing of any task.
+            bare = {ref: self._base(ref) for ref in refs}
+            return [bare[ref] for ref in wanted.refs or ()]
         meanings = await self._in_memory(context, wanted, refs)
         resolved = [self._resolved(meaning) for meaning in meanings]
         if wanted.refs is None or refs is None:
             return resolved
         by_ref = dict(zip(refs, resolved, strict=True))
         return [by_ref[ref] for ref in wanted.refs]
+
+    def _base(self, ref: str) -> Resolved:
+        """Returns the row of the base with this name, the end of it or the digest; without a name, of the only base."""
+        name = ref.removeprefix(BARE).removesuffix(f"@{_NUMBER}")
+        names = {host: host.base.spec.name for host in self._hosts}
+        hosts = [host for host, full in names.items() if name in ("", full, full.rpartition("/")[2], host.digest)]
+        if len(hosts) != 1:
+            here = f"this server's are {', '.join(names.values())}"
+            raise TaskNotFound(f"there is no such base; {here}") if name else InvalidInput(f"name the base: {here}")
+        facts = self._bare[hosts[0]]
+        if isinstance(facts, str):
+            raise InvalidInput(facts)
+        return Resolved(facts, self._hosts[hosts[0]], BASE_ROW, int(hosts[0].bank.generation[BASE_ROW]))
 
     def take_shadows(self, number: int) -> Held:
         """Returns, once, the version and the shadows of a resolution; nothing if they were forgotten."""
@@ -98,6 +120,16 @@ class Resolver:
                 self._directory.miss(*self._shadows.popitem(last=False)[1])
         place = self._hosts[row.slot.host], row.slot.number, row.generation
         return Resolved(row.facts, *place, keeping if self._keeps else None, versions.lasting, number)
+
+
+def _facts_of(host: Host) -> Facts | str:
+    """Returns how the vectors of a base are read, as numbers of a regression, or why it makes none."""
+    spec, vectors = host.base.spec, host.base.vectors
+    if isinstance(vectors, str):
+        return f"{spec.name} makes no vectors: {vectors}"
+    places = [*map(str, range(spec.hidden_size))]
+    reads = places, vectors.max_length, vectors.pooling, None, vectors.normalized
+    return Facts(BARE + spec.name, _NUMBER, spec.digest, spec.digest, "regression", *reads)
 
 
 def _one_choice(context: Context) -> KeyOf:

@@ -21,6 +21,7 @@ class Facts:
         base: digest of the base that answers.
         max_length: tokens that an input is cut to.
         decision: how answers are read from the logits; None means the task type's own way.
+        normalized: whether its numbers are a vector, whose length sentence-transformers would make 1.
     """
 
     task: str
@@ -32,6 +33,7 @@ class Facts:
     max_length: int
     pooling: Pooling
     decision: Decision | None = None
+    normalized: bool = False
 
     @classmethod
     def from_record(cls, record: "VersionRecord") -> "Facts":

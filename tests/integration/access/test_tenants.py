@@ -258,7 +258,7 @@ ROUTES = {
     "GET /v1/whoami": (ANY, {}),
 }
 # Paths of façades, without a task in front of them: what is asked there, by whoever may classify.
-QUESTIONS = questions(TEXT)
+QUESTIONS = questions(TEXT) | {"/embed": {"inputs": TEXT}, "/v1/embeddings": {"input": TEXT}}
 # What another façade is asked at the path of one above.
 SHARED = {"/classify": {"inputs": TEXT}}
 # What façades show of a task to whoever sees it.

@@ -1,16 +1,23 @@
-"""The real weights of all-mpnet-base-v2, twelve layers and 768 wide, against the plain Hugging Face model."""
+"""The real weights of all-mpnet-base-v2, twelve layers and 768 wide, against the plain Hugging Face model; vectors."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
+from sentence_transformers import SentenceTransformer
 
 from bases import Reference, far_delta, random_texts, torch_tensors
 from batches import logits_of, packed
 from onebert_bench.mpnet import mpnet_folder
 from onebert_encoder.base.base import Base, load_base
+from onebert_encoder.base.sentence import Vectors
+from onebert_encoder.base.source import packaged_folder
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.rows import stack_rows
+from onebert_encoder.maths.sequences import Sequences
+from onebert_server.engine.banks.bank import Bank
+from onebert_server.engine.host import Host
 
 pytestmark = pytest.mark.nightly("weights")
 
@@ -38,3 +45,21 @@ def test_a_mixed_batch_of_every_length_equals_the_plain_model_and_each_text_alon
     for (text, row), logits, own in zip(asked, together, alone, strict=True):
         assert torch.equal(logits, own)
         torch.testing.assert_close(logits, references[row - 1].logits(text.input_ids), rtol=0, atol=1e-4)
+
+
+@pytest.mark.promise("vectors-are-the-bases")
+@pytest.mark.parametrize("folder", [mpnet_folder, packaged_folder], ids=["mpnet", "minilm"])
+def test_vectors_of_the_real_weights_are_those_of_sentence_transformers(folder: Callable[[], Path]) -> None:
+    texts = ["please help my order is late", "the parcel is broken " * 150, "Größe 12 \u4f60\u597d", "a"]
+    with torch.inference_mode():
+        base = load_base(str(folder()))
+        assert isinstance(base.vectors, Vectors)
+        pieces = base.tokenizer.split(texts, base.vectors.max_length, placed=False)
+        tokens = [base.tokenizer.cut(text, base.tokenizer.fit(text, base.vectors.max_length)) for text in pieces]
+        host = Host(base, Bank(base))
+        logits = torch.stack(
+            [*map(torch.as_tensor, host.passes.launch(Sequences.of(tokens), [0] * len(tokens)).read())]
+        )
+    assert base.vectors.normalized
+    expected = SentenceTransformer(str(folder()), device="cpu").encode(texts, convert_to_tensor=True)
+    torch.testing.assert_close(torch.nn.functional.normalize(logits), expected, rtol=0, atol=1e-5)

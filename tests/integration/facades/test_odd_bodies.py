@@ -201,6 +201,8 @@ BLANK, HALF = "must not be blank", "must be Unicode, without half of a surrogate
         (f"/models/{TASK}", lambda text: {"inputs": text}, "inputs"),
         (f"/t/{TASK}/predict", lambda text: {"inputs": [["late"], [text]]}, "inputs.1.0"),
         (f"/t/{TASK}/classify", lambda text: {"input": text}, "input"),
+        ("/embed", lambda text: {"inputs": ["late", text]}, "inputs.1"),
+        ("/v1/embeddings", lambda text: {"input": text}, "input"),
         (f"/t/{TASK}/v1/moderations", lambda text: {"input": text}, "input"),
         (f"/t/{TASK}/v1/classify", lambda text: {"input": text}, "input"),
         ("/v1/bundle", lambda text: {"tasks": [{"id": "a", "classify": {"model": TASK, "input": text}}]}, "input"),

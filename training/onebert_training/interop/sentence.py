@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from onebert_encoder.base import sentence as modules
+from onebert_encoder.base.sentence import MODULES
 from onebert_encoder.base.source import read_json, read_weights
 from onebert_store.errors import InvalidInput, MalformedFile
 from onebert_store.file.manifest import Activation
@@ -10,7 +12,6 @@ from onebert_training.interop.folders import write_json, write_tensors
 from onebert_training.interop.heads import Layer
 
 LOADS_WITH = "SentenceTransformer"
-MODULES = "modules.json"
 
 # Module names that every version of sentence-transformers reads.
 _MODULE = "sentence_transformers.models."
@@ -50,22 +51,16 @@ def write_modules(folder: Path, layers: Sequence[Layer], mean: bool, max_length:
 
 def read_modules(folder: Path) -> tuple[str, list[Layer]]:
     """Pooling and layers that `write_modules` wrote; raises InvalidInput, MalformedFile, UnsupportedBase."""
-    modules = [module for module in read_json(folder / MODULES, list) if isinstance(module, dict)]
-    kinds = [str(module.get("type")).rpartition(".")[2] for module in modules]
-    paths = [str(module.get("path")) for module in modules]
+    kinds, paths = modules.read_modules(folder)
     if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in (["Dense"], ["Dense", "Dense"]):
         raise InvalidInput(f"the checkpoint has no classifier: its modules are {', '.join(kinds) or 'none'}")
-    if any(Path(path).name != path or path in ("", "..") for path in paths[1:]):
-        raise MalformedFile(f"{MODULES}: a path leads out of the folder")
-    pooling = read_json(folder / paths[1] / "config.json")
-    modes = [name.removeprefix("pooling_mode_") for name, on in pooling.items() if "_mode_" in name and on is True]
-    if modes not in (["mean_tokens"], ["cls_token"]):
-        named = " and ".join(modes) or "nothing"
-        raise InvalidInput(f"a delta's head reads the mean of the tokens or the first one, and not {named}")
+    pooling, name = modules.read_pooling(folder / paths[1])
+    if pooling is None:
+        raise InvalidInput(f"a delta's head reads the mean of the tokens or the first one, and not {name}")
     layers = [_read_layer(folder / path) for path in paths[2:]]
     if [layer.activation is None for layer in layers] != [*(False for _ in layers[1:]), True]:
         raise InvalidInput("a delta's head is a linear map, or one behind a layer with an activation")
-    return modes[0].partition("_")[0], layers
+    return pooling, layers
 
 
 def _read_layer(folder: Path) -> Layer:

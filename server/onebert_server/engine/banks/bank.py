@@ -15,7 +15,7 @@ from onebert_encoder.compute.scores import RowScores
 from onebert_encoder.layout.branches import Branches
 from onebert_encoder.layout.upload import Array
 from onebert_encoder.maths.batch import BASE_ROW
-from onebert_encoder.maths.fold import fold
+from onebert_encoder.maths.fold import fold_bare
 from onebert_encoder.maths.rows import Defaults, Head, Number, Row, Rows, cast_branches, diverges_at, empty_numbers
 from onebert_server.engine.banks.bank_bytes import BankBytes, default_bank_bytes
 from onebert_server.engine.banks.uses import Uses
@@ -29,7 +29,7 @@ _LEAST_ROWS = 64
 
 
 class Bank(Uses):
-    """Rows by slot; slot `BASE_ROW` is the bare base.
+    """Rows by slot; slot `BASE_ROW` is the bare base, whose answers are vectors.
 
     A slot is written before any request can hold it and freed after its last use, so the engine reads without a lock.
     The tables' addresses are reserved once and never change. On a CPU reserved memory costs nothing until it is
@@ -43,7 +43,7 @@ class Bank(Uses):
         self.bound = bound or BankBytes(default_bank_bytes(base.device))
         super().__init__(self.bound.using, self.bound.unused, self._release)
         self._base = base
-        self._bare = fold(base, {})
+        self._bare = fold_bare(base)
         defaults = Defaults.for_base(base)
         first = [self._bare.shift, defaults.g_LN0, defaults.gain, *defaults.scales.values()]
         first = [one.to(base.dtype) for one in first]
@@ -53,9 +53,11 @@ class Bank(Uses):
         self._scales = {place: _Own(column, table) for column, (place, table) in of_places}
         self._branches: list[Branches] = [Branches()]
         self._scores: list[RowScores] = [{}]
-        self._heads: list[Head | None] = [None]
+        head = self._bare.head
+        self._heads = [head]
         self._numbers = empty_numbers(_LEAST_ROWS, base)
-        self._row_bytes: list[int] = [sum(one.nbytes for one in first)]
+        self._numbers[BASE_ROW, : Number.BRANCHES] = head.numbers if head else 0
+        self._row_bytes: list[int] = [sum(one.nbytes for one in first) + (head.nbytes if head else 0)]
         self._free: list[int] = []
         self.num_bytes = 0
         with self.bound.lock:

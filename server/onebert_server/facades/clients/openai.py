@@ -1,8 +1,11 @@
-"""OpenAI: `/v1/moderations` and `/v1/models`, for its SDKs."""
+"""OpenAI: `/v1/moderations`, `/v1/embeddings` and `/v1/models`, for its SDKs."""
 
+from base64 import b64encode
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Discriminator, Field, Tag
 
 from onebert_encoder.answering.asked import Asked, Wording
@@ -10,10 +13,12 @@ from onebert_encoder.answering.positives import flagged, positives_of
 from onebert_server.answering.showing import Answered
 from onebert_server.facades.clients import models
 from onebert_server.facades.facade import Call, Facade, JsonParts, Listing, Question, json_reply, predicted, read_whole
+from onebert_server.facades.vectors import Dimensions, Inputs, vectors_of
 from onebert_server.http.formats import Reply
 from onebert_server.http.problems import Fault
 from onebert_server.http.schemas.common import Ref, RequestBody
 from onebert_server.http.schemas.questions import Texts
+from onebert_server.limits import MAX_REF
 from onebert_server.texts import Text
 
 # The categories in the SDKs' types, which must be present; a task may add others.
@@ -90,6 +95,36 @@ def _moderated(answered: Answered) -> dict[str, Any]:
     }
 
 
+class Embed(RequestBody):
+    """Texts for the vectors of a base, which `model` names; without one, of the only base."""
+
+    model: Annotated[str, Field(max_length=MAX_REF)] = ""
+    input: Inputs
+    dimensions: Dimensions = None
+    encoding_format: Literal["float", "base64"] = "float"
+
+
+async def embed(call: Call[Embed]) -> Reply:
+    """Returns vectors as numbers or as little-endian float32 in base64; the base's files decide on normalization."""
+    body, parts = call.body, JsonParts()
+    texts = [body.input] if isinstance(body.input, str) else body.input
+
+    def write(index: int, numbers: NDArray[np.float32]) -> Any:
+        coded = body.encoding_format == "base64"
+        vector: Any = b64encode(numbers.astype("<f4").tobytes()).decode() if coded else numbers.tolist()
+        return parts.encoded({"object": "embedding", "index": index, "embedding": vector})
+
+    vectors = await vectors_of(call, texts, write, body.dimensions, body.model)
+    tokens = sum(vector.tokens for vector in vectors)
+    reply = {
+        "object": "list",
+        "data": [vector.written for vector in vectors],
+        "model": vectors[0].base,
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+    }
+    return json_reply(reply)
+
+
 def worded(fault: Fault) -> tuple[int, Any]:
     """The error form of OpenAI and vLLM, which use 400 for an invalid body."""
     status = 400 if fault.status == HTTPStatus.UNPROCESSABLE_ENTITY else fault.status
@@ -100,6 +135,9 @@ def worded(fault: Fault) -> tuple[int, Any]:
 FACADE = Facade(
     "OpenAI",
     worded,
-    [Question("/v1/moderations", Moderate, moderate, dict[str, Any])],
+    [
+        Question("/v1/moderations", Moderate, moderate, dict[str, Any]),
+        Question("/v1/embeddings", Embed, embed, dict[str, Any], harmless=frozenset({"user"})),
+    ],
     [Listing("/v1/models", models.models), Listing("/v1/models/{model}", models.model)],
 )

@@ -1,10 +1,12 @@
-"""Text Embeddings Inference: `/predict` for classifiers, `/info` and `/metrics`."""
+"""Text Embeddings Inference: `/predict` for classifiers, `/embed` for vectors, `/info` and `/metrics`."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Annotated, Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Discriminator, Field, Tag
 from starlette.datastructures import Headers
 
@@ -27,6 +29,7 @@ from onebert_server.facades.facade import (
     predicted,
     ranked,
 )
+from onebert_server.facades.vectors import EMPTY, Dimensions, Inputs, vectors_of
 from onebert_server.http.formats import Reply
 from onebert_server.http.problems import Fault
 from onebert_server.http.schemas.common import RequestBody
@@ -36,7 +39,6 @@ from onebert_server.texts import Text
 from onebert_store.errors import InvalidInput
 
 VERSION = version("onebert")
-EMPTY = "inputs cannot be empty"
 
 One = Annotated[list[Text], Field(min_length=1, max_length=2)]
 
@@ -82,7 +84,34 @@ async def predict(call: Call[Predict]) -> Reply:
     return json_reply(scores if batch else scores[0], _headers(call, texts, sum(tokens)))
 
 
-def _headers(call: Call[Predict], texts: list[OneText], tokens: int) -> Mapping[str, str]:
+class Embed(RequestBody):
+    """Texts for the vectors of a base; a prompt stands in front of each text, and none has a name here."""
+
+    inputs: Inputs
+    normalize: bool = True
+    truncate: bool | None = None
+    truncation_direction: Literal["Right", "right"] = "Right"
+    prompt_name: str | None = None
+    dimensions: Dimensions = None
+
+
+async def embed(call: Call[Embed]) -> Reply:
+    """Returns a list of vectors, also for a single text."""
+    body, parts = call.body, JsonParts()
+    if body.prompt_name is not None:
+        raise InvalidInput("prompt_name: no prompt has a name here; put it in front of the text")
+    texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
+
+    def write(_: int, numbers: NDArray[np.float32]) -> Any:
+        return parts.encoded(numbers.tolist())
+
+    truncate = body.truncate is not False
+    vectors = await vectors_of(call, texts, write, body.dimensions, normalize=body.normalize, truncate=truncate)
+    tokens = sum(vector.tokens for vector in vectors)
+    return json_reply([vector.written for vector in vectors], _headers(call, texts, tokens))
+
+
+def _headers(call: Call[Any], texts: Sequence[OneText], tokens: int) -> Mapping[str, str]:
     characters = sum(map(characters_of, texts))
     seconds = call.context.observed.seconds
     total = _milliseconds(time.monotonic() - call.context.arrived)
@@ -160,7 +189,7 @@ def worded(fault: Fault) -> tuple[int, Any]:
 FACADE = Facade(
     "TEI",
     worded,
-    [Question("/predict", Predict, predict)],
+    [Question("/predict", Predict, predict), Question("/embed", Embed, embed, list[list[float]])],
     # `/health` is in health.py, for all clients.
     [Listing("/info", info), Listing("/metrics", metrics, prefixed_alone=True)],
 )

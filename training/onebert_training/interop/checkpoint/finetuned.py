@@ -22,6 +22,7 @@ from onebert_encoder.base.base import Base, has_tokenizer, read_tokenizer
 from onebert_encoder.base.config import EncoderConfig, library_config, read_config
 from onebert_encoder.base.digest import config_form
 from onebert_encoder.base.quiet import quiet
+from onebert_encoder.base.sentence import MODULES
 from onebert_encoder.base.source import read_json, read_parameters
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_encoder.text.tokens import Tokens
@@ -31,7 +32,7 @@ from onebert_store.file.manifest import Activation
 from onebert_store.file.strict_json import printable
 from onebert_training.interop.heads import AUTO_CLASSES, POOLER, Kind, Layer, WithHead, layout_of
 from onebert_training.interop.merged import CLASS_NAMES
-from onebert_training.interop.sentence import MODULES, read_modules
+from onebert_training.interop.sentence import read_modules
 
 _BATCH_TOKENS = 4096
 # Most modules and numbers of a model: a few, and more for each tensor and each byte of its files. Activations have no

@@ -1,0 +1,78 @@
+"""Texts to vectors by a base itself, for the façades of servers of embeddings."""
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BeforeValidator, Discriminator, Field, Tag
+
+from onebert_encoder.answering.asked import NUMBERS, Asked
+from onebert_server.answering.gateway import BARE
+from onebert_server.answering.many import ask_many
+from onebert_server.answering.showing import Answered
+from onebert_server.facades.facade import Call, predicted
+from onebert_server.http.schemas.questions import LIST, TEXT, text_or_list
+from onebert_server.limits import MAX_FANOUT
+from onebert_server.texts import Text
+from onebert_store.errors import InvalidInput
+
+EMPTY = "inputs cannot be empty"
+_ASKED = Asked(wording=NUMBERS)
+
+
+def _no_ids(value: Any) -> Any:
+    first = value[0] if isinstance(value, list) and value else None
+    if isinstance(first, int | list):
+        raise ValueError("token ids are of one tokenizer, which need not be this base's: send the texts")
+    return value
+
+
+Inputs = Annotated[
+    Annotated[Text, Tag(TEXT)] | Annotated[Annotated[list[Text], Field(max_length=MAX_FANOUT)], Tag(LIST)],
+    Discriminator(text_or_list),
+    BeforeValidator(_no_ids),
+]
+Dimensions = Annotated[
+    int | None, Field(ge=1, description="the first so many numbers of each vector, whose length is 1 again")
+]
+
+
+class Vector(NamedTuple):
+    """The vector of a text as a client's format writes it, by the base of this name, and the tokens that it is of."""
+
+    written: Any
+    base: str
+    tokens: int
+
+
+async def vectors_of(
+    call: Call[Any],
+    texts: Sequence[str],
+    write: Callable[[int, NDArray[np.float32]], Any],
+    dimensions: int | None,
+    named: str = "",
+    normalize: bool | None = None,
+    truncate: bool = True,
+) -> list[Vector]:
+    """Makes the vector of each text by the base in the path, or else `named`; None normalizes as the base's files say.
+
+    Raises InvalidInput without texts, for a base without vectors, for more `dimensions` than it has, and, unless texts
+    are to be truncated, for one that is too long; TaskNotFound for another base.
+    """
+    if not texts:
+        raise InvalidInput(EMPTY)
+    ref = BARE + (call.parameters.get("task") or named)
+
+    def show(index: int, answered: Answered) -> Vector:
+        reading, facts = answered.read(), answered.facts
+        if reading.truncated and not truncate:
+            raise InvalidInput(f"text {index + 1} of {len(texts)} has over {facts.max_length} tokens")
+        if dimensions is not None and dimensions > len(facts.labels):
+            raise InvalidInput(f"dimensions: a vector of this base has {len(facts.labels)} numbers")
+        numbers = np.array(predicted(answered).scores, np.float32)[:dimensions]
+        if facts.normalized if normalize is None else normalize:
+            numbers /= max(float(np.linalg.norm(numbers)), 1e-12)
+        return Vector(write(index, numbers), facts.task.removeprefix(BARE), reading.tokens)
+
+    return await ask_many(call.edge.answerer, call.context, [ref] * len(texts), texts, show, asked=_ASKED)
