@@ -48,9 +48,9 @@ class LabelNames:
 
     Attributes:
         listed: names of the labels by index, if the source lists them.
-        by_index: True if cells are indices of `listed`; None if it is unclear.
+        by_index: True if cells are indices of `listed`; None if that is unclear.
         bio: tags of other schemes -> those of BIO.
-        inside: entities may begin with an I-x (IO, IOB1), which becomes B-x.
+        inside: entities begin with an I-x (IO, IOB1); B-x replaces it.
         words: pattern of the words, if cells are spans of the text.
     """
 

@@ -150,7 +150,26 @@ def test_texts_of_a_base_that_is_not_loaded_have_no_queue(tmp_path):
         assert (refused.status_code, refused.json()["code"]) == (503, "version-unavailable")
 
 
-@pytest.mark.parametrize("task", ["names", "stars"])
+def test_a_token_task_begins_with_the_text_whose_least_certain_word_is_least_certain(runtime):
+    items = queue(runtime, task="names")["items"]
+    assert len(items) == len(TEXTS)
+
+    def least(words):
+        return min(word["score"] for word in words)
+
+    answered = ask(runtime, "POST", "/v1/tasks/names/classify", json={"inputs": TEXTS}).json()["results"]
+    scores = {text: least(result["words"]) for text, result in zip(TEXTS, answered, strict=True)}
+    assert [scores[item["text"]] for item in items] == pytest.approx(sorted(scores.values()))
+    for item in items:
+        [answer] = item["answers"]
+        [native] = [result for text, result in zip(TEXTS, answered, strict=True) if text == item["text"]]
+        assert [(each["start"], each["end"], each["label"]) for each in answer["entities"]] == [
+            (each["start"], each["end"], each["label"]) for each in native["entities"]
+        ]
+    assert len(queue(runtime, "by=disagreement", task="names")["items"]) == 20, "the default limit"
+
+
+@pytest.mark.parametrize("task", ["stars"])
 @pytest.mark.parametrize("by", ["margin", "disagreement"])
 def test_a_task_without_a_queue_is_refused_in_words(runtime, task, by):
     refused = get(runtime, f"/v1/tasks/{task}/review?by={by}")

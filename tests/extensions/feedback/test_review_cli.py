@@ -212,6 +212,34 @@ def test_spans_become_feedback_and_what_the_server_refuses_is_counted(server, cl
     }
 
 
+@pytest.mark.parametrize("tool", ["label-studio", "argilla"])
+def test_a_queue_with_entities_comes_back_as_it_went_out(server, client, ids, tmp_path, tool):
+    queue, labeled = tmp_path / "queue.json", tmp_path / "labeled.json"
+    said = done(server, "review", "names", "--out", queue, "--tool", tool)
+    assert said == f"5 texts in {queue}; labels: X\n"
+    accepted = []
+    for record in json.loads(queue.read_text()):
+        if tool == "argilla":
+            value = record["suggestions"]["label"]["value"]
+            accepted.append(record | {"responses": {"label": [{"value": value}]}, "status": "completed"})
+        else:
+            results = [prediction["result"] for prediction in record["predictions"]]
+            result = results[0] if results else []
+            for part in result:
+                value = part["value"]
+                assert record["data"]["text"][value["start"] : value["end"]] == value["text"]
+            accepted.append(record | {"annotations": [{"result": result, "was_cancelled": False}]})
+    labeled.write_text(json.dumps(accepted))
+    assert done(server, "review", "names", "--in", labeled, "--tool", tool) == "names: feedback on 5 texts\n"
+    rows = client.feedback_rows("names")
+    answers = client.classify("names", [row.text for row in rows])
+    assert sum(len(row.spans) for row in rows) > 0
+    for row, answer in zip(rows, answers, strict=True):
+        assert [(span.start, span.end, span.label) for span in row.spans] == [
+            (entity.start, entity.end, entity.label) for entity in answer.entities
+        ]
+
+
 def test_a_choice_of_another_control_is_no_label(server, client, ids, tmp_path):
     choice = {"type": "choices", "from_name": "service", "to_name": "text", "value": {"choices": ["praise"]}}
     right = choice | {"from_name": "label", "value": {"choices": ["complaint"]}}
@@ -229,8 +257,8 @@ def test_a_choice_of_another_control_is_no_label(server, client, ids, tmp_path):
 def test_tasks_that_have_no_queue_are_refused(server, client, ids, tmp_path):
     labeled = tmp_path / "labeled.json"
     labeled.write_text("[]")
-    says = "stars is a regression task; onebert review takes single_label and multi_label"
-    assert f"{says} and token" in refused(server, "review", "stars", "--in", labeled, "--tool", "argilla")
+    says = "stars is a regression task; onebert review takes single_label, multi_label, token"
+    assert says in refused(server, "review", "stars", "--in", labeled, "--tool", "argilla")
     assert says in refused(server, "review", "stars", "--out", tmp_path / "queue.json", "--tool", "argilla")
     assert "--in" in refused(server, "review", "tone", "--tool", "argilla")
 

@@ -47,6 +47,13 @@ def write(path, lines):
     return path
 
 
+def annotated(task, spans):
+    """The task as Label Studio exports it, once a person has drawn the spans."""
+    control = {"from_name": "label", "to_name": "text", "type": "labels"}
+    result = [control | {"value": {"start": start, "end": end, "labels": [label]}} for start, end, label in spans]
+    return task | {"id": 1, "annotations": [{"id": 1, "was_cancelled": False, "result": result}]}
+
+
 def scores(record):
     return {name: value for name, value in record.items() if name in ("test", "validation")}
 
@@ -88,18 +95,13 @@ def test_spans_reviewed_on_kept_answers_end_at_the_scores_of_the_same_rows_as_ta
         client.set_samples("names", 1.0)
         client.classify("names", [text for text, _ in later])
         wait_until(lambda: client.samples("names").kept == len(later))
-        right = dict(later)
-        kept = client.sample_rows("names").samples
-        client.feedback(
-            [
-                {
-                    "id": row.id,
-                    "kind": "review",
-                    "spans": [{"start": start, "end": end, "label": label} for start, end, label in right[row.text]],
-                }
-                for row in kept
-            ]
-        )
+    queue, labeled = tmp_path / "queue.json", tmp_path / "labeled.json"
+    review = ("review", "names", "--tool", "label-studio", "--url", server.url)
+    succeeded(onebert(*review, "--out", queue))
+    right = dict(later)
+    tasks = sorted(json.loads(queue.read_text()), key=lambda task: [*right].index(task["data"]["text"]))
+    labeled.write_text(json.dumps([annotated(task, right[task["data"]["text"]]) for task in tasks]))
+    assert succeeded(onebert(*review, "--in", labeled))[0] == f"names: feedback on {len(later)} texts\n"
     like = ("--like", "names", "--url", server.url)
     _, reviewed = train("reviewed", *like, "--data", drawn, "--feedback")
     _, added = train("added", *like, "--data", words, "--more", more)

@@ -2,11 +2,11 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from onebert_encoder.answering.results import Prediction, ShortAnswer, answer_of
+from onebert_encoder.answering.results import Labeling, Prediction, ShortAnswer, answer_of, slices_of
 from onebert_encoder.answering.scores import thresholds_of
 from onebert_server.contract.review import Order
 from onebert_server.versions.facts import Facts
@@ -16,11 +16,13 @@ class Scored(NamedTuple):
     """One version's answer to a text."""
 
     facts: Facts
-    prediction: Prediction
+    prediction: Prediction | Labeling
 
     @property
-    def answer(self) -> ShortAnswer:
+    def answer(self) -> ShortAnswer | tuple[Any, ...]:
         """The part that versions agree or disagree in."""
+        if isinstance(self.prediction, Labeling):
+            return slices_of(self.facts.task_type, self.prediction)
         return answer_of(self.facts.task_type, self.prediction)
 
 
@@ -31,8 +33,13 @@ def ranked(by: Order, texts: Sequence[Sequence[Scored]]) -> list[int]:
 
 
 def _margin(answers: Sequence[Scored]) -> tuple[float, ...]:
-    """Subtracts a version's two best scores (Scheffer et al. 2001), or a multi_label score from its threshold."""
+    """Subtracts a version's two best scores (Scheffer et al. 2001), or a multi_label score from its threshold.
+
+    Returns the score of the least certain word of a token task.
+    """
     facts, prediction = answers[0]
+    if isinstance(prediction, Labeling):
+        return (min((word.score for word in prediction.words), default=1.0),)
     if facts.task_type == "single_label" and len(prediction.scores) > 1:
         second, best = np.partition(prediction.scores, -2)[-2:]
         return (float(best - second),)

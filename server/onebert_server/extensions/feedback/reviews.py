@@ -6,7 +6,7 @@ from concurrent.futures import Executor
 from typing import NamedTuple
 
 from onebert_encoder.answering.answer import kind_of
-from onebert_encoder.answering.results import Prediction
+from onebert_encoder.answering.results import Labeling, Prediction
 from onebert_encoder.text.tokens import text_of
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action, Principal
@@ -22,7 +22,6 @@ from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.facts import Facts
 from onebert_server.versions.version import Version
 from onebert_store.errors import InvalidInput, VersionUnavailable
-from onebert_store.file.manifest import PER_TOKEN
 from onebert_store.registry.names import LIVE
 from onebert_store.samples.records import Feedback, Sample
 from onebert_store.samples.store import SampleStore
@@ -111,7 +110,7 @@ class Reviews:
         if len(facts) < len(versions):
             raise VersionUnavailable(f"a manifest of {task} cannot be read")
         kinds = {manifest.task_type for manifest in facts}
-        if not kinds.isdisjoint((*PER_TOKEN, "regression")) or len(kinds) > 1:
+        if not kinds.isdisjoint(("span", "regression")) or len(kinds) > 1:
             raise InvalidInput(f"{task} is a {' and '.join(sorted(kinds))} task, which has no queue")
         return facts
 
@@ -142,6 +141,6 @@ def _scored(_: int, result: Answered | Unanswered) -> Scored | None:
     if isinstance(result, Unanswered) or not isinstance(result.reading, Reading):
         return None
     prediction = result.reading.answer
-    if not isinstance(prediction, Prediction):
-        raise InvalidInput(f"the answers of {result.facts.ref} have no scores of whole texts")
+    if not isinstance(prediction, Prediction | Labeling):
+        raise InvalidInput(f"the answers of {result.facts.ref} have no scores of labels")
     return Scored(result.facts, prediction)

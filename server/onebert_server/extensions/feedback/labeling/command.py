@@ -45,7 +45,7 @@ def review(
 
     With --out, the queue has kept texts without feedback, with the answers of today. With --in, each label becomes
     feedback of the kind `review`, also one that the task does not have yet. A text is skipped if it has no label, or if
-    people disagree, or if its record cannot be read. For a token task, spans become feedback.
+    people disagree, or if its record cannot be read. For a token task, labels are of spans.
     """
     if (out is None) == (labeled is None):
         raise typer.BadParameter("give --out FILE or --in FILE")
@@ -57,6 +57,7 @@ def review(
 
 
 def _write(client: Client, task: str, out: Path, tool: Program, by: Order, limit: int) -> None:
+    from onebert_encoder.answering.stretches import is_bio  # noqa: PLC0415
     from onebert_server.extensions.feedback.labeling.tools import TOOLS  # noqa: PLC0415
 
     check_writable("--out", out)
@@ -64,13 +65,14 @@ def _write(client: Client, task: str, out: Path, tool: Program, by: Order, limit
     queue = client.review(task, by, limit)
     records = [TOOLS[tool].write(queue, item) for item in queue.items]
     write_whole(out, f"{json.dumps(records, indent=2)}\n".encode())
-    console.say(f"{len(records):,} texts in {out}; labels: {printable(', '.join(queue.labels), 1000)}")
+    labels = dict.fromkeys(label[2:] if is_bio(queue.labels) else label for label in queue.labels)
+    console.say(f"{len(records):,} texts in {out}; labels: {printable(', '.join(filter(None, labels)), 1000)}")
 
 
 def _record(client: Client, task: str, file: Path, tool: Program) -> None:
     from onebert_server.extensions.feedback.labeling.tools import TOOLS, read_labeled  # noqa: PLC0415
 
-    task_type = _require_labels(client, task, "token")
+    task_type = _require_labels(client, task)
     # A file may have a text several times, each with the labels of other people.
     choices = dict[str, list[list[Any]]]()
     records, skipped = read_labeled(file, TOOLS[tool])
@@ -132,10 +134,10 @@ def _send(client: Client, items: Sequence[Mapping[str, Any]], skipped: Counter[s
         return []
 
 
-def _require_labels(client: Client, task: str, *more: str) -> str:
-    """The live version's type; raises InvalidInput for one other than labels of whole texts and `more`."""
+def _require_labels(client: Client, task: str) -> str:
+    """The live version's type; raises InvalidInput for one without labels."""
     name, number = version_of(client, task)
     task_type = str(client.version(name, number).manifest["task_type"])
-    if task_type not in (types := ("single_label", "multi_label", *more)):
-        raise InvalidInput(f"{task} is a {task_type} task; onebert review takes {' and '.join(types)}")
+    if task_type not in _RIGHT:
+        raise InvalidInput(f"{task} is a {task_type} task; onebert review takes {', '.join(_RIGHT)}")
     return task_type

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
-from onebert_encoder.answering.results import answer_of
+from onebert_encoder.answering.results import answer_of, slices_of
 from onebert_server.client import Result, ReviewItem, ReviewQueue, as_dict
 from onebert_store.errors import InvalidData
 from onebert_store.file import strict_json
@@ -85,17 +85,29 @@ class _Record(BaseModel):
 
 
 def _write_label_studio(queue: ReviewQueue, item: ReviewItem) -> dict[str, Any]:
-    answers = ((result, _labels(queue, result)) for result in item.answers)
+    control = {"from_name": QUESTION, "to_name": "text"}
     predictions = [
-        {
-            "model_version": f"{queue.task}@{result.version}",
-            "score": result.score,
-            "result": [{"from_name": QUESTION, "to_name": "text", "type": "choices", "value": {"choices": labels}}],
-        }
-        for result, labels in answers
-        if labels
+        {"model_version": f"{queue.task}@{result.version}"}
+        | ({} if result.score is None else {"score": result.score})
+        | {"result": [control | {"type": kind, "value": value} for kind, value in _values(queue, result, item.text)]}
+        for result in item.answers
     ]
-    return {"data": {"id": item.id, **_texts(item)}, "predictions": predictions}
+    return {"data": {"id": item.id, **_texts(item)}, "predictions": [each for each in predictions if each["result"]]}
+
+
+def _values(queue: ReviewQueue, result: Result, text: str) -> list[tuple[str, dict[str, Any]]]:
+    if queue.task_type != "token":
+        labels = _labels(queue, result)
+        return [("choices", {"choices": labels})] if labels else []
+    return [
+        ("labels", {"start": start, "end": end, "text": text[start:end], "labels": [label]})
+        for start, end, label in _spans(result)
+    ]
+
+
+def _spans(result: Result) -> Sequence[Any]:
+    """The entities; of a task without them the words with another tag than `O`."""
+    return [span for span in slices_of("token", result) or () if span[-1] != "O"]
 
 
 def _read_label_studio(record: Any) -> Labeled:
@@ -106,6 +118,10 @@ def _read_label_studio(record: Any) -> Labeled:
 
 def _write_argilla(queue: ReviewQueue, item: ReviewItem) -> dict[str, Any]:
     best = item.answers[0]
+    if queue.task_type == "token":
+        spans = [dict(zip(("start", "end", "label"), span, strict=True)) for span in _spans(best)]
+        agent = f"{queue.task}:{best.version}"
+        return {"id": item.id, "fields": _texts(item), "suggestions": {QUESTION: {"value": spans, "agent": agent}}}
     labels, scores = _labels(queue, best), best.scores or {}
     if not labels:
         return {"id": item.id, "fields": _texts(item)}
