@@ -11,6 +11,7 @@ import numpy as np
 from onebert_encoder.answering.answer import answer, kind_of
 from onebert_encoder.answering.asked import Asked
 from onebert_encoder.answering.results import fields_of
+from onebert_encoder.answering.scores import cut_rule
 from onebert_encoder.answering.windows import WindowLogits, answer_windows, window_of
 from onebert_encoder.base.base import Base
 from onebert_encoder.explaining.texts import TextExplainer
@@ -121,11 +122,12 @@ class Classifier:
         return results
 
     def _cut(self, texts: list[Input]) -> tuple[list[Pieces], list[Sequence[Cut]]]:
-        """The pieces of each text, and the parts to read: its beginning, or all of it in windows."""
+        """The pieces of each text, and the parts to read: what fits, or all of it in windows."""
         max_length, tokenizer, window = self.manifest.max_length, self._tokenizer, self._window
         if window is None:
-            pieces = tokenizer.split(texts, max_length)
-            return pieces, [(tokenizer.fit(text_pieces, max_length),) for text_pieces in pieces]
+            rule = cut_rule(self.manifest)
+            pieces = tokenizer.split(texts, sys.maxsize if rule == "ends" else max_length)
+            return pieces, [(tokenizer.fit(text_pieces, max_length, rule),) for text_pieces in pieces]
         pieces = tokenizer.split(texts, sys.maxsize)
         return pieces, [window_cuts(tokenizer, text_pieces, window.tokens, window.overlap) for text_pieces in pieces]
 
@@ -140,7 +142,7 @@ class Classifier:
     ) -> dict[str, Any]:
         window, manifest = self._window, self.manifest
         if window is None:
-            result = answer(rows[0], manifest, text, tokens[0].alignment, options)
+            result = answer(rows[0], manifest, text, tokens[0].alignment, options, tokens[0].truncated)
             return {**fields_of(result, options.top_k), "tokens": len(tokens[0]), "truncated": tokens[0].truncated}
         windows = [
             WindowLogits(row, cut[-1][0], part.alignment) for row, cut, part in zip(rows, cuts, tokens, strict=True)

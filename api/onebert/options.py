@@ -2,6 +2,7 @@
 
 from typing import Literal, TypedDict
 
+from onebert_store.file.decision import CutRule
 from onebert_store.file.manifest import Pooling, TaskType
 
 
@@ -13,6 +14,7 @@ class TrainOptions(TypedDict, total=False):
     positive: str | None
     class_weight: Literal["balanced"] | None
     max_length: int
+    cut: CutRule
     epochs: int | None
     max_steps: int | None
     batch_size: int

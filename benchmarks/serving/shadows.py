@@ -82,7 +82,7 @@ def _file(base: Base, seed: int) -> bytes:
     """A random task with a reference, also of random answers."""
     delta, random = task_delta(base, "bitfit", seed), np.random.default_rng(seed)
     logits, gold = random.normal(size=(300, len(LABELS))), random.integers(len(LABELS), size=300)
-    return dumps(with_reference(delta, reference_of(delta.manifest, list(logits), gold, "validation")))
+    return dumps(with_reference(delta, reference_of(delta.manifest, list(logits), gold, "validation", [])))
 
 
 def _set_shadows(client: Client, name: str, shadows: int) -> None:

@@ -205,6 +205,11 @@ DECISIONS = {
     "window-stands-still": (deciding(window={"overlap": 5}), "overlap is at most half"),
     "window-union-of-texts": (deciding(window={"reduction": "union"}), "a single_label task is reduced by max or mean"),
     "window-max-of-tokens": (deciding("token", window={}), "a token task is reduced by union"),
+    "cut-of-no-rule": (deciding(cut="tail"), "decision.cut"),
+    "cut-of-tokens": (deciding("token", cut="ends"), "cut: a token task has head"),
+    "cut-of-spans": (deciding("span", cut="ends"), "cut: a span task has head or abstain"),
+    "cut-of-a-regression": (deciding("regression", cut="abstain"), "cut: a regression task has head or ends"),
+    "cut-with-a-window": (deciding(cut="head", window={}), "a task with a window cuts nothing"),
     "window-mean-of-spans": (deciding("span", window={"reduction": "mean"}), "a span task is reduced by max"),
 }
 

@@ -9,6 +9,7 @@ from onebert_store.file.fields import Finite, Line, Strict
 
 Activation = Literal["softmax", "sigmoid", "none"]
 Reduction = Literal["max", "mean", "union"]
+CutRule = Literal["head", "ends", "abstain"]
 
 MIN_WINDOW = 8
 
@@ -38,6 +39,16 @@ ABSTAINING: Mapping[str, tuple[str, ...]] = {
     "single_label": ("below", "energy"),
     "multi_label": ("below", "energy"),
     "span": ("below",),
+}
+
+
+# Rules for an input that is too long, allowed per task type, the default first.
+CUTS: Mapping[str, tuple[CutRule, ...]] = {
+    "single_label": ("head", "ends", "abstain"),
+    "multi_label": ("head", "ends", "abstain"),
+    "regression": ("head", "ends"),
+    "token": ("head",),
+    "span": ("head", "abstain"),
 }
 
 
@@ -89,6 +100,8 @@ class Decision(Strict):
         positives: the labels that count as positive, for whoever asks for one risk.
         abstain: when an answer says that it does not know.
         window: how a long text is read; None cuts it.
+        cut: the part of a longer input that is read: its beginning (`head`), or half of the tokens from each end
+            (`ends`); with `abstain` its beginning, and the answer abstains.
     """
 
     activation: Activation | None = None
@@ -98,6 +111,12 @@ class Decision(Strict):
     positives: Annotated[list[Line], Field(min_length=1)] | None = None
     abstain: Abstain | None = None
     window: Window | None = None
+    cut: CutRule | None = None
+
+    @property
+    def abstains(self) -> bool:
+        """Whether some answers may abstain."""
+        return self.abstain is not None or self.cut == "abstain"
 
     @model_validator(mode="after")
     def _says_something(self) -> "Decision":
@@ -121,11 +140,19 @@ def check_decision(decision: Decision, task_type: str, labels: Sequence[str], ma
             raise ValueError(f"abstain: a {task_type} task has no rule by {rule}")
         if rule == "below" and activation == "none":
             raise ValueError("abstain: below is a probability, and this task has none")
+    _check_length(decision, task_type, max_length)
+
+
+def _check_length(decision: Decision, task_type: str, max_length: int) -> None:
     if decision.window is not None:
         if decision.window.tokens > max_length:
             raise ValueError(f"window: its tokens are over max_length {max_length}")
         if decision.window.reduction not in REDUCTIONS[task_type]:
             raise ValueError(f"window: a {task_type} task is reduced by {' or '.join(REDUCTIONS[task_type])}")
+        if decision.cut is not None:
+            raise ValueError("cut: a task with a window cuts nothing")
+    if decision.cut is not None and decision.cut not in CUTS[task_type]:
+        raise ValueError(f"cut: a {task_type} task has {' or '.join(CUTS[task_type])}")
 
 
 def _check_labels(decision: Decision, task_type: str, activation: str | None, labels: Sequence[str]) -> None:

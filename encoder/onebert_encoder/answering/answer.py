@@ -17,7 +17,12 @@ from onebert_store.file.manifest import SIAMESE, Pooling, TaskType
 
 
 def answer(
-    logits: Array, outputs: Outputs, text: Text = "", alignment: Alignment | None = None, asked: Asked = PLAIN
+    logits: Array,
+    outputs: Outputs,
+    text: Text = "",
+    alignment: Alignment | None = None,
+    asked: Asked = PLAIN,
+    truncated: bool = False,
 ) -> Answer:
     """Turns logits into an answer, by task type.
 
@@ -25,20 +30,27 @@ def answer(
         logits: [labels] float32, or [tokens, labels] for a per-token task, which also needs `text` and `alignment`.
         outputs: the task type, the labels and the decision, such as a manifest.
         asked: options that `TaskKind.refusal` accepts. Only span tasks read `top_k`: the number of spans (None: 1).
+        truncated: whether the text was cut.
     """
-    return TASK_TYPES[outputs.task_type].answer(logits.astype(np.float64), outputs, text, alignment, asked)
+    of_type = TASK_TYPES[outputs.task_type]
+    return of_type.answer(logits.astype(np.float64), outputs, text, alignment, asked, truncated)
 
 
 def answer_texts(
-    logits: Array, outputs: Outputs, names: Sequence[Sequence[str]], asked: Asked = PLAIN
+    logits: Array,
+    outputs: Outputs,
+    names: Sequence[Sequence[str]],
+    asked: Asked = PLAIN,
+    truncated: Sequence[bool] | None = None,
 ) -> list[Prediction]:
     """Turns float32 logits [texts, labels] into what `answer` returns for each text, bit for bit.
 
     Args:
         outputs: task type, number of labels and decision of all texts, whose task is on whole texts.
         names: the labels of each text.
+        truncated: whether each text was cut; None if none was.
     """
-    return predict(score(logits.astype(np.float64), outputs, asked), outputs, names)
+    return predict(score(logits.astype(np.float64), outputs, asked, truncated=truncated), outputs, names)
 
 
 def aligned(alignment: Alignment | None) -> Alignment:
@@ -74,12 +86,17 @@ def _selected(names: Sequence[Sequence[str]], order: Iterable[Any], selected: Ar
     return labels
 
 
-def _whole(logits: Array, outputs: Outputs, text: Text, alignment: Alignment | None, asked: Asked) -> Prediction:
-    [prediction] = predict(score(logits[None], outputs, asked), outputs, [outputs.labels])
+def _whole(
+    logits: Array, outputs: Outputs, text: Text, alignment: Alignment | None, asked: Asked, truncated: bool
+) -> Prediction:
+    scored = score(logits[None], outputs, asked, truncated=[truncated])
+    [prediction] = predict(scored, outputs, [outputs.labels])
     return prediction
 
 
-def _token(logits: Array, outputs: Outputs, text: Text, alignment: Alignment | None, asked: Asked) -> Labeling:
+def _token(
+    logits: Array, outputs: Outputs, text: Text, alignment: Alignment | None, asked: Asked, truncated: bool
+) -> Labeling:
     starts, spans = find_words(aligned(alignment))
     logits = logits[starts]
     if asked.activation != "none":
@@ -93,15 +110,20 @@ def _token(logits: Array, outputs: Outputs, text: Text, alignment: Alignment | N
     return Labeling(words, join_entities(words) if is_bio(outputs.labels) else None)
 
 
-def _span(logits: Array, outputs: Outputs, text: Text, alignment: Alignment | None, asked: Asked) -> Extraction:
+def _span(
+    logits: Array, outputs: Outputs, text: Text, alignment: Alignment | None, asked: Asked, truncated: bool
+) -> Extraction:
     answers = find_spans(tempered(logits, outputs.decision), aligned(alignment), text[1], _wanted(asked))
-    return extract(answers, outputs, asked)
+    return extract(answers, outputs, asked, truncated)
 
 
-def extract(answers: list[FoundSpan], outputs: Outputs, asked: Asked) -> Extraction:
-    """Builds a span answer from `answers`, best first; abstains if the best is below the task's threshold."""
-    below = outputs.decision.abstain.below if outputs.decision is not None and outputs.decision.abstain else None
-    abstained = None if below is None else not answers or answers[0].score < below
+def extract(answers: list[FoundSpan], outputs: Outputs, asked: Asked, truncated: bool = False) -> Extraction:
+    """Builds a span answer from `answers`, best first; abstains by the task's rules."""
+    abstained, decision = None, outputs.decision
+    if decision is not None and decision.abstains:
+        below = decision.abstain.below if decision.abstain else None
+        unsure = below is not None and (not answers or answers[0].score < below)
+        abstained = unsure or (truncated and decision.cut == "abstain")
     return Extraction(answers[: _wanted(asked)], abstained)
 
 
@@ -114,7 +136,7 @@ class TaskKind:
     """The inputs and options that a task type accepts; `question` names the input in error messages."""
 
     name: TaskType
-    answer: Callable[[Array, Outputs, Text, Alignment | None, Asked], Answer]
+    answer: Callable[[Array, Outputs, Text, Alignment | None, Asked, bool], Answer]
     takes_text: bool = True
     takes_pair: bool = True
     question: str = "a text or a pair of texts"

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from onebert_encoder.answering.asked import PLAIN, Asked
-from onebert_store.file.decision import ACTIVATIONS, Activation, Decision
+from onebert_store.file.decision import ACTIVATIONS, Activation, CutRule, Decision
 from onebert_store.file.manifest import TaskType
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -50,8 +50,17 @@ Reduce = Callable[[Array], Array]
 """Reduces the windows of a text, the second-to-last dimension, to one."""
 
 
-def score(logits: Array, outputs: Outputs, asked: Asked = PLAIN, reduce: Reduce | None = None) -> Scored:
-    """Scores of whole texts from logits [..., labels], float64; `reduce` takes windows, `asked` overrides."""
+def score(
+    logits: Array,
+    outputs: Outputs,
+    asked: Asked = PLAIN,
+    reduce: Reduce | None = None,
+    truncated: Sequence[bool] | None = None,
+) -> Scored:
+    """Scores of whole texts from logits [..., labels], float64; `reduce` takes windows, `asked` overrides.
+
+    `truncated`: [...], whether each text was cut; None if none was.
+    """
     own = own_activation(outputs)
     plain = asked.activation is None and asked.threshold is None and not (asked.energy or asked.only_scores)
     if plain and outputs.decision is None and reduce is None:
@@ -70,7 +79,7 @@ def score(logits: Array, outputs: Outputs, asked: Asked = PLAIN, reduce: Reduce 
     elif (thresholds := thresholds_of(outputs)) is not None:
         selected = decided > thresholds
     energy = energy_of(logits, outputs.decision, reduce) if asked.energy else None
-    return Scored(scores, selected, _abstained(logits, decided, outputs.decision, reduce), energy)
+    return Scored(scores, selected, _abstained(logits, decided, outputs.decision, reduce, truncated), energy)
 
 
 def own_activation(outputs: Outputs) -> Activation:
@@ -100,12 +109,24 @@ def tempered(logits: Array, decision: Decision | None) -> Array:
     return logits if decision is None or decision.temperature is None else logits / decision.temperature
 
 
-def _abstained(logits: Array, decided: Array, decision: Decision | None, reduce: Reduce) -> Array | None:
-    if decision is None or decision.abstain is None:
+def cut_rule(outputs: Outputs) -> CutRule:
+    """The rule by which the task cuts an input that is too long."""
+    return (outputs.decision.cut if outputs.decision is not None else None) or "head"
+
+
+def _abstained(
+    logits: Array, decided: Array, decision: Decision | None, reduce: Reduce, truncated: Sequence[bool] | None
+) -> Array | None:
+    if decision is None or not decision.abstains:
         return None
+    cut = np.zeros(decided.shape[:-1], dtype=bool)
+    if decision.cut == "abstain" and truncated is not None:
+        cut[...] = truncated
+    if decision.abstain is None:
+        return cut
     if decision.abstain.below is not None:
-        return np.asarray(decided.max(axis=-1) < decision.abstain.below)
-    return np.asarray(energy_of(logits, decision, reduce) > decision.abstain.energy)
+        return np.asarray(cut | (decided.max(axis=-1) < decision.abstain.below))
+    return np.asarray(cut | (energy_of(logits, decision, reduce) > decision.abstain.energy))
 
 
 def energy_of(logits: Array, decision: Decision | None, reduce: Reduce = lambda numbers: numbers) -> Array:

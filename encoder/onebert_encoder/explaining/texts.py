@@ -10,7 +10,7 @@ from torch import Tensor
 
 from onebert_encoder.answering.answer import answer
 from onebert_encoder.answering.results import Prediction
-from onebert_encoder.answering.scores import Array, Outputs, own_activation, temperature_of
+from onebert_encoder.answering.scores import Array, Outputs, cut_rule, own_activation, temperature_of
 from onebert_encoder.base.base import Base
 from onebert_encoder.compute.plain import Linear
 from onebert_encoder.explaining import words
@@ -38,6 +38,7 @@ class TextExplainer:
         self._base, self._row, self._outputs = base, row, manifest
         self._tokenizer = base.tokenizer.reading(manifest.pooling)
         self._rows = stack_rows(base, [row])
+        self._rule = cut_rule(manifest)
 
     @classmethod
     def for_delta(cls, base: Base, delta: Delta) -> "TextExplainer":
@@ -45,7 +46,7 @@ class TextExplainer:
 
     def answers(self, texts: Sequence[Text]) -> list[Prediction]:
         """Answers texts; raises AnswerNotFinite if a logit is NaN or infinite."""
-        tokens = self._tokenizer.encode(texts, self._outputs.max_length)
+        tokens = self._tokenizer.encode(texts, self._outputs.max_length, rule=self._rule)
         predictions: list[Prediction] = []
         for start in range(0, len(tokens), _TEXTS):
             part = tokens[start : start + _TEXTS]
@@ -66,8 +67,8 @@ class TextExplainer:
         return tokenizer.measure(pieces, tokenizer.fit(pieces, max_length))[0], tokenizer.measure(pieces, full)[0]
 
     def words(self, text: Text) -> list[Stretch]:
-        """The words within the first `max_length` tokens that can be left out."""
-        [tokens] = self._tokenizer.encode([text], self._outputs.max_length, align=True)
+        """The words among the `max_length` tokens that are read, which can be left out."""
+        [tokens] = self._tokenizer.encode([text], self._outputs.max_length, align=True, rule=self._rule)
         return [] if tokens.alignment is None else words.removable(words.words_of(tokens.alignment))
 
     def by_occlusion(self, text: Text) -> Explanation:
@@ -79,7 +80,7 @@ class TextExplainer:
     def by_gradient(self, text: Text) -> Explanation:
         """Scores each word to first order: gradient × input, summed over its tokens."""
         stretches, [prediction] = self.words(text), self.answers([text])
-        tokens = self._tokenizer.encode([text], self._outputs.max_length)
+        tokens = self._tokenizer.encode([text], self._outputs.max_length, rule=self._rule)
         [by_token] = gradient_times_input(self._base, self._row, tokens, [prediction.best], self._outputs)
         effects = [float(np.sum(by_token[list(stretch.tokens)])) for stretch in stretches]
         return words.explanation("gradient_times_input", prediction.label, stretches, effects)

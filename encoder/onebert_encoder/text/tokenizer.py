@@ -1,6 +1,7 @@
 """Tokenizes texts with the base's tokenizer; a text is split once, then truncated to each task's length."""
 
 import json
+import sys
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import tokenizers
 
 from onebert_encoder.text.tokens import Alignment, Cut, Pieces, Placed, Source, Span, Text, Tokens, halves_of
 from onebert_store.errors import InvalidInput
+from onebert_store.file.decision import CutRule
 from onebert_store.file.manifest import SIAMESE
 
 # Every tokenizer splits this text into tokens; its encoding shows the positions of the special tokens.
@@ -80,9 +82,12 @@ class Tokenizer:
         stored = json.loads(text)
         return cls(tokenizers.Tokenizer.from_str(stored["tokenizer"]), stored["has_types"])
 
-    def encode(self, texts: Sequence[Text], max_length: int, align: bool = False) -> list[Tokens]:
+    def encode(
+        self, texts: Sequence[Text], max_length: int, align: bool = False, rule: CutRule = "head"
+    ) -> list[Tokens]:
         """Tokenizes texts or pairs, truncated to `max_length` tokens; raises InvalidInput if that is too short."""
-        return [self.cut(pieces, self.fit(pieces, max_length), align) for pieces in self.split(texts, max_length)]
+        split = self.split(texts, sys.maxsize if rule == "ends" else max_length)
+        return [self.cut(pieces, self.fit(pieces, max_length, rule), align) for pieces in split]
 
     def split(self, texts: Sequence[Text], limit: int, placed: bool = True) -> list[Pieces]:
         """Splits texts or pairs; keeps `limit` pieces of each half, and their offsets if `placed` (slower)."""
@@ -114,12 +119,19 @@ class Tokenizer:
         before, after = single.ids
         return before, after
 
-    def fit(self, pieces: Pieces, max_length: int) -> Cut:
-        """The beginning that fits `max_length`, each text's own if siamese; raises InvalidInput if that cannot be."""
+    def fit(self, pieces: Pieces, max_length: int, rule: CutRule = "head") -> Cut:
+        """The part that fits `max_length`, each text's own if siamese; raises InvalidInput if that cannot be.
+
+        It is the beginning, or with `ends` the first and the last half of the tokens, an odd one at the beginning; then
+        `pieces` have to be whole.
+        """
         room = self.room(len(pieces.lengths), max_length)
-        if self._apart:
-            return tuple((0, min(length, room)) for length in pieces.lengths)
-        return tuple((0, count) for count in longest_first(pieces.lengths, room))
+        apart = [min(length, room) for length in pieces.lengths]
+        counts = apart if self._apart else longest_first(pieces.lengths, room)
+        if rule != "ends":
+            return tuple((0, count) for count in counts)
+        lasts = [count // 2 if count < whole else 0 for count, whole in zip(counts, pieces.lengths, strict=True)]
+        return tuple((-last, count - last) for last, count in zip(lasts, counts, strict=True))
 
     def room_behind(self, before: Sequence[int], max_length: int) -> int:
         """The number of the last text's pieces that fit behind the texts of lengths `before`; negative if none fit."""
@@ -142,13 +154,14 @@ class Tokenizer:
     def cut(self, pieces: Pieces, cut: Cut, align: bool = False) -> Tokens:
         """The tokens of the kept pieces, with special tokens.
 
-        `cut` may be any range of each half's pieces. Without `align`, pieces may lack their text (from another
+        `cut` may be any part of each half's pieces. Without `align`, pieces may lack their text (from another
         process).
         """
         template = self._templates[len(pieces.ids) - 1]
         input_ids = [*template.ids[0]]
-        for half, (start, stop) in enumerate(cut):
-            input_ids += pieces.ids[half][start:stop]
+        for half, span in enumerate(cut):
+            for start, stop in _ranges(span, len(pieces.ids[half])):
+                input_ids += pieces.ids[half][start:stop]
             input_ids += template.ids[half + 1]
         type_ids = self._type_ids(template, cut) if self._has_types else [0] * len(input_ids)
         alignment = _alignment(pieces.sources, cut, [len(ids) for ids in template.ids]) if align else None
@@ -216,6 +229,11 @@ def _twice(single: _Template) -> _Template:
     return _Template([before, after + before, after], types, 2 * single.half_types, 2 * single.size)
 
 
+def _ranges(span: Span, length: int) -> list[Span]:
+    """The ranges of a half's pieces that a part of a `Cut` keeps."""
+    return [span] if span[0] >= 0 else [(0, span[1]), (length + span[0], length)]
+
+
 def _alignment(sources: Sequence[Source], cut: Cut, specials: Sequence[int]) -> Alignment:
     """Offsets of the kept tokens, without whitespace; `specials` counts special tokens around the halves."""
     alignment = Alignment([], [], [])
@@ -226,7 +244,12 @@ def _alignment(sources: Sequence[Source], cut: Cut, specials: Sequence[int]) -> 
         alignment.sequences.extend([None] * count)
 
     skip(specials[0])
-    for half, (source, (first, last)) in enumerate(zip(sources, cut, strict=True)):
+    parts = [
+        (half, source, *kept)
+        for half, (source, span) in enumerate(zip(sources, cut, strict=True))
+        for kept in _ranges(span, len(source.placed.offsets))
+    ]
+    for number, (half, source, first, last) in enumerate(parts):
         end, offsets = 0, source.placed.offsets[first : last + 1]
         starts_behind = [start for start, _ in offsets[1:]] + [len(source.half)]
         for (start, stop), behind in zip(offsets[: last - first], starts_behind, strict=False):
@@ -240,7 +263,8 @@ def _alignment(sources: Sequence[Source], cut: Cut, specials: Sequence[int]) -> 
             alignment.offsets.append((begin, end))
         alignment.words.extend(source.placed.word_ids[first:last])
         alignment.sequences.extend([half] * (last - first))
-        skip(specials[half + 1])
+        if number + 1 == len(parts) or parts[number + 1][0] != half:
+            skip(specials[half + 1])
     return alignment
 
 

@@ -27,7 +27,7 @@ def named_halves(text: Text) -> dict[str, str]:
 
 Span = tuple[int, int]
 Cut = tuple[Span, ...]
-"""The half-open range of pieces to keep of each half."""
+"""The half-open range of pieces to keep of each half; (-b, a) keeps the first `a` pieces and the last `b`."""
 
 
 @dataclass(frozen=True, eq=False)

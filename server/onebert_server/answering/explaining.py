@@ -9,6 +9,7 @@ import numpy as np
 
 from onebert_encoder.answering.asked import Asked
 from onebert_encoder.answering.results import Prediction
+from onebert_encoder.answering.scores import cut_rule
 from onebert_encoder.answering.windows import whole_window, window_of
 from onebert_encoder.explaining.words import (
     Explanation,
@@ -59,8 +60,8 @@ async def explain(
     """Has the version that answered compute each text again, each time without one of its words; see `Answerer`."""
     predictions = [prediction_of(reading, facts) for reading in readings]
     principal, tokenizer = context.principal.name, tokenizing.splitters[facts.base].tokenizer
-    windows = any(reading.windows is not None for reading in readings)
-    inputs = await tokenizing.split(principal, facts.base, texts, whole=windows)
+    whole = cut_rule(facts) == "ends" or any(reading.windows is not None for reading in readings)
+    inputs = await tokenizing.split(principal, facts.base, texts, whole)
     # One piece of work: the number of words that each text leaves out depends on all texts.
     cost = _PIECE_IN_NUMBERS * sum(sum(pieces.lengths) for pieces in inputs)
     shortened = partial(leave_out, facts, asked, texts, inputs, readings, tokenizer)
@@ -116,7 +117,7 @@ def leave_out(
 
 def _words(pieces: Pieces, reading: Reading, facts: Facts, tokenizer: Tokenizer) -> list[Stretch]:
     whole, tokenizer = tuple((0, length) for length in pieces.lengths), tokenizer.reading(facts.pooling)
-    kept = tokenizer.fit(pieces, facts.max_length) if reading.windows is None else whole
+    kept = tokenizer.fit(pieces, facts.max_length, cut_rule(facts)) if reading.windows is None else whole
     alignment = tokenizer.cut(pieces, kept, align=True).alignment
     return [] if alignment is None else words_of(alignment)
 

@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from onebert_encoder.answering.asked import PLAIN, Asked
-from onebert_encoder.answering.scores import Array
+from onebert_encoder.answering.scores import Array, cut_rule
 from onebert_encoder.answering.windows import whole_window, window_of
 from onebert_encoder.text.tokenizer import CutOnce, Tokenizer
 from onebert_encoder.text.tokens import Cut, Pieces, Text
@@ -60,7 +60,7 @@ class Rules(NamedTuple):
         refusals: why it cannot answer a single text, and a pair; None if it can.
         window: in which it reads a text that is longer than a sequence.
         around: special tokens before and after the ids of a single text; None if ids alone are not enough, because the
-            sequence has segments, or is read in windows or with places.
+            sequence has segments, or is read in windows, by its ends or with places.
         room: ids of a single text that fit between them.
         alike: equal for versions that read single texts alike, each in one sequence.
         sizes: see `answer_bytes`.
@@ -85,7 +85,8 @@ def rules_of(facts: Facts, asked: Asked, tokenizer: Tokenizer) -> Rules:
     """Returns the rules; those without options are made once for each version."""
     refusals = refusal(facts, asked, pair=False), refusal(facts, asked, pair=True)
     window = None if all(refusals) else window_of(facts, facts.max_length, asked)
-    around = None if refusals[0] or facts.per_token or window is not None else tokenizer.around
+    in_pieces = facts.per_token or window is not None or cut_rule(facts) == "ends"
+    around = None if refusals[0] or in_pieces else tokenizer.around
     room = 0 if around is None else tokenizer.room(1, facts.max_length)
     alike = facts if around is None or asked.whole else (facts.base, room)
     labels = len(facts.labels), (facts.ref, facts.label_bytes)
@@ -155,8 +156,8 @@ class Questions:
 
     @property
     def reads_to_end(self) -> bool:
-        """Whether a text that is longer than a sequence is read in windows."""
-        return self.asked.whole or self.rules[0].window is not None
+        """Whether the end of a text that is longer than a sequence is read."""
+        return self.asked.whole or self.rules[0].window is not None or cut_rule(self.facts) == "ends"
 
     def lay(self, tokenizer: Tokenizer, tokenized: Mapping[Any, Any], cuts: CutOnce) -> None:
         """Cuts the inputs to sequences, and counts their answers; see `tokenized`."""
@@ -244,9 +245,9 @@ def _together(questions: Sequence[tuple[Resolved, int, Text, Rules]], asked: Ask
 def _expand(
     pieces: Pieces, facts: Facts, tokenizer: Tokenizer, asked: Asked, window: Window | None
 ) -> tuple[Sequence[Cut], bool]:
-    """Returns the pieces of each sequence to run, and whether these are windows, or else the beginning of the input."""
+    """Returns the pieces of each sequence to run, and whether these are windows, or else what fits of the input."""
     if window is None:
-        fitting = tokenizer.fit(pieces, facts.max_length)
+        fitting = tokenizer.fit(pieces, facts.max_length, cut_rule(facts))
         if not asked.whole or not tokenizer.measure(pieces, fitting)[1]:
             return (fitting,), False
         window = whole_window(facts, facts.max_length)

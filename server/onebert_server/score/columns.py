@@ -117,7 +117,7 @@ def _names(manifest: Manifest, all_scores: bool) -> list[str]:
     else:
         names = ["score"] if manifest.task_type == "regression" else ["label", "score"]
         names += ["labels"] * (thresholds_of(manifest) is not None) + ["scores"] * all_scores
-    if manifest.decision is not None and manifest.decision.abstain is not None:
+    if manifest.decision is not None and manifest.decision.abstains:
         names.append("abstained")
     names += ["windows"] * (window_of(manifest, manifest.max_length) is not None)
     return [*names, "truncated", "version", "digest"]
@@ -127,7 +127,9 @@ def _per_text(manifest: Manifest, read: Read, all_scores: bool) -> dict[str, pya
     """Vectorized `answer` for tasks about whole texts."""
     window = window_of(manifest, manifest.max_length)
     reduce = partial(_reduced, window.reduction, read) if window and read.cuts else None
-    scores, selected, abstained, _ = score(read.logits.astype(np.float64), manifest, reduce=reduce)
+    scores, selected, abstained, _ = score(
+        read.logits.astype(np.float64), manifest, reduce=reduce, truncated=read.truncated
+    )
     names = pyarrow.array(manifest.labels, pyarrow.string())
     arrays = {}
     if manifest.task_type == "regression":
@@ -169,7 +171,7 @@ def _per_token(manifest: Manifest, read: Read) -> dict[str, pyarrow.Array]:
 def _one_per_token(manifest: Manifest, read: Read, i: int) -> Answer:
     text, start, window = read.texts[i], read.starts[i], window_of(manifest, manifest.max_length)
     if window is None:
-        return answer(read.logits[start], manifest, text, read.alignments[start])
+        return answer(read.logits[start], manifest, text, read.alignments[start], truncated=read.truncated[i])
     windows = [
         WindowLogits(read.logits[start + n], window[-1][0], read.alignments[start + n])
         for n, window in enumerate(read.cuts[i])

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow
 import torch
 
+from onebert_encoder.answering.scores import cut_rule
 from onebert_encoder.answering.windows import window_of
 from onebert_encoder.maths.fold import fold_delta
 from onebert_encoder.maths.sequences import Sequences
@@ -69,8 +70,8 @@ class Scorer:
         self.base = host.base
         self._tasks, self._batch_tokens, self._all_scores = tasks, batch_tokens, all_scores
         self._passes = host.passes
-        windows = any(window_of(task.manifest, 0) for task in tasks)
-        self._longest = sys.maxsize if windows else max(task.manifest.max_length for task in tasks)
+        to_end = any(window_of(task.manifest, 0) or cut_rule(task.manifest) == "ends" for task in tasks)
+        self._longest = sys.maxsize if to_end else max(task.manifest.max_length for task in tasks)
         self._placed = any(task.manifest.per_token for task in tasks)
         with torch.inference_mode():
             self._slots = [self._install(host.bank, task) for task in tasks]
@@ -80,7 +81,7 @@ class Scorer:
         texts, of_row = window.rows.distinct()
         pieces = self.base.tokenizer.split(texts, self._longest, placed=self._placed)
         manifests = [task.manifest for task in self._tasks]
-        keys = [(m.pooling, m.max_length, window_of(m, m.max_length)) for m in manifests]
+        keys = [(m.pooling, m.max_length, window_of(m, m.max_length), cut_rule(m)) for m in manifests]
         cut = {key: self._cut(pieces, *key) for key in set(keys)}
         read = [Read(texts, *cut[key], _room(m, cut[key][0])) for m, key in zip(manifests, keys, strict=True)]
         return Prepared(
@@ -92,11 +93,16 @@ class Scorer:
         )
 
     def _cut(
-        self, pieces: Sequence[Pieces], pooling: Pooling, max_length: int, window: decision.Window | None
+        self,
+        pieces: Sequence[Pieces],
+        pooling: Pooling,
+        max_length: int,
+        window: decision.Window | None,
+        rule: decision.CutRule,
     ) -> tuple[list[Sequence[Cut]], list[bool], dict[int, str]]:
         """By text: the cuts, whether it was truncated, and why it cannot be read in windows."""
         tokenizer, refused = self.base.tokenizer.reading(pooling), dict[int, str]()
-        fitted = [tokenizer.fit(text, max_length) for text in pieces]
+        fitted = [tokenizer.fit(text, max_length, rule) for text in pieces]
         if window is None:
             short = [tokenizer.measure(*pair)[1] for pair in zip(pieces, fitted, strict=True)]
             return [(cut,) for cut in fitted], short, refused

@@ -68,6 +68,34 @@ def test_one_split_cut_to_any_length_is_what_tokenizing_at_that_length_gives(
         assert vars(aligned.alignment) == vars(alone.alignment)
 
 
+@given(
+    family=st.sampled_from(["bert", "roberta", "distilbert", "electra"]),
+    text=texts | pairs | specials | st.tuples(spaced.map(lambda half: half * 3), spaced.map(lambda half: half * 3)),
+    max_length=st.integers(5, 40),
+)
+def test_both_ends_are_as_many_tokens_as_the_beginning_where_the_text_has_them(
+    family: str, text: Any, max_length: int
+) -> None:
+    ours, theirs = both(family)
+    halves = (text,) if isinstance(text, str) else text
+    cut = theirs(*halves, truncation="longest_first", max_length=max_length)
+    (whole,), (found,) = ours.encode([text], 10_000, align=True), ours.encode([text], max_length, True, "ends")
+    kept: list[int] = []
+    for place in (None, *range(len(halves))):
+        own = [at for at, sequence in enumerate(whole.alignment.sequences) if sequence == place]
+        count = len(own) if place is None else cut.sequence_ids().count(place)
+        last = count // 2 if count < len(own) else 0
+        kept += own[: count - last] + own[len(own) - last :]
+    kept.sort()
+    assert found.input_ids == [whole.input_ids[at] for at in kept]
+    assert found.type_ids == [whole.type_ids[at] for at in kept]
+    assert (len(found), found.truncated) == (len(cut["input_ids"]), len(whole) > max_length)
+    assert found.alignment.sequences == [whole.alignment.sequences[at] for at in kept]
+    assert found.alignment.words == [whole.alignment.words[at] for at in kept]
+    spans = zip(found.alignment.offsets, [whole.alignment.offsets[at] for at in kept], strict=True)
+    assert all(own == other or own[0] == own[1] for own, other in spans)
+
+
 def test_a_length_without_room_for_the_special_tokens_is_refused() -> None:
     """Four of them in a pair of RoBERTa's; three is the least that a task may take."""
     ours, _ = both("roberta")

@@ -75,18 +75,23 @@ WINDOWS = st.integers(8, 16).flatmap(
         }
     )
 )
-DECISIONS = st.fixed_dictionaries(
-    {},
-    optional={
-        "activation": st.sampled_from(["softmax", "sigmoid"]),
-        "temperature": st.floats(1e-3, 1e3) | st.integers(1, 1000),
-        "thresholds": st.dictionaries(st.sampled_from(["no", "yes"]), NUMBERS | st.integers(0, 1), min_size=1),
-        "positives": st.sampled_from([["no"], ["yes"]]),
-        "abstain": st.fixed_dictionaries({"below": st.floats(0.01, 1)})
-        | st.fixed_dictionaries({"energy": st.floats(-1e6, 1e6)}),
-        "window": WINDOWS,
-    },
-).filter(lambda one: "thresholds" not in one or one["thresholds"].keys() >= set(one.get("positives", ())))
+DECISIONS = (
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "activation": st.sampled_from(["softmax", "sigmoid"]),
+            "temperature": st.floats(1e-3, 1e3) | st.integers(1, 1000),
+            "thresholds": st.dictionaries(st.sampled_from(["no", "yes"]), NUMBERS | st.integers(0, 1), min_size=1),
+            "positives": st.sampled_from([["no"], ["yes"]]),
+            "abstain": st.fixed_dictionaries({"below": st.floats(0.01, 1)})
+            | st.fixed_dictionaries({"energy": st.floats(-1e6, 1e6)}),
+            "window": WINDOWS,
+            "cut": st.sampled_from(["head", "ends", "abstain"]),
+        },
+    )
+    .filter(lambda one: not one.keys() >= {"window", "cut"})
+    .filter(lambda one: "thresholds" not in one or one["thresholds"].keys() >= set(one.get("positives", ())))
+)
 
 
 def test_what_has_no_decision_has_the_bytes_of_format_1() -> None:

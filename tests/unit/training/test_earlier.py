@@ -21,6 +21,7 @@ CHANGED = Settings(
     positive="complaint",
     class_weight="balanced",
     max_length=40,
+    cut="ends",
     epochs=3,
     max_steps=50,
     batch_size=8,
@@ -114,7 +115,7 @@ def test_an_exact_head_inherits_no_steps(manifest):
     settings, _ = earlier.overridden(Settings(method="head"), DataOptions(), {"method"})
     assert settings == Settings(
         method="head",
-        **{name: getattr(CHANGED, name) for name in ("pooling", "positive", "class_weight", "max_length")},
+        **{name: getattr(CHANGED, name) for name in ("pooling", "positive", "class_weight", "max_length", "cut")},
         **{name: getattr(CHANGED, name) for name in ("seed", "metric", "measure_train")},
     )
     # A named one is refused later, as without --like.

@@ -80,7 +80,7 @@ def test_counts_are_those_of_answers_one_by_one(manifest, tables):
     random = np.random.default_rng(0)
     logits = list(random.normal(size=(200, len(manifest.labels))).astype(np.float32) * 2)
     gold = random.integers(0, len(manifest.labels), 200)
-    reference = reference_of(manifest, logits, gold, "validation")
+    reference = reference_of(manifest, logits, gold, "validation", [])
     answers = [answer(one, manifest) for one in logits]
     named = Counter()
     for one in answers:
@@ -94,7 +94,7 @@ def test_counts_are_those_of_answers_one_by_one(manifest, tables):
 
 def test_there_is_none_without_answers_that_a_server_counts():
     logits, gold = [np.zeros(2, np.float32)], np.zeros(1, int)
-    assert reference_of(manifest_of(1, "regression"), logits, gold, "validation") is None
-    assert reference_of(manifest_of(2), [], gold[:0], "validation") is None
+    assert reference_of(manifest_of(1, "regression"), logits, gold, "validation", []) is None
+    assert reference_of(manifest_of(2), [], gold[:0], "validation", []) is None
     wide = manifest_of(MAX_ANSWERED + 1, "multi_label")
-    assert reference_of(wide, [np.ones(MAX_ANSWERED + 1, np.float32)], gold, "validation") is None
+    assert reference_of(wide, [np.ones(MAX_ANSWERED + 1, np.float32)], gold, "validation", []) is None

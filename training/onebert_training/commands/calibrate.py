@@ -135,7 +135,8 @@ def _fitted(
     facts |= {"stated": fixed.facts} if fixed else {}
     new_delta = _with_decision(delta, calibrated, facts)
     if new_delta is not None and not warnings:
-        new_delta = with_reference(new_delta, reference_of(new_delta.manifest, list(logits), examples.gold, name))
+        reference = reference_of(new_delta.manifest, list(logits), examples.gold, name, tokens)
+        new_delta = with_reference(new_delta, reference)
     return calibrated, facts, new_delta
 
 

@@ -207,7 +207,9 @@ def _decided_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
     if (abstained := record["abstained"]) is not None:
         score, answered = abstained["score_of_the_rest"], record["rows"] - abstained["rows"]
         right = "" if score is None else f", of these {abstained['metric']} {score:.4f}"
-        lines.append(("abstains", abstaining_rule(decision["abstain"])))
+        rules = [abstaining_rule(decision["abstain"])] if "abstain" in decision else []
+        rules += ["texts that are cut"] if decision.get("cut") == "abstain" else []
+        lines.append(("abstains", ", ".join(rules)))
         lines.append(("answered", f"{percent(answered / record['rows'])} of the rows{right}"))
     return lines
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from onebert_encoder.answering.scores import cut_rule
 from onebert_encoder.base.base import Base
 from onebert_encoder.maths.batch import pack
 from onebert_encoder.maths.encode import encode
@@ -158,7 +159,7 @@ def predict(base: Base, row: Row, features: Features, inputs: Sequence[int] | No
 def tokenize(base: Base, manifest: Manifest, texts: Sequence[Text]) -> list[Tokens]:
     """Tokens of texts as the delta's manifest reads them, aligned for per-token tasks."""
     tokenizer = base.tokenizer.reading(manifest.pooling)
-    return tokenizer.encode(texts, manifest.max_length, align=manifest.per_token)
+    return tokenizer.encode(texts, manifest.max_length, manifest.per_token, cut_rule(manifest))
 
 
 def predict_delta(base: Base, delta: Delta, tokens: Sequence[Tokens]) -> list[Logits]:

@@ -13,6 +13,7 @@ from onebert_encoder.base.base import Base
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.text.tokens import Text
 from onebert_store.errors import InvalidData, NotFinite
+from onebert_store.file.decision import CutRule
 from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
 from onebert_store.file.manifest import PER_TOKEN, SIAMESE, Pooling, head_width
 from onebert_training.data.dataset import Dataset
@@ -171,11 +172,17 @@ def _vectors_of(base: Base, inputs: Inputs, pooling: Pooling) -> list[Vectors]:
 
 
 class TaskInputs:
-    """Data tokenized for one base and `max_length`; runs share it. `siamese`: each text of a pair on its own."""
+    """Data tokenized for one base and `max_length`; runs share it.
 
-    def __init__(self, base: Base, data: Dataset, max_length: int, siamese: bool = False) -> None:
-        self.base, self.data, self.siamese = base, data, siamese
-        self._other: TaskInputs | None = None
+    `siamese`: each text of a pair on its own; `rule`: what is read of a longer text, which `abstain` reads like `head`.
+    """
+
+    def __init__(
+        self, base: Base, data: Dataset, max_length: int, siamese: bool = False, rule: CutRule = "head"
+    ) -> None:
+        self.base, self.data, self.siamese, self.rule = base, data, siamese, rule
+        # By `siamese` and whether both ends are read; all of them share it.
+        self._variants = {(siamese, rule == "ends"): self}
         self.max_length, self._asked_length = min(max_length, base.spec.max_length), max_length
         self.objective = OBJECTIVES[data.task_type](data.labels, data.splits["train"])
 
@@ -184,7 +191,7 @@ class TaskInputs:
         tokenizer = self.base.tokenizer.reading(SIAMESE) if self.siamese else self.base.tokenizer
         per_token = self.data.task_type in PER_TOKEN
         return {
-            name: Inputs(self.base, tokenizer.encode(split.texts, self.max_length, align=per_token))
+            name: Inputs(self.base, tokenizer.encode(split.texts, self.max_length, per_token, self.rule))
             for name, split in self.data.splits.items()
         }
 
@@ -193,14 +200,13 @@ class TaskInputs:
         splits = self.data.splits.items()
         return {name: self.objective.targets(split, self.splits[name].tokens) for name, split in splits}
 
-    def reading(self, pooling: Pooling) -> "TaskInputs":
-        """The same data for runs with a pooling; siamese pooling reads each text of a pair on its own."""
-        if (pooling == SIAMESE) == self.siamese:
-            return self
-        if self._other is None:
-            self._other = TaskInputs(self.base, self.data, self._asked_length, not self.siamese)
-            self._other._other = self
-        return self._other
+    def reading(self, pooling: Pooling, rule: CutRule | None = None) -> "TaskInputs":
+        """The same data for runs with a pooling, and a rule for long texts (None: the same one)."""
+        siamese, rule = pooling == SIAMESE, rule or self.rule
+        if (key := (siamese, rule == "ends")) not in self._variants:
+            self._variants[key] = TaskInputs(self.base, self.data, self._asked_length, siamese, rule)
+            self._variants[key]._variants = self._variants
+        return self._variants[key]
 
     def check_targets(self) -> None:
         """Refuses data if the cut to `max_length` has left a split without any target."""

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onebert_encoder.answering.scores import own_activation, score
+from onebert_encoder.text.tokens import Tokens
 from onebert_store.file.delta import Delta
 from onebert_store.file.manifest import WATCHED, Manifest, format_for
 from onebert_store.file.reference import (
@@ -23,11 +24,14 @@ from onebert_training.tasks.objective import Logits
 Table = NDArray[np.int64]
 
 
-def reference_of(manifest: Manifest, logits: Sequence[Logits], gold: Any, split: str) -> Reference | None:
+def reference_of(
+    manifest: Manifest, logits: Sequence[Logits], gold: Any, split: str, tokens: Sequence[Tokens]
+) -> Reference | None:
     """Counts the manifest's answers to logits, [labels] a row; `gold` as in `Split`. None without a reference."""
     if manifest.task_type not in WATCHED or not len(logits):
         return None
-    scored = score(np.stack(logits).astype(np.float64), manifest)
+    truncated = [text.truncated for text in tokens]
+    scored = score(np.stack(logits).astype(np.float64), manifest, truncated=truncated)
     rows, labels = scored.scores.shape
     abstained = np.zeros(rows, bool) if scored.abstained is None else scored.abstained
     best, top = scored.scores.argmax(axis=1), scored.scores.max(axis=1)

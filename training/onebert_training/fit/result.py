@@ -84,7 +84,9 @@ class Result:
         if delta is not None and measured is not None:
             gold = run.data.splits[measured.split].gold
             if measured.split == "validation":
-                delta = with_reference(delta, reference_of(delta.manifest, measured.logits, gold, "validation"))
+                tokens = run.inputs.splits["validation"].tokens
+                reference = reference_of(delta.manifest, measured.logits, gold, "validation", tokens)
+                delta = with_reference(delta, reference)
             elif self.folds:
                 delta = with_temperature_of_folds(delta, measured.logits, gold, self.folds, larger)
         return replace(self, delta=delta, measured=measured)

@@ -70,7 +70,7 @@ class Run:
         data, spec = self.data, self.base.spec
         self.method = parse_method(settings.method)
         self.pooling = self._pooling(of_exact_head=self.method.exact or settings.start == "head")
-        self.inputs = inputs = inputs.reading(self.pooling)
+        self.inputs = inputs = inputs.reading(self.pooling, settings.cut)
         self.plan: Plan = self.method.plan(self.base.anatomy, self.pooling, spec.num_parameters)
         self.delta_parameters = self.plan.num_parameters
         self.head_parameters = len(data.labels) * (head_width(self.pooling, spec.hidden_size) + 1)
@@ -118,7 +118,8 @@ class Run:
     def _manifest(self) -> Manifest:
         """Made before training, so that a label or a name that a manifest cannot hold is refused at once."""
         positives = positives_of(self.settings.positive, self.data.labels)
-        decision = Decision(positives=positives) if positives else None
+        cut = None if self.settings.cut == "head" else self.settings.cut
+        decision = Decision(positives=positives or None, cut=cut) if positives or cut else None
         outputs, length = (self.data.task_type, list(self.data.labels)), self.inputs.max_length
         return make_manifest(
             self.base.spec, outputs, self.pooling, length, self.method.text, self.provenance(), decision

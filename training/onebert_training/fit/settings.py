@@ -8,6 +8,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from typing_extensions import Doc
 
 from onebert_store.errors import InvalidSettings
+from onebert_store.file.decision import CutRule
 from onebert_store.file.manifest import Pooling
 from onebert_training.methods.grammar import HEAD
 from onebert_training.options import METHOD, STEPS, Parser, annotated_fields, flag_of
@@ -62,6 +63,14 @@ class Settings:
         METHOD,
     ] = None
     max_length: Annotated[int, Ge(3), Doc("Longest input in tokens; the rest is cut off."), METHOD] = 128
+    cut: Annotated[
+        CutRule,
+        Doc(
+            "Part of a longer input that is read: head, its beginning; ends, half of the tokens from each end; "
+            "abstain, its beginning, and the answer abstains."
+        ),
+        METHOD,
+    ] = "head"
     epochs: Annotated[
         int | None, Ge(1), Doc("Passes over the training rows, at most; else 4, and more over few rows."), STEPS
     ] = None

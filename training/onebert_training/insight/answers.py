@@ -9,7 +9,7 @@ import torch
 
 from onebert_encoder.answering.answer import answer
 from onebert_encoder.answering.results import Extraction
-from onebert_encoder.answering.scores import ACTIVATE, own_activation, score, tempered
+from onebert_encoder.answering.scores import ACTIVATE, Scored, own_activation, score, tempered
 from onebert_encoder.answering.stretches import is_bio
 from onebert_encoder.text.tokens import Tokens
 from onebert_store.file.manifest import Manifest, TaskType
@@ -87,6 +87,12 @@ class Predictions(NamedTuple):
     logits: Sequence[Logits]
 
     @property
+    def scored(self) -> Scored:
+        """[rows, labels] of a task on whole texts."""
+        logits, truncated = _stacked(self), [text.truncated for text in self.tokens]
+        return score(logits, self.manifest, truncated=truncated)
+
+    @property
     def loss(self) -> Floats:
         """[rows], as in `Answers`; logits are divided by the task's temperature."""
         objective = OBJECTIVES[self.manifest.task_type](self.manifest.labels)
@@ -115,7 +121,7 @@ def _stacked(predictions: Predictions) -> Floats:
 
 def _single_label(predictions: Predictions) -> Answers:
     labels, gold = predictions.manifest.labels, predictions.split.gold
-    scored = score(_stacked(predictions), predictions.manifest)
+    scored = predictions.scored
     best = scored.scores.argmax(axis=1)
     confidence = scored.scores[np.arange(len(best)), best]
     right = best == gold
@@ -134,7 +140,7 @@ def _single_label(predictions: Predictions) -> Answers:
 
 def _multi_label(predictions: Predictions) -> Answers:
     labels, gold = predictions.manifest.labels, predictions.split.gold > 0
-    scored = score(_stacked(predictions), predictions.manifest)
+    scored = predictions.scored
     scores, on = scored.scores, np.asarray(scored.selected, dtype=bool)
     both = (gold & on).sum(axis=1)
     return Answers(
@@ -208,7 +214,7 @@ def _confidence(predictions: Predictions, i: int) -> Floats:
 def _span(predictions: Predictions) -> Answers:
     answered, scores, abstained = [], [], []
     for text, tokens, logits in zip(predictions.split.texts, predictions.tokens, predictions.logits, strict=True):
-        result = answer(logits, predictions.manifest, text, tokens.alignment)
+        result = answer(logits, predictions.manifest, text, tokens.alignment, truncated=tokens.truncated)
         answers = result.answers if isinstance(result, Extraction) else []
         answered.append(answers[0].text if answers else "")
         scores.append(answers[0].score if answers else np.nan)
@@ -219,7 +225,7 @@ def _span(predictions: Predictions) -> Answers:
     exact = [max(exact_match(given, right) for right in rights) > 0 for given, rights in both]
     confidence = np.array(scores)
     is_answered = ~np.isnan(confidence)
-    rule = predictions.manifest.decision is not None and predictions.manifest.decision.abstain is not None
+    decision = predictions.manifest.decision
     return Answers(
         gold=gold,
         answer=answered,
@@ -229,7 +235,7 @@ def _span(predictions: Predictions) -> Answers:
         reliability=Reliability(
             "each answer, right where it matches exactly", confidence[is_answered], np.array(exact)[is_answered]
         ),
-        abstained=np.array(abstained) if rule else None,
+        abstained=np.array(abstained) if decision is not None and decision.abstains else None,
     )
 
 

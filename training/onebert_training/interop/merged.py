@@ -164,7 +164,7 @@ def problem_of(manifest: Manifest) -> str | None:
 
 
 def left_to_callers(manifest: Manifest) -> dict[str, Any]:
-    """The parts of a decision that the model's own files cannot express: thresholds, positives, abstain, window."""
+    """The parts of a decision that the model's own files lack: thresholds, positives, abstain, window, cut."""
     if manifest.decision is None:
         return {}
     # The token pipeline always applies a softmax; it has no other activation.

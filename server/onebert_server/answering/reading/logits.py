@@ -23,7 +23,7 @@ from onebert_store.errors import AnswerNotFinite
 # costs `ANSWER_IN_NUMBERS` beside its own. A client's format may repeat the text beside each label:
 # `_CHARACTERS_IN_NUMBER` characters cost one logit.
 TINY_NUMBERS, ANSWER_IN_NUMBERS, _CHARACTERS_IN_NUMBER = 2048, 16, 128
-_FACTS, _LABELS = attrgetter("facts"), attrgetter("labels")
+_FACTS, _LABELS, _TRUNCATED = map(attrgetter, ("facts", "labels", "truncated"))
 _LABEL_COUNT = itemgetter(Rules._fields.index("labels"))
 
 
@@ -149,7 +149,8 @@ def read_together(
         texts = [*map(questions.__getitem__, numbers)]
         facts = [*map(_FACTS, texts)]
         rows = logits[np.array(places)[:, None] + np.arange(len(facts[0].labels))]
-        predictions = answer_texts(rows, facts[0], [*map(_LABELS, facts)], texts[0].asked)
+        truncated = [*map(_TRUNCATED, texts)]
+        predictions = answer_texts(rows, facts[0], [*map(_LABELS, facts)], texts[0].asked, truncated)
         for number, text, prediction in zip(numbers, texts, predictions, strict=True):
             readings[number] = Reading(prediction, text.tokens, text.truncated)
     return [*map(readings.__getitem__, range(len(questions)))]
@@ -164,7 +165,7 @@ def _read_alone(question: Question, parts: Sequence[NDArray[np.float32]], splitt
         alignments = [tokenizer.cut(pieces, cut, align=True).alignment for cut in cuts]
         parts = [part.reshape(-1, len(facts.labels)) for part in parts]
     if not windows:
-        return Reading(answer(parts[0], facts, text, alignments[0], asked), tokens, truncated)
+        return Reading(answer(parts[0], facts, text, alignments[0], asked, truncated), tokens, truncated)
     window = window_of(facts, facts.max_length, asked) or whole_window(facts, facts.max_length)
     each = [WindowLogits(*window) for window in zip(parts, (cut[-1][0] for cut in cuts), alignments, strict=True)]
     return Reading(answer_windows(each, facts, text, window.reduction, asked), tokens, truncated, len(parts))

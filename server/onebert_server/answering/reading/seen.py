@@ -91,5 +91,5 @@ def _own_rules(facts: Facts, asked: Asked) -> bool:
         return False
     # Without thresholds and abstaining, reading the scores alone gives the same label.
     decision = facts.decision
-    plain = decision is None or (decision.thresholds is None and decision.abstain is None)
+    plain = decision is None or (decision.thresholds is None and not decision.abstains)
     return not asked.only_scores or (facts.task_type == "single_label" and plain)
