@@ -14,7 +14,7 @@ from onebert_encoder.answering.results import answer_of, slices_of
 from onebert_server.client import Result, ReviewItem, ReviewQueue, as_dict
 from onebert_store.errors import InvalidData
 from onebert_store.file import strict_json
-from onebert_store.tables.label_studio import answers_of
+from onebert_store.tables.label_studio import answers_of, choices_in
 
 # The name of the control in Label Studio, of the question in Argilla.
 QUESTION = "label"
@@ -113,7 +113,7 @@ def _spans(result: Result) -> Sequence[Any]:
 def _read_label_studio(record: Any) -> Labeled:
     task = _Task.model_validate(record)
     people = answers_of(task.annotations)
-    return Labeled(task.data.id, [each[QUESTION].values if QUESTION in each else [] for each in people])
+    return Labeled(task.data.id, [choices_in(each.get(QUESTION)) for each in people])
 
 
 def _write_argilla(queue: ReviewQueue, item: ReviewItem) -> dict[str, Any]:
