@@ -6,8 +6,8 @@ import json
 import pytest
 
 from onebert_store.errors import InvalidData
-from onebert_training.data.dataset import load_dataset
-from onebert_training.data.options import DataOptions
+from onebert_training.data.dataset import load_dataset, load_split
+from onebert_training.data.options import DataOptions, ReadOptions
 
 NER, TONE, STARS = ("ner", "labels"), ("tone", "choices"), ("stars", "rating")
 TEXT = "ship it to Oslo"
@@ -108,6 +108,8 @@ def test_people_who_agree_are_one_row_and_those_who_do_not_are_none(tmp_path):
     [note] = [note for note in data.notes if "left out" in note]
     assert note.startswith("4 of 8 tasks are left out: export.json rows 4 and 5: people disagree; ")
     assert note.endswith("; export.json rows 8 and 10: nobody answered")
+    measured = load_split(str(tmp_path / "export.json"), ReadOptions(), "single_label", data.labels)
+    assert (len(measured.split), measured.notes) == (4, (note,))
 
 
 def test_regions_are_the_same_in_any_order_and_none_are_a_text_without_entities(tmp_path):

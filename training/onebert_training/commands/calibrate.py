@@ -113,7 +113,8 @@ def _fitted(
     reading = reading.remembering(trained_columns(manifest.training), read)
     if split is None and "validation" in read.tables:
         split = "validation"
-    name, examples, *_ = load_split(read, reading, manifest.task_type, manifest.labels, split)
+    labeled = load_split(read, reading, manifest.task_type, manifest.labels, split)
+    name, examples = labeled.name, labeled.split
     unknown_texts = (
         None if unknown is None else load_texts(unknown, reading.columns, reading.encoding, else_by_name=True)[1]
     )
@@ -129,7 +130,7 @@ def _fitted(
         gold = gold_flags(examples.gold, len(manifest.labels))
         calibrated = calibrate(logits, gold, manifest, targets, unknown_logits, fixed)
     warnings = trained_on(manifest, read.name, name)
-    calibrated.notes += [*warnings, *truncation_notes(tokens, manifest)]
+    calibrated.notes += [*labeled.notes, *warnings, *truncation_notes(tokens, manifest)]
     digest = Dataset(read.name, manifest.task_type, tuple(manifest.labels), None, {name: examples}).digest
     facts = {"data": {"name": read.name, "digest": digest}, "split": name, "rows": len(examples), **calibrated.facts}
     facts |= {"stated": fixed.facts} if fixed else {}

@@ -259,9 +259,8 @@ def load_split(
         raise InvalidData(f"no label of the data, {theirs}, is one of the task, which has {known}")
     examples = cells.split(task_type, tuple(labels))
     rows = cells.table.take(cells.used_rows).only(source.tables[name])
-    return Labeled(
-        "all" if read.single_file else name, examples, read.metric, read.name, rows, (*cells.left_out,), tuple(labels)
-    )
+    notes = (*cells.table.notes, *cells.left_out)
+    return Labeled("all" if read.single_file else name, examples, read.metric, read.name, rows, notes, tuple(labels))
 
 
 def usable_rows(source: Source, options: ReadOptions, task_type: TaskType | None) -> tuple[Source, Columns, list[str]]:
