@@ -17,11 +17,12 @@ _STARTS, _ENDS = ("start", "start_offset"), ("end", "end_offset")
 
 
 class Span(NamedTuple):
-    """The slice `text[start:end]` in code points, with its label."""
+    """The slice `text[start:end]` in code points, with its label; `text` is what the program says that it is."""
 
     start: int
     end: int
     label: str
+    text: str = ""
 
 
 class TaggedWords(list[str]):
@@ -48,14 +49,16 @@ def spans_in(cell: Any) -> list[Span] | None:
 
 
 def _spans(item: Any) -> list[Span] | None:
+    text = item.get("text") if isinstance(item, dict) else None
     if isinstance(item, dict):
         ends = (next((item[name] for name in names if name in item), None) for names in (_STARTS, _ENDS))
         item = (*ends, item.get("label") or item.get("labels"))
     if not isinstance(item, list | tuple) or len(item) < 3 or any(type(end) is not int for end in item[:2]):
         return None
     labels = item[2] if isinstance(item[2], list) else [item[2]]
-    spelled = labels and all(isinstance(label, str) for label in labels)
-    return [Span(item[0], item[1], label.strip()) for label in labels] if spelled else None
+    spelled = labels and all(isinstance(label, str) and label.strip() for label in labels)
+    text = text if isinstance(text, str) else ""
+    return [Span(item[0], item[1], label.strip(), text) for label in labels] if spelled else None
 
 
 def have_spans(cells: Iterable[Any], empty: bool = False) -> bool:
@@ -78,7 +81,7 @@ def _fit(text: str, spans: Iterable[Span], words: re.Pattern[str]) -> int:
     starts, ends, edges = *_words(text, words), list[tuple[int, int]]()
     for span in spans:
         with suppress(BadRow):
-            edges.append(_edges(text, span))
+            edges.append(edges_of(span, text))
     return sum(first in starts and last in ends for first, last in edges)
 
 
@@ -91,13 +94,13 @@ def tagged(text: str, spans: Iterable[Span], words: re.Pattern[str], labels: Col
         labels: of a trained task; where its tags mark no entities, each word of a span has the span's label.
 
     Raises:
-        BadRow: a span is outside of the text, is empty, overlaps another one or cuts a word; or the trained task has no
+        BadRow: a span is not in the text (`edges_of`), overlaps another one or cuts a word; or the trained task has no
             tag for an entity of several words, or for words outside.
     """
     starts, ends = _words(text, words)
     tags, before = ["O"] * len(starts), 0
     for span in spans:
-        first, last = _edges(text, span)
+        first, last = edges_of(span, text)
         if first < before:
             raise BadRow("two spans overlap")
         if first not in starts or last not in ends:
@@ -122,11 +125,15 @@ def _is_joined(char: str) -> bool:
     return kind[0] == "M" or kind == "Cf"
 
 
-def _edges(text: str, span: Span) -> tuple[int, int]:
+def edges_of(span: Span, text: str) -> tuple[int, int]:
+    """Returns the slice of a span in a text without blanks at its ends; raises BadRow for one that is not there."""
     if not 0 <= span.start <= span.end <= len(text):
         raise BadRow("a span is outside of its text")
     if not (inner := text[span.start : span.end].strip()):
         raise BadRow("a span is empty")
+    # Label Studio counts an emoji as two (issue 1347 of HumanSignal/label-studio).
+    if span.text and span.text.split() != inner.split():
+        raise BadRow("a span's own text is elsewhere: its start and end count no code points")
     first = text.index(inner, span.start)
     last = first + len(inner)
     while last < len(text) and unicodedata.category(text[last]) in ("Mn", "Me"):

@@ -23,7 +23,7 @@ def chosen(*names, control=TONE):
 
 
 def drawn(start, end, label, control=NER):
-    return part(control, {"start": start, "end": end, "text": "as drawn", "labels": [label]})
+    return part(control, {"start": start, "end": end, "labels": [label]})
 
 
 def task(text, *people, cancelled=()):

@@ -98,10 +98,11 @@ def _record(client: Client, task: str, file: Path, tool: Program) -> None:
     )
 
 
+_ENDS = ("start", "end", "label")
 _RIGHT: Mapping[str, Callable[[Sequence[Any]], dict[str, Any]]] = {
     "single_label": lambda chosen: {"label": chosen[0]},
     "multi_label": lambda chosen: {"labels": chosen},
-    "token": lambda chosen: {"spans": [span._asdict() for span in spans_in(chosen) or ()]},
+    "token": lambda chosen: {"spans": [dict(zip(_ENDS, span, strict=False)) for span in spans_in(chosen) or ()]},
 }
 
 

@@ -14,7 +14,9 @@ from onebert_encoder.answering.results import answer_of, slices_of
 from onebert_server.client import Result, ReviewItem, ReviewQueue, as_dict
 from onebert_store.errors import InvalidData
 from onebert_store.file import strict_json
+from onebert_store.tables.cells import BadRow
 from onebert_store.tables.label_studio import answers_of, choices_in
+from onebert_store.tables.spans import edges_of, spans_in
 
 # The name of the control in Label Studio, of the question in Argilla.
 QUESTION = "label"
@@ -53,8 +55,12 @@ def read_labeled(file: Path, tool: Tool) -> tuple[list[Labeled], Counter[str]]:
             fault = error.errors(include_input=False, include_url=False)[0]
             where = strict_json.printable(".".join(map(str, fault["loc"])))
             reason = f"{where}: {fault['msg']}" if where else fault["msg"].partition(" or instance")[0]
-            unusable[f"unreadable ({reason})"] += 1
-            first = first or f"{file.name}, item {number}: {reason}"
+        except BadRow as problem:
+            reason = str(problem)
+        else:
+            continue
+        unusable[f"unreadable ({reason})"] += 1
+        first = first or f"{file.name}, item {number}: {reason}"
     if first and not labeled:
         raise InvalidData(first)
     return labeled, unusable
@@ -62,6 +68,7 @@ def read_labeled(file: Path, tool: Tool) -> tuple[list[Labeled], Counter[str]]:
 
 class _Data(BaseModel):
     id: str
+    text: str = ""
 
 
 class _Task(BaseModel):
@@ -113,6 +120,8 @@ def _spans(result: Result) -> Sequence[Any]:
 def _read_label_studio(record: Any) -> Labeled:
     task = _Task.model_validate(record)
     people = answers_of(task.annotations)
+    for span in (span for each in people if task.data.text for span in spans_in(each.get(QUESTION)) or ()):
+        edges_of(span, task.data.text)
     return Labeled(task.data.id, [choices_in(each.get(QUESTION)) for each in people])
 
 
