@@ -31,11 +31,13 @@ def answers_of(annotations: Any) -> list[dict[str, Any]]:
         answers = dict[str, Any]()
         for part in result:
             value = part.get("value") if isinstance(part, dict) else None
-            if isinstance(value, dict) and part.get("type") == "labels":
-                answers.setdefault(str(part.get("from_name")), []).append(value)
-            elif isinstance(value, dict) and part.get("type") == "choices":
-                chosen = answers.setdefault(str(part.get("from_name")), {"choices": []})
-                chosen["choices"] += [name for name in choices_in(value) if isinstance(name, str)]
+            if not isinstance(value, dict) or (kind := part.get("type")) not in ("labels", "choices"):
+                continue
+            answer = answers.setdefault(str(part.get("from_name")), [] if kind == "labels" else {"choices": []})
+            if kind == "labels" and isinstance(answer, list):
+                answer.append(value)
+            elif kind == "choices" and isinstance(answer, dict):
+                answer["choices"] += [name for name in choices_in(value) if isinstance(name, str)]
         people.append(answers)
     return people
 
@@ -128,4 +130,4 @@ def _agreed(table: Table, name: str, given: Sequence[Any]) -> tuple[Table, list[
 
 def _order(answer: Any) -> str:
     spans: list[Any] | None = spans_in(answer)
-    return str(spans or sorted(map(plain, answer)))
+    return str(spans or (sorted(map(plain, answer)) if isinstance(answer, list) else answer))

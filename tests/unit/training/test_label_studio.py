@@ -145,6 +145,15 @@ def test_records_that_cannot_be_used_are_counted_and_the_good_ones_taken(tmp_pat
         load(tmp_path, HOSTILE)
 
 
+def test_a_control_of_two_kinds_keeps_the_first_and_odd_cells_are_refused(tmp_path):
+    both = [chosen("good"), drawn(0, 1, "city", control=("tone", "labels"))]
+    assert labels_of(load(tmp_path, [task("a", both), *GOOD[1:]])) == {"a": "good", "b": "bad"}
+    assert load(tmp_path, [task("a b", both[::-1]), task("c", [])]).task_type == "token"
+    rows = [{"text": "a", "id": 1, "annotation_id": 1, "tone": cell} for cell in ([[0, 1, "x"]], 1.5, True, {"a": 1})]
+    with pytest.raises(InvalidData):
+        load(tmp_path, rows)
+
+
 def test_json_min_and_csv_have_a_row_for_each_annotation(tmp_path):
     rows = [
         {"text": "a", "id": 1, "tone": "good", "annotator": 1, "annotation_id": 1},
