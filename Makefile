@@ -22,7 +22,7 @@ setup: .venv/installed
 	touch $@
 
 .venv/installed: .venv/usable
-	$(INSTALL) --editable '.[dev]' --editable ./plugins/onebert-ray
+	$(INSTALL) --editable '.[dev]' --editable ./plugins/onebert-ray --editable ./plugins/onebert-mcp
 	touch $@
 
 demo: .venv/usable

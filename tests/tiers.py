@@ -48,7 +48,14 @@ GROUPS = {
     ),
     "programs": Group(
         "other people's programs, installed and asking a server",
-        (f"{SERVER}/facades", "plugins/onebert-semantic-router", "tests/clients", "tests/environments", "docs/recipes"),
+        (
+            f"{SERVER}/facades",
+            "plugins/onebert-semantic-router",
+            "plugins/onebert-mcp",
+            "tests/clients",
+            "tests/environments",
+            "docs/recipes",
+        ),
     ),
     "document": Group(
         "requests made up from the OpenAPI document",

@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 COMPONENTS = ("adapters_store", "encoder", "training", "server", "demo", "benchmarks", "api", "tests")
-PLUGINS = ("plugins/onebert-ray", "plugins/onebert-semantic-router")
+PLUGINS = ("plugins/onebert-mcp", "plugins/onebert-ray", "plugins/onebert-semantic-router")
 QUICK = ("tests/unit", "tests/extensions", "tests/integration/http/test_http.py")
 # The pages describe the server with all its extensions.
 OF_ALL = "tests/unit/test_docs_pages.py::test_every_option_and_variable_that_is_named_exists"

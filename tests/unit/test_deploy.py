@@ -106,9 +106,11 @@ def test_the_image_installs_the_plugins_of_this_repository_by_its_extras() -> No
         assert (plugin["version"], f"onebert{bound}" in plugin["dependencies"]) == (core["version"], True)
         assert any(f"{plugin['name']}{bound}" in extra for extra in extras.values())
         # They are installed without their dependencies, which the core or an extra of the image has.
-        here = core["dependencies"] + extras["ray"] + [f"onebert{bound}"]
+        here = core["dependencies"] + extras["ray"] + extras["mcp"] + [f"onebert{bound}"]
         assert set(plugin["dependencies"]) <= set(here)
-    assert 'case ",$EXTRAS," in *,ray,*) pip install --no-cache-dir --no-index --no-deps /dist/onebert_ray-' in running
+    for name in ("ray", "mcp"):
+        case = f'case ",$EXTRAS," in *,{name},*) pip install --no-cache-dir --no-index --no-deps /dist/onebert_{name}-'
+        assert case in running
 
 
 def test_the_image_is_healthy_while_its_port_is_ready(tmp_path: Path) -> None:
@@ -157,7 +159,7 @@ def test_hadolint_has_no_finding() -> None:
 def test_every_dependency_is_pinned() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    here = {"ray-serve", "semantic-router"}
+    here = {"agents", "ray-serve", "semantic-router"}
     named = [*project["dependencies"], *(one for extra, names in extras.items() if extra not in here for one in names)]
     pinned = {
         line.partition("==")[0].lower().replace("_", "-")

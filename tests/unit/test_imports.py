@@ -26,6 +26,7 @@ ARROWS = {
         "plugins/onebert-semantic-router",
         {"onebert_store", "onebert_encoder", "onebert_server"},
     ),
+    "onebert_mcp": ("plugins/onebert-mcp", {"onebert_store", "onebert_encoder", "onebert_server"}),
     "onebert_ray": ("plugins/onebert-ray", {"onebert_store", "onebert_encoder", "onebert_server"}),
     "onebert": ("api", {"onebert_store", "onebert_encoder", "onebert_training", "onebert_server"}),
 }
@@ -72,6 +73,7 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
 # Library -> the only rooms that import it.
 ONLY_IN = {
     "fastapi": {
+        "onebert_mcp.tools",
         "onebert_semantic_router.bundle",
         "onebert_server.extensions",
         "onebert_server.facades",

@@ -38,7 +38,8 @@ class Answerer:
     def __init__(self, splitters: Mapping[str, Splitter], gateway: Gateway, workers: Executor) -> None:
         self._gateway = gateway
         self.tokenizing = Tokenizing(splitters, workers)
-        self._computing = Computing(splitters, gateway, self.tokenizing)
+        computing = self._computing = Computing(splitters, gateway, self.tokenizing)
+        self.live = computing.live
         # The workers that do not tokenize.
         self.showing = Showing(splitters, gateway, PartByPart(workers, WORKERS - AT_ONCE, PART_NUMBERS))
 

@@ -15,6 +15,7 @@ from onebert_server.answering.plan import BlankText, Questions, grouped
 from onebert_server.answering.resolution import Resolutions, Resolved
 from onebert_server.answering.tokenizing import Splitter, Tokenizing
 from onebert_server.answering.turn import Asking, Part, Turn
+from onebert_server.versions.facts import Facts
 from onebert_store import errors
 from onebert_store.errors import OneBertError
 
@@ -67,6 +68,12 @@ class Computing:
                 refused = isinstance(error, errors.InvalidInput | errors.TooLarge)
                 self._resolutions.forget(zip(wanted.refs or (), resolved, strict=False))
         raise errors.VersionUnavailable("the version changes whenever it is asked", 1)
+
+    async def live(self, context: Context, refs: Sequence[str] | None) -> list[Facts]:
+        """Returns the versions of references, or the live ones of all tasks that take a text; see `Gateway.resolve`."""
+        resolved = await self._gateway.resolve(context, Wanted(refs))
+        self._give_back(resolved)
+        return [version.facts for version in resolved]
 
     async def compute_each(
         self, context: Context, wanted: Wanted, texts: Sequence[Text], part: Part

@@ -67,7 +67,7 @@ def _endpoint(listing: Listing) -> Callable[..., Awaitable[Response]]:
         # After the body, `receive` yields nothing but the disconnect that CancelScope waits for.
         await request.body()
         with CancelScope(context, request.receive):
-            content, headers, _ = await listing.answer(read_request)
+            content, headers, *_ = await listing.answer(read_request)
         return Answer(request, content, headers.get("Content-Type", "application/json"), headers)
 
     return show

@@ -24,11 +24,12 @@ MAX_PATHS, MAX_PATH = 4096, 256
 
 
 class Reply(NamedTuple):
-    """A response: its bytes, extra header fields, and the media type."""
+    """A response: its bytes, extra header fields, the media type and the status."""
 
     content: bytes
     headers: Mapping[str, str] = NONE
     media_type: str = JSON
+    status: int = 200
 
 
 class Format(Protocol):

@@ -149,14 +149,14 @@ class Dispatch:
             if (milliseconds := getattr(decoded, "timeout_ms", None)) is not None:
                 context = context.within(milliseconds)
             with CancelScope(context, receive):
-                content, extra, media_type = await form.reply(parameters, decoded, context, edge)
+                content, extra, media_type, status = await form.reply(parameters, decoded, context, edge)
             fields: list[Field] = [(b"content-length", b"%d" % len(content)), (b"content-type", media_type.encode())]
             for name, value in extra.items():
                 fields.append((name.encode(), value.encode()))
             if len(content) <= PIECE_BYTES:
-                await send({"type": "http.response.start", "status": 200, "headers": fields, "body": content})
+                await send({"type": "http.response.start", "status": status, "headers": fields, "body": content})
             else:
-                await send_whole(send, 200, fields, content, edge.untaken, context.principal.name)
+                await send_whole(send, status, fields, content, edge.untaken, context.principal.name)
         except REFUSALS as error:
             await problem_response(scope, error)(scope, receive, send)
 

@@ -267,9 +267,10 @@ LISTINGS = ("/info", "/health", "/health/live", *CARDS)
 VERSIONS = ("/v2/models/{model}/versions/{version}", "/v2/models/{model}/versions/{version}/ready")
 # Answered whatever becomes of what is in it.
 BUNDLE = {"tasks": [{"id": "one", "classify": {"input": TEXT}}]}
+PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 ROUTES = {
     f"POST {one}": (CLASSIFY, {"json": body, "headers": {HEADER: "acme-tone"}})
-    for path, body in (QUESTIONS | {"/v1/bundle": BUNDLE}).items()
+    for path, body in (QUESTIONS | {"/v1/bundle": BUNDLE, "/mcp": PING}).items()
     for one in paths_of(path)
 } | ROUTES
 ROUTES |= {f"GET /t/{{task}}{path}": (ANY, {}) for path in ("", "/", *LISTINGS)}

@@ -1,0 +1,1 @@
+"""The Model Context Protocol: the tasks that a key may ask as tools of agents."""

@@ -1,0 +1,166 @@
+"""Tasks as tools of agents: the SDK's own client against a real server, with keys; jsonschema checks the answers."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import httpx
+import httpx2
+import pytest
+from jsonschema import Draft202012Validator
+from mcp import ClientSession
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+
+from servers import IDS, Server, Task
+
+KEY = "key-of-the-agents"
+TEXT, OTHER = "please help my order is late", "thank you it came today"
+TASKS = {
+    "tone": Task(seed=1),
+    "acme-tags": Task(labels=["O", "B-x", "I-x"], task_type="token", pooling="none", seed=4),
+    "amount": Task(task_type="regression", labels=["amount"], seed=3),
+    "spans": Task(labels=["start", "end"], task_type="span", pooling="none", seed=5),
+}
+
+
+@pytest.fixture(scope="module", params=[0, 1], ids=IDS)
+def server(request, tmp_path_factory):
+    with Server(tmp_path_factory.mktemp("mcp"), api_keys=KEY, front_ends=request.param) as server:
+        server.push(TASKS)
+        yield server
+    assert "Traceback" not in server.log.read_text()
+
+
+@asynccontextmanager
+async def session(server, key=KEY, path="/mcp"):
+    headers = {"Authorization": f"Bearer {key}"}
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=180) as http,
+        streamable_http_client(server.url + path, http_client=http) as (read, write, *_),
+        ClientSession(read, write) as agent,
+    ):
+        await agent.initialize()
+        yield agent
+
+
+def with_agent(server, work, **arguments):
+    async def run():
+        async with session(server, **arguments) as agent:
+            return await work(agent)
+
+    return asyncio.run(run())
+
+
+async def tools_of(agent):
+    return {tool.name: tool for tool in (await agent.list_tools()).tools}
+
+
+def test_tasks_are_tools_with_their_labels(server):
+    tools = with_agent(server, tools_of)
+    assert set(tools) == {"status"} | {f"{kind}_{task}" for kind in ("classify", "classify-many") for task in TASKS} - {
+        "classify_spans",
+        "classify-many_spans",
+    }
+    labels = TASKS["tone"].manifest["labels"]
+    assert tools["classify_tone"].output_schema["properties"]["label"]["enum"] == labels
+    for tool in tools.values():
+        Draft202012Validator.check_schema(tool.input_schema)
+        Draft202012Validator.check_schema(tool.output_schema)
+
+
+def test_answers_are_the_servers_own_and_fit_their_schemas(server):
+    async def work(agent):
+        tools = await tools_of(agent)
+        calls = {
+            "classify_tone": {"text": TEXT},
+            "classify-many_tone": {"texts": [TEXT, OTHER] * 40},
+            "classify_acme-tags": {"text": TEXT},
+            "classify_amount": {"text": TEXT},
+            "status": {},
+        }
+        found = {}
+        for name, arguments in calls.items():
+            result = await agent.call_tool(name, arguments)
+            assert not result.is_error, result
+            Draft202012Validator(tools[name].output_schema).validate(result.structured_content)
+            found[name] = result.structured_content
+        return found
+
+    found = with_agent(server, work)
+    for text, result in zip([TEXT, OTHER] * 40, found["classify-many_tone"]["results"], strict=True):
+        scores = TASKS["tone"].scores(text)
+        assert (result["label"], result["version"]) == (max(scores, key=scores.get), "tone@1")
+        assert result["score"] == pytest.approx(max(scores.values()), abs=1e-4)
+    assert found["classify_tone"] == found["classify-many_tone"]["results"][0]
+    assert found["classify_amount"]["score"] == pytest.approx(float(TASKS["amount"].logits(TEXT)[0]), abs=1e-4)
+    with httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {KEY}"}, timeout=180) as http:
+        [tags] = http.post("/v1/tasks/acme-tags/classify", json={"inputs": TEXT}).json()["results"]
+    for span, entity in zip(found["classify_acme-tags"]["spans"], tags["entities"], strict=True):
+        assert (span["start"], span["end"], span["label"]) == (entity["start"], entity["end"], entity["label"])
+    assert [task["version"] for task in found["status"]["tasks"]] == ["acme-tags@1", "amount@1", "tone@1"]
+
+
+def test_a_key_has_the_tools_of_its_tasks(server):
+    with server.client(api_key=KEY) as client:
+        key = client.send(
+            "POST", "/v1/keys", json={"name": "acme", "scopes": ["classify"], "tasks": ["acme-*"]}
+        ).json()["key"]
+
+    async def work(agent):
+        foreign = await agent.call_tool("classify_tone", {"text": TEXT})
+        missing = await agent.call_tool("classify_toner", {"text": TEXT})
+        return set(await tools_of(agent)), foreign, missing
+
+    names, foreign, missing = with_agent(server, work, key=key)
+    assert names == {"status", "classify_acme-tags", "classify-many_acme-tags"}
+    assert foreign.is_error
+    assert missing.is_error
+    assert foreign.content[0].text == missing.content[0].text.replace("toner", "tone")
+    for task in ("tone", "toner"):
+
+        async def refused(agent, task=task):
+            with pytest.raises(MCPError, match=f"there is no task {task}"):
+                await tools_of(agent)
+
+        with_agent(server, refused, key=key, path=f"/t/{task}/mcp")
+    assert set(with_agent(server, tools_of, path="/t/tone/mcp")) == {"status", "classify_tone", "classify-many_tone"}
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "words"),
+    [
+        ("classify_tone", {"text": " "}, "must not be blank"),
+        ("classify_tone", {"texts": [TEXT]}, "text"),
+        ("classify_tone", {}, "text"),
+        ("classify-many_tone", {"texts": []}, "must not be empty"),
+        ("classify_spans", {"text": TEXT}, "spans@1 is a span task"),
+        ("no-such-tool", {}, "no such tool"),
+        ("classify_../keys", {"text": TEXT}, "is not a name"),
+    ],
+)
+def test_a_refusal_is_a_result_that_says_why(server, tool, arguments, words):
+    async def work(agent):
+        return await agent.call_tool(tool, arguments)
+
+    result = with_agent(server, work)
+    assert result.is_error
+    assert words in result.content[0].text
+
+
+def test_what_is_no_message_and_who_has_no_key(server):
+    url, headers = (
+        f"{server.url}/mcp",
+        {"Authorization": f"Bearer {KEY}", "Accept": "application/json, text/event-stream"},
+    )
+    ping = {"jsonrpc": "2.0", "id": 7, "method": "ping"}
+    with httpx.Client(timeout=180) as http:
+        assert http.post(url, json=ping).status_code == 401
+        answer = http.post(url, json=ping, headers=headers)
+        assert (answer.status_code, answer.json()) == (200, {"jsonrpc": "2.0", "id": 7, "result": {}})
+        told = http.post(url, json={"jsonrpc": "2.0", "method": "notifications/initialized"}, headers=headers)
+        assert (told.status_code, told.content) == (202, b"")
+        for body in ([ping], {"method": "ping"}, {**ping, "params": 3}):
+            refused = http.post(url, json=body, headers=headers)
+            assert refused.status_code in (400, 422)
+            assert refused.json()["error"]["code"] in (-32600, -32602, -32700)
+        assert http.get(url, headers=headers).status_code == 405
