@@ -2,13 +2,19 @@
 
 import csv
 import json
+import re
 import shutil
+from pathlib import Path
 
+import joblib
 import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file, save_file
+from scipy.special import softmax
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+from sklearn.linear_model import LogisticRegression
 
 from bases import manifest_for, tiny_base
 from ended import refused, succeeded
@@ -109,7 +115,7 @@ MISFIT = "the weight and the bias of 2_Dense do not fit together"
     ("damage", "words"),
     [
         (lambda f: (f / "modules.json").unlink(), "the checkpoint is for BertModel; what is imported is"),
-        (lambda f: (f / "modules.json").write_text("[1]"), "has no classifier: its modules are none"),
+        (lambda f: (f / "modules.json").write_text("[1]"), "has no head that a delta can hold: its modules are none"),
         (lambda f: (f / "modules.json").write_text("{"), "modules.json of tone cannot be read"),
         (lambda f: (f / "2_Dense" / "model.safetensors").unlink(), "imported: it has no model.safetensors"),
         (lambda f: listed(f, 1, ".."), "a path leads out of the folder"),
@@ -128,3 +134,50 @@ def test_modules_that_are_no_head_are_refused_in_one_line(onebert, data, whole, 
     damage(folder)
     out = ("--data", data, "--out", tmp_path / "x.safetensors")
     assert words in refused(onebert("import", folder, "--base", tiny_base(), *out))
+
+
+PAGE = (Path(__file__).parents[3] / "docs/guide/interop.md").read_text(encoding="utf-8")
+[LINES] = [block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "joblib" in block]
+
+
+def setfit_folder(folder, classes, *more):
+    """What `SetFitModel.save_pretrained` writes: the body by sentence-transformers, the head by joblib."""
+    body = Transformer(str(tiny_base()), max_seq_length=48)
+    model = SentenceTransformer(modules=[body, Pooling(body.get_embedding_dimension(), "mean"), *more], device="cpu")
+    head = LogisticRegression(max_iter=1000).fit(model.encode(TEXTS), [at % classes for at in range(len(TEXTS))])
+    model.save(str(folder))
+    joblib.dump(head, folder / "model_head.pkl")
+    return head.predict_proba(model.encode(TEXTS))
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_setfit_models_pickled_head_is_named_and_never_read_and_the_pages_lines_make_it_a_module(
+    onebert, data, tmp_path, monkeypatch, classes
+):
+    monkeypatch.chdir(tmp_path)
+    theirs = setfit_folder(Path("my-setfit"), classes)
+    pickled = Path("my-setfit/model_head.pkl").read_bytes()
+    Path("my-setfit/model_head.pkl").write_bytes(b"cos\nabort\n(tR.")
+    arguments = ("import", "my-setfit", "--base", tiny_base(), "--data", data, "--out", "tone.safetensors")
+    status, _, says = onebert(*arguments)
+    assert status == 1
+    assert "a pickle, model_head.pkl, which is never read: write its coef_ and intercept_ as a Dense module" in says
+    assert "docs/guide/interop.md" in says
+    Path("my-setfit/model_head.pkl").write_bytes(pickled)
+    exec(LINES, {})
+    Path("my-setfit/model_head.pkl").write_bytes(b"cos\nabort\n(tR.")
+    names = ["late", "fine", "odd"][:classes]
+    succeeded(onebert(*arguments, "--labels", ",".join(names)))
+    delta, base = load(Path("tone.safetensors")), load_base(str(tiny_base()))
+    ours = np.stack(delta_logits(base, delta, base.tokenizer.encode(TEXTS, delta.manifest.max_length)))
+    assert list(delta.manifest.labels) == names
+    assert np.abs(softmax(ours, axis=1) - theirs).max() < 1e-5
+
+
+def test_a_setfit_body_that_normalizes_is_refused_by_its_modules(onebert, data, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    setfit_folder(Path("my-setfit"), 2, Normalize())
+    exec(LINES, {})
+    status, _, says = onebert("import", "my-setfit", "--base", tiny_base(), "--data", data, "--out", "tone.safetensors")
+    assert status == 1
+    assert "no head that a delta can hold: its modules are Transformer, Pooling, Normalize, Dense" in says

@@ -12,6 +12,7 @@ from onebert_training.interop.folders import write_json, write_tensors
 from onebert_training.interop.heads import Layer
 
 LOADS_WITH = "SentenceTransformer"
+SETFIT_HEAD = "model_head.pkl"
 
 # Module names that every version of sentence-transformers reads.
 _MODULE = "sentence_transformers.models."
@@ -52,8 +53,14 @@ def write_modules(folder: Path, layers: Sequence[Layer], mean: bool, max_length:
 def read_modules(folder: Path) -> tuple[str, list[Layer]]:
     """Pooling and layers that `write_modules` wrote; raises InvalidInput, MalformedFile, UnsupportedBase."""
     kinds, paths = modules.read_modules(folder)
+    if "Dense" not in kinds and (folder / SETFIT_HEAD).is_file():
+        raise InvalidInput(
+            f"the head of this SetFit model is a pickle, {SETFIT_HEAD}, which is never read: write its coef_ and "
+            "intercept_ as a Dense module first, by the lines in docs/guide/interop.md"
+        )
     if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in (["Dense"], ["Dense", "Dense"]):
-        raise InvalidInput(f"the checkpoint has no classifier: its modules are {', '.join(kinds) or 'none'}")
+        named = ", ".join(kinds) or "none"
+        raise InvalidInput(f"the checkpoint has no head that a delta can hold: its modules are {named}")
     pooling, name = modules.read_pooling(folder / paths[1])
     if pooling is None:
         raise InvalidInput(f"a delta's head reads the mean of the tokens or the first one, and not {name}")
