@@ -169,6 +169,23 @@ def test_a_key_of_some_tasks_asks_within_its_quota_and_one_that_does_not_classif
     assert httpx.post(f"{web.base_url}/embed", json={"inputs": "a"}).status_code == 401
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/tasks/base:unit-mean/classify", {"inputs": "a"}),
+        ("/v1/classify", {"items": [{"task": "base:unit-mean", "text": "a"}]}),
+        ("/v1/classify", {"items": [{"task": "base:unit-mean", "text": "a"}], "partial": True}),
+        ("/v1/fanout", {"text": "a", "tasks": ["base:unit-mean"]}),
+        ("/t/base:unit-mean/predict", {"inputs": "a"}),
+    ],
+)
+def test_a_base_is_no_task(web, path, body):
+    embeddings(web, "unit-mean", "a")
+    answer = web.post(path, json=body)
+    assert answer.status_code == 422
+    assert "'base:unit-mean' is not a name" in answer.text
+
+
 @pytest.mark.nightly("programs")
 def test_openais_client(web, models):
     url, expected = str(web.base_url).rstrip("/"), models["unit-mean"].encode(TEXTS)

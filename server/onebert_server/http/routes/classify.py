@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 
 from onebert_encoder.answering.asked import Asked
 from onebert_encoder.answering.results import fields_of
-from onebert_server.answering.gateway import Wanted
+from onebert_server.answering.gateway import BARE, Wanted
 from onebert_server.answering.reading.logits import Reading
 from onebert_server.answering.showing import Answered, Unanswered
 from onebert_server.answering.sizes import AnswerBytes
@@ -27,6 +27,7 @@ from onebert_server.http.schemas.questions import (
 from onebert_server.http.strict import PROBLEMS, ContextOf, EdgeOf
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput, OneBertError
+from onebert_store.registry.names import parse_ref
 
 _encode = msgspec.json.Encoder().encode
 
@@ -39,7 +40,7 @@ router = APIRouter(route_class=DataRoute, responses=PROBLEMS, tags=["classify"])
 async def classify(task: TaskRef, body: ClassifyRequest, context: ContextOf, edge: EdgeOf) -> Reply:
     """Classifies 1 to 64 inputs with one version: `name` (its live one), `name@3` or `name@alias`."""
     texts = body.texts
-    wanted = Wanted([task] * len(texts), asked=body.asked)
+    wanted = Wanted(_of_tasks([task]) * len(texts), asked=body.asked)
     answer = edge.answerer.answer_explained if body.explain else edge.answerer.answer
     shown = await answer(context, wanted, texts, partial(_result, wanted.asked.top_k, AnswerBytes()))
     # All answers are by one version.
@@ -64,7 +65,7 @@ async def fanout(body: FanoutRequest, context: ContextOf, edge: EdgeOf) -> Reply
     `["*"]` is the live version of every task that is available and takes such an input.
     """
     text = body.input
-    refs = None if body.tasks == ["*"] else body.tasks
+    refs = None if body.tasks == ["*"] else _of_tasks(body.tasks)
     wanted = Wanted(refs, pair=not isinstance(text, str), asked=body.asked)
     if body.partial and refs is None:
         raise InvalidInput("partial is for tasks that are named; * is those that are there")
@@ -77,7 +78,15 @@ def _refs(items: Sequence[Item], default: str | None) -> list[str]:
     if None in refs:
         missing = [("body", "items", index, "task") for index, ref in enumerate(refs) if ref is None]
         raise RequestValidationError([{"type": "missing", "loc": where} for where in missing])
-    return [ref for ref in refs if ref is not None]
+    return _of_tasks([ref for ref in refs if ref is not None])
+
+
+def _of_tasks(refs: list[str]) -> list[str]:
+    """Returns the references; raises InvalidInput for one to a base, which answers at the routes of vectors alone."""
+    for ref in refs:
+        if ref.startswith(BARE):
+            parse_ref(ref)
+    return refs
 
 
 def _result(top_k: int | None, size: AnswerBytes, _: int, answered: Answered) -> tuple[Facts, bytes]:
