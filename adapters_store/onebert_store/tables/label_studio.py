@@ -98,16 +98,19 @@ def _kind(cells: Sequence[Any]) -> str:
 
 def _of_tasks(table: Table) -> tuple[Table, Table]:
     """Returns tasks as JSON-MIN has them, a row for each annotation, and the columns of controls alone."""
-    rows, places, controls = list[dict[str, Any]](), list[int](), set[str]()
+    rows, places, controls = list[tuple[dict[str, Any], dict[str, Any]]](), list[int](), set[str]()
     for row, (task, cell) in enumerate(zip(table["data"], table["annotations"], strict=True)):
         fields = task if isinstance(task, dict) else {}
         people: list[Any] = answers_of(cell) if fields else []
         for number, answers in enumerate(people or [None]):
             annotation = {"annotation_id": None if answers is None else number}
-            rows.append(fields | (answers or {}) | annotation | {"id": json.dumps(task, sort_keys=True, default=str)})
+            key = {"id": json.dumps(task, sort_keys=True, default=str)}
+            rows.append((fields, (answers or {}) | annotation | key))
             places.append(row)
             controls.update(answers or ())
-    cells = {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}
+    # A field of the data with a control's name is nobody's answer.
+    own = [{name: cell for name, cell in fields.items() if name not in controls} | other for fields, other in rows]
+    cells = {name: [row.get(name) for row in own] for name in dict.fromkeys(name for row in own for name in row)}
     flat = Table(cells, table.origin, table.places.take(places), notes=table.notes, kinds=table.kinds)
     return flat, flat.only(controls)
 
@@ -115,7 +118,8 @@ def _of_tasks(table: Table) -> tuple[Table, Table]:
 def _agreed(table: Table, name: str, given: Sequence[Any]) -> tuple[Table, list[Any]]:
     """Returns the first row of each task that everybody answered alike, and it; `given` of each row."""
     rows, answers, bad = dict[str, int](), dict[str, list[Any]](), dict[str, list[int]]()
-    for row, (task, answer) in enumerate(zip(map(plain, table["id"]), given, strict=True)):
+    for row, (key, answer) in enumerate(zip(map(plain, table["id"]), given, strict=True)):
+        task = key or f"row {row}"
         rows.setdefault(task, row)
         answers.setdefault(task, []).extend([] if answer is None else [answer])
     for task, several in answers.items():

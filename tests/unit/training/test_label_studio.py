@@ -84,6 +84,17 @@ def test_a_control_with_a_usual_name_needs_no_option(tmp_path):
     assert labels_of(load(tmp_path, tasks)) == {"a": "good", "b": "bad"}
 
 
+def test_a_field_of_the_data_with_the_name_of_the_control_is_nobodys_answer(tmp_path):
+    label = ("label", "choices")
+    tasks = [task("a", [chosen("good", control=label)]), task("b", [chosen("bad", control=label)]), task("c")]
+    tasks.append(task("d", [chosen("fast")]))
+    for each in tasks:
+        each["data"]["label"] = "good"
+    data = load(tmp_path, tasks)
+    assert labels_of(data) == {"a": "good", "b": "bad"}
+    assert any("2 of 4 tasks are left out" in note and note.endswith("nobody answered") for note in data.notes)
+
+
 @pytest.mark.parametrize("result", [[chosen("good", "fast")], [chosen("good"), chosen("fast")]])
 def test_several_choices_are_several_labels(tmp_path, result):
     data = load(tmp_path, [task("a", result), task("b", [chosen("fast")])])
@@ -174,3 +185,11 @@ def test_json_min_and_csv_have_a_row_for_each_annotation(tmp_path):
     data = load_dataset(str(tmp_path / "export.csv"), keep_few=True)
     assert labels_of(data) == expected
     assert any("2 of 4 tasks are left out" in note and "line 7: nobody answered" in note for note in data.notes)
+
+
+def test_rows_without_an_id_are_tasks_of_their_own(tmp_path):
+    rows = [
+        {"text": text, "id": id, "tone": tone, "annotation_id": 1}
+        for text, id, tone in [("a", None, "good"), ("b", None, "bad"), ("c", 3, "bad"), ("d", None, "good")]
+    ]
+    assert labels_of(load(tmp_path, rows, label="tone")) == {"a": "good", "b": "bad", "c": "bad", "d": "good"}

@@ -209,6 +209,12 @@ def test_rows_without_labels_are_refused_or_dropped_and_rows_without_entities_ar
     assert labeled.splits["train"].texts == ("a letter from Rome", "from Oslo"), "an empty list may be no label"
 
 
+@pytest.mark.parametrize("text", [None, 5, " "])
+def test_a_row_with_spans_and_without_a_text_says_that_the_text_is_missing(tmp_path, text):
+    with pytest.raises(InvalidData, match="line 3: the text is empty or not a text"):
+        load(tmp_path, [*BESIDE, {"text": text, "label": []}])
+
+
 def test_spans_are_read_for_a_task_by_its_own_tags(tmp_path):
     path = write(tmp_path / "spans.jsonl", [{"text": "to New York", "spans": [[3, 11, "city"]]}])
 

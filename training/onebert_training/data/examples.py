@@ -193,12 +193,13 @@ class Cells:
         if len(self.texts) == 2:
             raise InvalidData("a token task has one column of words, not a pair of texts; say which with --text")
         cell = self.labels[row]
-        if isinstance(cell, TaggedWords):
-            text, places = str(self._text(row)), cell.places
-        elif self.names.words is not None:
-            raise BadRow(NO_LABEL)
-        else:
+        if self.names.words is None:
             text, places = self._joined(row)
+        else:
+            text = str(self._text(row))
+            if not isinstance(cell, TaggedWords):
+                raise BadRow(NO_LABEL)
+            places = cell.places
         tags = tuple(self._indices(row, "token", index))
         if len(tags) != len(places):
             raise BadRow(f"{len(places)} words have {len(tags)} tags")
