@@ -8,13 +8,6 @@ from onebert_server.cli import options
 
 
 def score(
-    task: Annotated[
-        list[str],
-        typer.Option(
-            help="A delta file, or name, name@3 or name@alias of the store or server; may be given several times.",
-            metavar="TASK",
-        ),
-    ],
     data: Annotated[
         list[str],
         typer.Option(
@@ -31,6 +24,14 @@ def score(
             metavar="FOLDER",
         ),
     ],
+    task: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A delta file, or name, name@3 or name@alias of the store or server; may be given several times.",
+            metavar="TASK",
+        ),
+    ] = None,
+    vectors: Annotated[bool, typer.Option("--vectors", help="Write the base's own vectors of the texts, too.")] = False,
     text: options.TextColumn = None,
     text_pair: options.TextPairColumn = None,
     keep: Annotated[
@@ -67,7 +68,11 @@ def score(
     where it was interrupted; one file is there when all of it is. A row without a text has no answer and says why in
     the column error.
     """
-    options = (task, data, out, text, text_pair, keep or [], encoding, scores, part_rows, sheet)
+    if not (task or vectors):
+        raise typer.BadParameter("name a --task, or ask for --vectors")
+    if vectors and (ray is not None or url is not None):
+        raise typer.BadParameter("--vectors is for scoring on this machine; a server answers at /v1/embeddings")
+    options = (task or [], data, out, text, text_pair, keep or [], encoding, scores, part_rows, sheet, vectors)
     if url is not None:
         from onebert_server.score.command import ScoreOptions, run_score_by_server  # noqa: PLC0415
 

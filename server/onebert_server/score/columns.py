@@ -17,7 +17,7 @@ from onebert_encoder.answering.windows import WindowLogits, answer_windows, wind
 from onebert_encoder.text.tokens import Alignment, Cut, Text
 from onebert_server.client import TaskResult
 from onebert_server.client.questions import fields_of_result
-from onebert_server.score.tasks import ScoredTask
+from onebert_server.score.tasks import VECTOR, LoadedTask, ScoredTask
 from onebert_store.file.decision import Reduction
 from onebert_store.file.manifest import Manifest
 
@@ -78,6 +78,8 @@ class Read:
 
 def column_names(task: ScoredTask, all_scores: bool) -> list[str]:
     """The columns of a task, in order."""
+    if isinstance(task, LoadedTask) and task.delta is None:
+        return [VECTOR, f"{VECTOR}_truncated"]
     return [f"{task.name}_{name}" for name in _names(task.manifest, all_scores)]
 
 
@@ -98,6 +100,8 @@ def columns_of_results(
 def columns(task: ScoredTask, read: Read, all_scores: bool) -> dict[str, pyarrow.Array]:
     """The columns of a task, once its logits are there; answers with non-finite logits are null in every column."""
     manifest, count = task.manifest, len(read.cuts)
+    if isinstance(task, LoadedTask) and task.delta is None:
+        return dict(zip(column_names(task, all_scores), _vectors(read, task.normalized), strict=True))
     arrays = _per_token(manifest, read) if manifest.per_token else _per_text(manifest, read, all_scores)
     arrays |= {
         "truncated": pyarrow.array(read.truncated, pyarrow.bool_()),
@@ -107,6 +111,17 @@ def columns(task: ScoredTask, read: Read, all_scores: bool) -> dict[str, pyarrow
     }
     indices = pyarrow.array(np.arange(count), mask=~read.finite)
     return {f"{task.name}_{name}": arrays[name].take(indices) for name in _names(manifest, all_scores)}
+
+
+def _vectors(read: Read, normalized: bool) -> list[pyarrow.Array]:
+    """The vectors of texts as lists of float32, and whether each is of the beginning of its text."""
+    logits = np.where(np.isfinite(read.logits), read.logits, 0)
+    norms = np.linalg.norm(logits, axis=1, keepdims=True)
+    numbers = logits / np.maximum(norms, 1e-12) if normalized else logits
+    offsets = pyarrow.array(np.arange(len(numbers) + 1) * numbers.shape[1], pyarrow.int32())
+    vectors = pyarrow.ListArray.from_arrays(offsets, pyarrow.array(numbers.astype(np.float32).reshape(-1)))
+    indices = pyarrow.array(np.arange(len(numbers)), mask=~read.finite)
+    return [vectors.take(indices), pyarrow.array(read.truncated, pyarrow.bool_()).take(indices)]
 
 
 def _names(manifest: Manifest, all_scores: bool) -> list[str]:

@@ -11,7 +11,7 @@ from onebert_server.score.output import MakeJob, Scores, open_output
 from onebert_server.score.reading import Window, open_stream
 from onebert_server.score.rows import ChosenColumns, choose_columns
 from onebert_server.score.sources import Source, find_sources
-from onebert_server.score.tasks import ScoredTask, find_tasks, require_takes
+from onebert_server.score.tasks import ScoredTask, find_tasks, require_takes, vectors_task
 from onebert_server.settings import Settings
 from onebert_server.store import store_address
 from onebert_store.command import console
@@ -34,6 +34,7 @@ class ScoreOptions:
     all_scores: bool
     part_rows: int
     sheet: str | None = None
+    vectors: bool = False
 
 
 def run_score(options: ScoreOptions, settings: Settings, ray: str | None = None) -> None:
@@ -41,9 +42,15 @@ def run_score(options: ScoreOptions, settings: Settings, ray: str | None = None)
     tasks = find_tasks(options.tasks, store_address(settings))
     # Imported here, because torch takes long to import and a server needs none.
     if ray is None:
+        from onebert_server.hosts import compute_threads, load_only_host, on_a_thread  # noqa: PLC0415
         from onebert_server.score.local import scorer_here  # noqa: PLC0415
 
-        scorer = partial(scorer_here, settings, options.all_scores, tasks)
+        host = None
+        if options.vectors:
+            with console.busy("loading"):
+                host = on_a_thread(compute_threads(settings), lambda: load_only_host(settings))
+            tasks.append(vectors_task(host.base.spec, host.base.vectors))
+        scorer = partial(scorer_here, settings, options.all_scores, tasks, host=host)
     else:
         from onebert_server.score.ray_cluster import scorer_on_cluster  # noqa: PLC0415
 

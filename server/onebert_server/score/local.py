@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import TypeVar
 
 from onebert_encoder.compute.threads import compute_with
+from onebert_server.engine.host import Host
 from onebert_server.garbage import collect_seldom
 from onebert_server.hosts import compute_threads, load_only_host, on_a_thread
 from onebert_server.score.job import Computing, Job
@@ -26,21 +27,23 @@ _WAITING = 2
 
 @contextmanager
 def scorer_here(
-    settings: Settings, all_scores: bool, tasks: Sequence[LoadedTask], make_job: MakeJob
+    settings: Settings, all_scores: bool, tasks: Sequence[LoadedTask], make_job: MakeJob, host: Host | None = None
 ) -> Iterator[Scores]:
-    """Loads the base with the tasks, whose golden logits are checked; the block scores with them."""
+    """Loads the base, unless there is a `host`, and the tasks, whose golden logits are checked; the block scores."""
     threads = compute_threads(settings)
-    scorer = load(settings, tasks, all_scores, threads)
+    scorer = load(settings, tasks, all_scores, threads, host)
     collect_seldom()
     job = make_job(computing=Computing(scorer.base.spec.digest, scorer.base.dtype_name, settings.max_batch_tokens))
     yield job, lambda scored: score_here(job, scored, scorer, threads)
 
 
-def load(settings: Settings, tasks: Sequence[LoadedTask], all_scores: bool, threads: int) -> Scorer:
+def load(
+    settings: Settings, tasks: Sequence[LoadedTask], all_scores: bool, threads: int, host: Host | None = None
+) -> Scorer:
     """The base with the tasks; raises InvalidDelta or BankFull, see `Scorer`."""
     with console.busy("loading"):
         return on_a_thread(
-            threads, lambda: Scorer(load_only_host(settings), tasks, settings.max_batch_tokens, all_scores)
+            threads, lambda: Scorer(host or load_only_host(settings), tasks, settings.max_batch_tokens, all_scores)
         )
 
 

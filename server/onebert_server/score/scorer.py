@@ -11,6 +11,7 @@ import torch
 
 from onebert_encoder.answering.scores import cut_rule
 from onebert_encoder.answering.windows import window_of
+from onebert_encoder.maths.batch import BASE_ROW
 from onebert_encoder.maths.fold import fold_delta
 from onebert_encoder.maths.sequences import Sequences
 from onebert_encoder.text.tokenizer import CutOnce
@@ -153,6 +154,8 @@ class Scorer:
 
     def _install(self, bank: Bank, task: LoadedTask) -> int:
         delta = task.delta
+        if delta is None:
+            return BASE_ROW
         check(delta, self.base.spec)
         slot = bank.install(fold_delta(self.base, delta))
         golden_check = GoldenCheck.for_delta(self.base, delta)

@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import TypeVar
 
 from onebert_encoder.answering.answer import kind_of
+from onebert_encoder.base.sentence import Vectors
 from onebert_store.errors import AliasNotFound, InvalidInput
 from onebert_store.file.delta import Delta
 from onebert_store.file.format import load, loads
-from onebert_store.file.manifest import Manifest
+from onebert_store.file.manifest import PLAIN_FORMAT, BaseRef, Manifest
 from onebert_store.registry.names import check_name, parse_ref
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import StoreAddress, join_store
+from onebert_store.spec import BaseSpec
 
 FILE = ".safetensors"
+VECTOR = "vector"
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,9 +34,13 @@ class ScoredTask:
 
 @dataclass(frozen=True, eq=False)
 class LoadedTask(ScoredTask):
-    """A task whose delta is in memory, to be computed here or on a cluster."""
+    """A task whose delta is in memory, to be computed here or on a cluster; None: the base's own vectors.
 
-    delta: Delta
+    `normalized`: whether the vectors shall have the length 1.
+    """
+
+    delta: Delta | None
+    normalized: bool = False
 
 
 T = TypeVar("T", bound=ScoredTask)
@@ -58,6 +65,25 @@ def find_tasks(wanted: Sequence[str], store: StoreAddress) -> list[LoadedTask]:
                 registry = registry or Registry(opened.enter_context(join_store(store)))
                 tasks.append(_stored(registry, reference))
     return with_own_names(tasks, [Path(reference).name.removesuffix(FILE) for reference in wanted])
+
+
+def vectors_task(spec: BaseSpec, vectors: Vectors | str) -> LoadedTask:
+    """Returns the task `vector` of a base, whose numbers are read as those of a regression.
+
+    Raises InvalidInput if the base makes none.
+    """
+    if isinstance(vectors, str):
+        raise InvalidInput(f"{spec.name} makes no vectors: {vectors}")
+    manifest = Manifest(
+        format=PLAIN_FORMAT,
+        base=BaseRef(name=spec.name, model_type=spec.model_type, digest=spec.digest),
+        task_type="regression",
+        labels=[*map(str, range(spec.hidden_size))],
+        pooling=vectors.pooling,
+        max_length=vectors.max_length,
+        method="none",
+    )
+    return LoadedTask(VECTOR, None, spec.digest, manifest, None, vectors.normalized)
 
 
 def names_file(reference: str) -> bool:
