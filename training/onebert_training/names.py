@@ -22,11 +22,16 @@ def words_of(label: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])|[_-]", " ", label)
 
 
-def delta_of_names(base: Base, labels: Sequence[str], sharpness: float = SHARPNESS) -> Delta:
-    """Logits are `sharpness` cosines of a text and the names; raises InvalidManifest, NotFinite."""
+def delta_of_names(
+    base: Base, labels: Sequence[str], sharpness: float = SHARPNESS, texts: Sequence[str] | None = None
+) -> Delta:
+    """Logits are `sharpness` cosines of a text and the labels' `texts`, else their names.
+
+    Raises InvalidManifest, NotFinite.
+    """
     longest = min(Settings().max_length, base.spec.max_length)
     manifest = make_manifest(base.spec, ("single_label", list(labels)), "mean", longest, METHOD, {"rows": 0})
-    vectors = frozen_vectors(base, [words_of(label) for label in labels], longest)
+    vectors = frozen_vectors(base, texts or [words_of(label) for label in labels], longest)
     lengths = np.linalg.norm(vectors, axis=1)
     weight = sharpness * vectors / (lengths[:, None] * lengths.mean())
     tensors = {HEAD_WEIGHT: weight, HEAD_BIAS: np.zeros(len(labels), dtype=np.float32)}

@@ -24,7 +24,7 @@ from onebert_training.fit.keeping import comparable_head, jackknife_score
 from onebert_training.fit.loop import Progress, Report
 from onebert_training.fit.settings import DEFAULT_METHOD, Settings
 from onebert_training.methods.grammar import HEAD
-from onebert_training.names import delta_of_names
+from onebert_training.names import delta_of_names, words_of
 from onebert_training.pauses import calling_at_pauses, pause
 from onebert_training.prepared import prepare
 from onebert_training.selection.selection import Selection, train_and_select
@@ -125,7 +125,8 @@ def train_examples(base: Base, request: Request, report: Report) -> dict[str, An
     """Trains the exact head, or with `improve` the default method; raises OneBertError if the rows cannot be used."""
     if "text" not in request["rows"][0]:
         labels = [row["label"] for row in request["rows"]]
-        content, notes = _content(delta_of_names(base, labels)), [_UNSCORED, *name_doubts(labels)]
+        texts = [_text(row) for row in request["rows"]]
+        content, notes = _content(delta_of_names(base, labels, texts=texts)), [_UNSCORED, *name_doubts(labels)]
         return {**content, "metric": "accuracy", "score": None, "notes": notes, "ahead": False, "useful": True}
     settings = Settings(method=DEFAULT_METHOD if request["improve"] else HEAD)
     # Nothing is written: the server may have no folder to write to.
@@ -164,10 +165,17 @@ def _source(rows: Sequence[Mapping[str, Any]]) -> tuple[Source, DataOptions]:
     """The rows as a table, and how it is read."""
     label = "labels" if "labels" in rows[0] else "label"
     columns = {name: [row.get(name) for row in rows] for name in ("text", "text_pair", label)}
+    columns["text"] = [*map(_text, rows)]
     if not any(columns["text_pair"]):
         del columns["text_pair"]
     source = Source("examples", {"train": Table(columns, "examples")}, single_file=True)
     return source, DataOptions(task_type="multi_label" if label == "labels" else "single_label")
+
+
+def _text(row: Mapping[str, Any]) -> str:
+    """A row's text; of a label alone its description, or else its name as words."""
+    text: str = row.get("text") or row.get("description") or words_of(row["label"])
+    return text
 
 
 def main() -> None:

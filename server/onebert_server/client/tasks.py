@@ -101,13 +101,18 @@ class TaskCalls(Asking):
         return Pushed(**asdict(decode(answer, Uploaded)), created=answer.status_code == 201)
 
     async def create_from_examples(
-        self, task: str, examples: Sequence[tuple[Input, str | Sequence[str]]], improve: bool = False
+        self,
+        task: str,
+        examples: Sequence[tuple[Input, str | Sequence[str]]],
+        improve: bool = False,
+        labels: Sequence[str] | Mapping[str, str] | None = None,
     ) -> CreatedFacts:
         """Makes examples, each an input and its label, the next version of a task: the exact head, in seconds.
 
         Args:
             examples: with a list of labels each, also an empty one, for a multi_label task.
             improve: train the default method on them in the background, too; `improvement` shows how far that is.
+            labels: names, or names with descriptions, each of which is one more example.
 
         Raises:
             TrainerOff: the server was started without `--trainer`.
@@ -118,12 +123,13 @@ class TaskCalls(Asking):
             for text, label in examples
         ]
         # Repeatable, because the same examples give the same version.
-        body = {"examples": rows, "improve": improve}
+        body = {"examples": rows, "improve": improve, "labels": labels and _labels(labels)}
         return await self._decoded(CreatedFacts, "POST", f"/v1/tasks/{quoted(task)}/examples", body)
 
-    async def create_from_labels(self, task: str, labels: Sequence[str]) -> CreatedFacts:
-        """Makes a version that gives a text the label whose name is nearest; raises TrainerOff."""
-        return await self._decoded(CreatedFacts, "POST", f"/v1/tasks/{quoted(task)}/examples", {"labels": [*labels]})
+    async def create_from_labels(self, task: str, labels: Sequence[str] | Mapping[str, str]) -> CreatedFacts:
+        """Makes a version that gives a text the label whose name, or description, is nearest; raises TrainerOff."""
+        body = {"labels": _labels(labels)}
+        return await self._decoded(CreatedFacts, "POST", f"/v1/tasks/{quoted(task)}/examples", body)
 
     async def improvement(self, task: str) -> ImprovementFacts:
         """How far the improvement of a task is, on the server that is asked; raises ImprovementNotFound."""
@@ -216,6 +222,11 @@ def _version_path(name: str, number: int) -> str:
 
 def _gate_path(name: str) -> str:
     return f"/v1/tasks/{quoted(name)}/gate"
+
+
+def _labels(labels: Sequence[str] | Mapping[str, str]) -> Sequence[str] | Mapping[str, str]:
+    """In a form that JSON has."""
+    return {**labels} if isinstance(labels, Mapping) else [*labels]
 
 
 def _alias_path(name: str, alias: str) -> str:

@@ -259,12 +259,36 @@ def test_label_names_alone_give_a_served_task(server, client):
     assert [note for note in alike["notes"] if "case or spaces alone" in note and "❤️" not in note]
 
 
+def test_descriptions_decide_alone_or_as_one_more_example_each(server, client):
+    described = {label: f"{word} {word}" for label, word in zip(("a", "b", "c"), WORDS, strict=False)}
+    with Client(server.url) as own:
+        assert own.create_from_labels("described", described).live
+        asked = [(text, label) for label, text in described.items()]
+        assert labels(client, "described", asked) == [*described]
+        # The same version as if the descriptions, or the names as words, had been sent as examples.
+        names = [*dict.fromkeys(label for _, label in EXAMPLES)]
+        for task, words in (("both", {label: f"it is {label}" for label in names}), ("by-name", names)):
+            both = own.create_from_examples(task, EXAMPLES, labels=words)
+            texts = words.values() if isinstance(words, dict) else names
+            plain = own.create_from_examples(task, [*EXAMPLES, *zip(texts, names, strict=True)])
+            assert (both.version, both.digest, both.score) == (1, plain.digest, plain.score)
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [
         ({}, "give examples"),
         ({"examples": [{"text": "x"}, {"text": "y"}]}, r"examples\.0 must have label, or labels"),
-        ({"labels": ["a", "b"], "examples": rows_of([("x", "a"), ("y", "b")])}, "give examples"),
+        (
+            {"labels": ["a", "b"], "examples": [{"text": "x", "labels": ["a"]}, {"text": "y", "labels": []}]},
+            "labels stand beside examples of one text with one label each",
+        ),
+        ({"labels": {"a": "x", "b": ""}}, r"labels\.b: must not be empty"),
+        ({"labels": {"a": "x", "b": " "}}, r"labels\.b: must not be blank"),
+        ({"labels": {"a": "x", "b": 1}}, r"labels\.b: must be a (string|text)"),
+        ({"labels": {"a": "x", "\u200b": "y"}}, r"labels.*: must have a visible character"),
+        ({"labels": {"a": "x"}}, "labels: must have at least 2"),
+        ({"labels": "a"}, "labels: must be a list"),
         ({"labels": ["a", "b"], "improve": True}, "improve takes examples"),
         ({"labels": ["a"]}, "labels: must have at least 2 items"),
         ({"labels": ["a", "a"]}, "label"),

@@ -24,8 +24,8 @@ async def create(
     """Makes the exact head of the examples a task's next version, live if it is the first; 200 if it is there already.
 
     With `improve` the default method is trained on them in the background; the task's gate, or without one its lead
-    over the exact head, decides whether it becomes live in the head's place. Label names alone give a version that
-    compares a text with the names.
+    over the exact head, decides whether it becomes live in the head's place. Label names or descriptions alone
+    give a version that compares a text with them; beside examples each is one more.
     """
     context.principal.require(Action.UPLOAD, task)
     trainer = _trainer(runtime)

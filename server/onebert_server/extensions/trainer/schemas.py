@@ -2,10 +2,11 @@
 
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, JsonValue, model_validator
+from pydantic import ConfigDict, Discriminator, Field, JsonValue, Tag, model_validator
 
 from onebert_server.http.schemas.common import RequestBody
-from onebert_server.texts import TextPair
+from onebert_server.http.schemas.questions import LIST, OBJECT
+from onebert_server.texts import Text, TextPair
 from onebert_store.file.fields import Label
 
 # Examples of a request, and labels of one of them.
@@ -25,26 +26,35 @@ _EXAMPLES: list[JsonValue] = [
 ]
 
 
-class ExamplesRequest(RequestBody):
-    """Labeled examples of two labels or more, eight of each to begin with; or the labels' names alone.
+_Several = Field(min_length=2, max_length=MAX_EXAMPLES)
+_Labels = Annotated[
+    Annotated[Annotated[list[Label], _Several], Tag(LIST)]
+    | Annotated[Annotated[dict[Label, Text], _Several], Tag(OBJECT)],
+    Discriminator(lambda value: OBJECT if isinstance(value, dict) else LIST),
+]
 
-    The examples have one `label` each, or any number of `labels`.
+
+class ExamplesRequest(RequestBody):
+    """Labeled examples of two labels or more, eight of each to begin with; or the labels alone; or both.
+
+    The examples have one `label` each, or any number of `labels`. Beside them each label's description, or else its
+    name, is one more example.
     """
 
     # Its fields exclude each other.
     model_config = ConfigDict(json_schema_extra={"examples": [{"examples": _EXAMPLES}]})
 
     examples: list[Example] | None = Field(None, min_length=2, max_length=MAX_EXAMPLES)
-    labels: list[Label] | None = Field(
-        None, min_length=2, max_length=MAX_EXAMPLES, description="names: a text gets the label whose name is nearest"
+    labels: _Labels | None = Field(
+        None, description="names, or names with descriptions: a text gets the label whose words are nearest"
     )
     improve: Annotated[bool, Field(description="whether the default method is trained in the background, too")] = False
 
     @model_validator(mode="after")
     def _of_one_kind(self) -> "ExamplesRequest":
-        if (self.examples is None) == (self.labels is None):
-            raise ValueError("give examples, or labels alone")
-        if self.improve and self.labels:
+        if self.examples is None and self.labels is None:
+            raise ValueError("give examples, labels, or both")
+        if self.improve and self.examples is None:
             raise ValueError("improve takes examples: names alone train nothing")
         several = [row.labels is not None for row in self.examples or ()]
         for at, row in enumerate(self.examples or ()):
@@ -55,11 +65,13 @@ class ExamplesRequest(RequestBody):
         alone = [row.text_pair is None for row in self.examples or ()]
         if any(alone) and not all(alone):
             raise ValueError(f"examples.{alone.index(True)} has no text_pair, and others have")
+        if self.labels and (any(several) or not all(alone)):
+            raise ValueError("labels stand beside examples of one text with one label each")
         return self
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The examples, or a row without a text for each label."""
-        if self.examples is None:
-            return [{"label": label} for label in self.labels or ()]
-        return [row.model_dump(exclude_none=True) for row in self.examples]
+        """The examples, and behind them a row without a text for each label."""
+        labels = self.labels if isinstance(self.labels, dict) else dict.fromkeys(self.labels or (), "")
+        rows = [row.model_dump(exclude_none=True) for row in self.examples or ()]
+        return rows + [{"label": label, "description": words} for label, words in labels.items()]

@@ -171,7 +171,9 @@ class Trainer:
 
     async def _tokens(self, rows: Rows, context: Context) -> int:
         texts = [
-            (row["text"], row["text_pair"]) if "text_pair" in row else row["text"] if "text" in row else row["label"]
+            (row["text"], row["text_pair"])
+            if "text_pair" in row
+            else row.get("text") or row.get("description") or row["label"]
             for row in rows
         ]
         tokenizing, base = self._runtime.answerer.tokenizing, self._runtime.hosts[0].digest

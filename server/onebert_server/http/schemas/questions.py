@@ -36,9 +36,9 @@ def input_of(item: str | TextPair) -> Input:
 
 
 # Tags of the unions' branches. They appear in the paths of violations, where problems.py removes them.
-TEXT, PAIR, LIST, TEXTS = "[text]", "[pair]", "[list]", "[texts]"
+TEXT, PAIR, LIST, TEXTS, OBJECT = "[text]", "[pair]", "[list]", "[texts]", "[object]"
 # The others are tags of façades' unions.
-TAGS = frozenset({TEXT, PAIR, LIST, TEXTS, "[batch]", "[question]", "[inputs]", "[parts]"})
+TAGS = frozenset({TEXT, PAIR, LIST, TEXTS, OBJECT, "[batch]", "[question]", "[inputs]", "[parts]"})
 
 
 def _tag(value: Any) -> str:
