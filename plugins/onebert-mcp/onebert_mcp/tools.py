@@ -98,8 +98,8 @@ class Tools:
         return fault_of(error, self._call.context.request_id).sentence
 
     async def _live(self) -> list[Facts]:
-        ref = self._call.parameters.get("task")
-        return await self._call.edge.answerer.live(self._call.context, None if ref is None else [ref])
+        refs = [self._call.task()] if "task" in self._call.parameters else None
+        return await self._call.edge.answerer.live(self._call.context, refs)
 
 
 def _shown(answered: Answered) -> dict[str, Any]:

@@ -126,6 +126,15 @@ def test_a_key_has_the_tools_of_its_tasks(server):
     assert set(with_agent(server, tools_of, path="/t/tone/mcp")) == {"status", "classify_tone", "classify-many_tone"}
 
 
+@pytest.mark.parametrize("task", ["base:", "Tone", "tone@0"])
+def test_what_is_no_task_has_no_tools(server, task):
+    async def refused(agent):
+        with pytest.raises(MCPError, match="the task in the path: "):
+            await tools_of(agent)
+
+    with_agent(server, refused, path=f"/t/{task}/mcp")
+
+
 @pytest.mark.parametrize(
     ("tool", "arguments", "words"),
     [
