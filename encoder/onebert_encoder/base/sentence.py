@@ -1,5 +1,6 @@
 """The vector of a text as a folder's sentence-transformers files say: its modules, how it pools, where it cuts."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -60,9 +61,11 @@ def read_vectors(folder: Path, most: int) -> Vectors | str:
         cut: dict[str, object] = next((read_json(path) for path in sorted(folder.glob(_CUT))), {})
         if cut.get("do_lower_case"):
             return "its do_lower_case changes texts before the tokenizer reads them"
-        tokenizer = folder / "tokenizer_config.json"
-        lengths = cut.get("max_seq_length"), tokenizer.is_file() and read_json(tokenizer).get("model_max_length")
     except MalformedFile as error:
         return error.detail
+    lengths: list[object] = [cut.get("max_seq_length")]
+    # transformers writes 10^30 for no limit, which is too large a number here.
+    with suppress(MalformedFile):
+        lengths.append(read_json(folder / "tokenizer_config.json").get("model_max_length"))
     length = next((length for length in lengths if type(length) is int and length > 2), most)
     return Vectors(pooling, "Normalize" in kinds, min(length, most))
