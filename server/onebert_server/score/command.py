@@ -11,7 +11,7 @@ from onebert_server.score.output import MakeJob, Scores, open_output
 from onebert_server.score.reading import Window, open_stream
 from onebert_server.score.rows import ChosenColumns, choose_columns
 from onebert_server.score.sources import Source, find_sources
-from onebert_server.score.tasks import ScoredTask, find_tasks, require_takes, vectors_task
+from onebert_server.score.tasks import VECTOR, ScoredTask, find_tasks, require_takes, vectors_task
 from onebert_server.settings import Settings
 from onebert_server.store import store_address
 from onebert_store.command import console
@@ -40,6 +40,8 @@ class ScoreOptions:
 def run_score(options: ScoreOptions, settings: Settings, ray: str | None = None) -> None:
     """Scores the data, on this machine or the Ray cluster at an address; finished parts survive an error."""
     tasks = find_tasks(options.tasks, store_address(settings))
+    if options.vectors and any(task.name == VECTOR for task in tasks):
+        raise InvalidInput(f"a task is called {VECTOR}, and so would be its columns and those of --vectors")
     # Imported here, because torch takes long to import and a server needs none.
     if ray is None:
         from onebert_server.hosts import compute_threads, load_only_host, on_a_thread  # noqa: PLC0415

@@ -54,5 +54,10 @@ def test_refusals_of_vectors(folder, tmp_path):
     unpooled = score(folder, tmp_path / "out.csv", "--vectors", base=tiny_base())
     assert unpooled.returncode == 1
     assert "makes no vectors: it has no modules.json" in " ".join(unpooled.stderr.split())
+    (tmp_path / "vector.safetensors").write_bytes((folder / "tone.safetensors").read_bytes())
+    arguments = ("--vectors", "--task", tmp_path / "vector.safetensors")
+    named = score(folder, tmp_path / "out.csv", *arguments, base=tiny_base())
+    assert named.returncode == 1
+    assert "a task is called vector" in " ".join(named.stderr.split())
     for arguments in ((), ("--vectors", "--url", "http://127.0.0.1:1")):
         assert score(folder, tmp_path / "out.csv", *arguments, base=tiny_base()).returncode == 2
