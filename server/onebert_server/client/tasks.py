@@ -112,7 +112,7 @@ class TaskCalls(Asking):
         Args:
             examples: with a list of labels each, also an empty one, for a multi_label task.
             improve: train the default method on them in the background, too; `improvement` shows how far that is.
-            labels: names, or names with descriptions, each of which is one more example.
+            labels: names, or names with descriptions; each is one more example.
 
         Raises:
             TrainerOff: the server was started without `--trainer`.

@@ -68,7 +68,7 @@ def find_tasks(wanted: Sequence[str], store: StoreAddress) -> list[LoadedTask]:
 
 
 def vectors_task(spec: BaseSpec, vectors: Vectors | str) -> LoadedTask:
-    """Returns the task `vector` of a base, whose numbers are read as those of a regression.
+    """Returns the task `vector` of a base, whose numbers are read like a regression's.
 
     Raises InvalidInput if the base makes none.
     """

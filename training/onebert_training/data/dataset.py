@@ -66,7 +66,7 @@ class Dataset:
 class Labeled(NamedTuple):
     """One split with labels, named `all` for a single file, and the source rows of its examples with all columns.
 
-    `notes` count the rows that were left out; `labels` are those of the split's indices.
+    `notes` count the rows that were left out; the split has indices of `labels`.
     """
 
     name: str
@@ -165,7 +165,7 @@ def load_dataset(
 def _with_more(dataset: Dataset, source: str | Source, options: DataOptions) -> Dataset:
     """Adds labeled rows to the training split; validation and test stay, so that scores compare with earlier ones.
 
-    The rows' columns are those of the data, or else found by name.
+    The rows have the columns of the data, or else some with usual names.
     """
     read = ReadOptions().read(source) if isinstance(source, str) else source
     reading, task_type = ReadOptions().remembering(options.columns, read), dataset.task_type
