@@ -192,3 +192,17 @@ def test_openais_client(web, models):
     seen = python_environment("openai").run("openai_vectors.py", url, KEY, "unit-mean", json.dumps(TEXTS))
     for vectors in seen["vectors"]:
         np.testing.assert_allclose(vectors, expected, **CLOSE)
+
+
+@pytest.mark.nightly("programs")
+def test_teis_client(web, models):
+    url, expected = str(web.base_url).rstrip("/"), models["unit-mean"].encode(TEXTS)
+    seen = python_environment("tei").run("tei_vectors.py", url, KEY, "unit-mean", json.dumps(TEXTS))
+    assert (seen["model_type"], seen["model_id"].rpartition("/")[2]) == ("embedding", "unit-mean")
+    np.testing.assert_allclose(seen["vectors"], expected, **CLOSE)
+
+
+def test_a_base_has_teis_info_below_its_name(web):
+    info = web.get("/t/plain-cls/info").json()
+    assert info["model_type"] == {"embedding": {"pooling": "cls"}}
+    assert web.get("/t/there-is-none/info").status_code == 404

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from typing import Annotated, Any, Literal
 
@@ -15,7 +16,7 @@ from onebert_encoder.text.tokens import Text as OneText
 from onebert_encoder.text.tokens import text_of
 from onebert_server.access.principal import Action
 from onebert_server.answering.answers import WORKERS
-from onebert_server.answering.gateway import Wanted
+from onebert_server.answering.gateway import BARE, Wanted
 from onebert_server.answering.showing import Answered
 from onebert_server.answering.tokenizing import characters_of
 from onebert_server.facades.facade import (
@@ -36,7 +37,8 @@ from onebert_server.http.schemas.common import RequestBody
 from onebert_server.limits import MAX_ITEMS, MAX_QUEUE_SEQUENCES
 from onebert_server.observed import FORWARD, QUEUE, TOKENIZE
 from onebert_server.texts import Text
-from onebert_store.errors import InvalidInput
+from onebert_server.versions.facts import Facts
+from onebert_store.errors import InvalidInput, OneBertError, TaskNotFound
 
 VERSION = version("onebert")
 
@@ -131,22 +133,16 @@ def _milliseconds(seconds: float) -> str:
 
 
 async def info(request: ReadRequest) -> Reply:
-    """The task's type and the limits of a request."""
-    facts, settings = (await request.version()).facts, request.runtime.settings
+    """The type of the task, or of the base that makes vectors, and the limits of a request."""
+    facts, settings = await _facts(request), request.runtime.settings
     base = request.runtime.host_of(facts.base).base
-    labels = dict(enumerate(facts.labels))
     return json_reply(
         {
             "model_id": base.spec.name,
             "model_sha": facts.digest,
             "model_dtype": base.dtype_name,
             "served_model_name": facts.ref,
-            "model_type": {
-                "classifier": {
-                    "id2label": {str(index): label for index, label in labels.items()},
-                    "label2id": {label: index for index, label in labels.items()},
-                }
-            },
+            "model_type": _model_type(facts),
             "max_concurrent_requests": MAX_QUEUE_SEQUENCES,
             "max_input_length": facts.max_length,
             "max_batch_tokens": settings.max_batch_tokens,
@@ -159,6 +155,29 @@ async def info(request: ReadRequest) -> Reply:
             "docker_label": None,
         }
     )
+
+
+async def _facts(request: ReadRequest) -> Facts:
+    try:
+        return (await request.version()).facts
+    except TaskNotFound:
+        # The names of tasks and of bases are asked for at the same place.
+        with suppress(OneBertError):
+            [facts] = await request.runtime.answerer.live(request.context, [BARE + request.parameters.get("task", "")])
+            return facts
+        raise
+
+
+def _model_type(facts: Facts) -> Mapping[str, Any]:
+    if facts.task.startswith(BARE):
+        return {"embedding": {"pooling": facts.pooling}}
+    labels = dict(enumerate(facts.labels))
+    return {
+        "classifier": {
+            "id2label": {str(index): label for index, label in labels.items()},
+            "label2id": {label: index for index, label in labels.items()},
+        }
+    }
 
 
 async def metrics(request: ReadRequest) -> Reply:
