@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from importlib import import_module
 from importlib.metadata import version
 from typing import Any, Literal
 
@@ -23,7 +24,8 @@ class Message(RequestBody):
 
 async def answer(call: Call[Message]) -> Reply:
     """Answers a message of a client of the Model Context Protocol."""
-    # The SDK takes a second to import, which no server should wait for at its start.
+    # The SDK takes a second to import: no server waits for that at its start, and no other request meanwhile.
+    await asyncio.to_thread(import_module, "mcp.server.streamable_http_manager")
     from mcp.server.lowlevel import Server  # noqa: PLC0415
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager  # noqa: PLC0415
 
