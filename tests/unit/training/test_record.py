@@ -31,8 +31,16 @@ def recorded(base, data, **changes):
 def test_a_record_says_what_was_asked_and_what_came_of_it(base, data):
     run, result, record, content = recorded(base, data)
     assert record["settings"] == {
-        **{"method": "bitfit", "pooling": "mean", "max_length": 128, "epochs": 3, "max_steps": None, "batch_size": 16},
-        **{"learning_rate": 1e-2, "seed": 7, "evals_per_epoch": 2, "patience": 0, "metric": None},
+        **{"method": "bitfit", "pooling": "mean", "max_length": 128, "cut": "head", "epochs": 3},
+        **{
+            "max_steps": None,
+            "batch_size": 16,
+            "learning_rate": 1e-2,
+            "seed": 7,
+            "evals_per_epoch": 2,
+            "patience": 0,
+            "metric": None,
+        },
         **{"train_rows": 48, "measure_train": True, "positive": None, "head_learning_rate": None, "start": None},
         **{"class_weight": None, "keep": "last", "averaging": 0.03},
     }
