@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any, Literal
@@ -29,6 +30,8 @@ async def answer(call: Call[Message]) -> Reply:
     from mcp.server.lowlevel import Server  # noqa: PLC0415
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager  # noqa: PLC0415
 
+    # It logs several lines for each request, which the access log has.
+    logging.getLogger("mcp").setLevel(logging.WARNING)
     tools, sent = Tools(call), list[Any]()
     server = Server("onebert", version=version("onebert"), on_list_tools=tools.offered, on_call_tool=tools.run)
     sessions = StreamableHTTPSessionManager(server, json_response=True, stateless=True)
@@ -58,4 +61,5 @@ def worded(fault: Fault) -> tuple[int, Any]:
     return fault.status, {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": fault.sentence}}
 
 
-FACADE = Facade("MCP", worded, [Question("/mcp", Message, answer, dict[str, Any])])
+_ASKED = Question("/mcp", Message, answer, dict[str, Any], unanswered="A notification, which has no answer.")
+FACADE = Facade("MCP", worded, [_ASKED])

@@ -73,6 +73,7 @@ class Question:
         harmless: body fields that do not affect the answer and are ignored.
         read: decodes a body that is not plain JSON, or only in part; allowed only if no other question has the path.
         media_types: of bodies; an empty string accepts a request without one.
+        unanswered: what the bodies are that get no answer (202), if there are such.
     """
 
     path: str
@@ -83,6 +84,7 @@ class Question:
     harmless: frozenset[str] = field(default=frozenset())
     read: Callable[[bytes, Sequence[tuple[bytes, bytes]]], Any] | None = None
     media_types: frozenset[str] = JSON
+    unanswered: str = ""
 
 
 @dataclass(frozen=True, slots=True)

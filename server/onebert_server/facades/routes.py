@@ -189,6 +189,7 @@ def _claimants() -> Mapping[str, Sequence[Claimant]]:
 
 def _add(router: APIRouter, path: str, claimants: Sequence[Claimant], native: DataRoute | None, *, shown: bool) -> None:
     answers = [claimant.question.response for claimant in claimants]
+    taken = [claimant.question.unanswered for claimant in claimants if claimant.question.unanswered]
     names = list(dict.fromkeys(claimant.facade.name for claimant in claimants))
     asks = f"As clients of {' and '.join(names)} ask"
     entry: dict[str, Any] = {"summary": asks, "description": f"Also with `{PREFIX}` in front of the path; see {PAGE}."}
@@ -202,7 +203,7 @@ def _add(router: APIRouter, path: str, claimants: Sequence[Claimant], native: Da
         methods=["POST"],
         name=native.name if native is not None else f"{'_'.join(names)} {path}",
         response_model=None if not shown else reduce(or_, answers) if Any not in answers else Any,
-        responses=errors_of(path),
+        responses=errors_of(path) | ({202: {"description": " ".join(taken)}} if taken else {}),
         tags=list(native.tags if native is not None else names),
         include_in_schema=shown,
         route_class_override=FacadeRoute,

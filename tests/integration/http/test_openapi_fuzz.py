@@ -108,9 +108,11 @@ def fuzz(server, operation, checks):
             allowed = ["application/problem+json", *(["application/json"] if operation.path in FACADES else [])]
             assert answer.headers["content-type"][0] in allowed
             assert in_its_form(operation.path, answer), answer.text
-        # A request whose time was over before its body had come, or that asks for a change which the registry does not
-        # have, is refused for that, whatever else is wrong with it.
-        before = status == 408 or (status == 412 and answer.json().get("code", "change-unknown") == "change-unknown")
+        # A request whose time was over before its body had come, whose body is too long, or that asks for a change
+        # which the registry does not have, is refused for that, whatever else is wrong with it.
+        before = status in (408, 413) or (
+            status == 412 and answer.json().get("code", "change-unknown") == "change-unknown"
+        )
         late = {"negative_data_rejection"} if before else set()
         case.validate_response(answer, checks=[check for check in checks if check.__name__ not in late])
 

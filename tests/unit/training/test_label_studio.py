@@ -120,7 +120,15 @@ def test_people_who_agree_are_one_row_and_those_who_do_not_are_none(tmp_path):
     assert note.startswith("4 of 8 tasks are left out: export.json rows 4 and 5: people disagree; ")
     assert note.endswith("; export.json rows 8 and 10: nobody answered")
     measured = load_split(str(tmp_path / "export.json"), ReadOptions(), "single_label", data.labels)
-    assert (len(measured.split), measured.notes) == (4, (note,))
+    repeated = "2 tasks have the data of another one, and count as the same task"
+    assert (len(measured.split), measured.notes) == (4, (repeated, note))
+
+
+def test_tasks_with_the_same_data_are_one_and_counted(tmp_path):
+    data = load(tmp_path, [*GOOD, *GOOD, task("c", [chosen("good")]), task("c", [chosen("bad")])])
+    assert labels_of(data) == {"a": "good", "b": "bad"}
+    assert "3 tasks have the data of another one, and count as the same task" in data.notes
+    assert "1 of 3 tasks are left out: export.json row 5: people disagree" in data.notes
 
 
 def test_regions_are_the_same_in_any_order_and_none_are_a_text_without_entities(tmp_path):

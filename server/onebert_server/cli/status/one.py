@@ -45,7 +45,7 @@ def _facts(status: TaskInForce) -> Iterator[tuple[str, str]]:
         yield LIVE, "no version"
     rate = "" if status.a_minute is None else f"{status.a_minute:.1f} requests a minute"
     p95 = "" if status.p95 is None else f", p95 {1000 * status.p95:.0f} ms"
-    shares = ((status.abstained, "abstained"), (status.cut, "of texts that were cut"))
+    shares = ((status.abstained, "abstained"), (status.cut, "about cut texts"))
     answers = ", ".join(f"{share_text(share)} {what}" for share, what in shares if share)
     gate = (
         status.gate

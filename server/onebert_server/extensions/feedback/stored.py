@@ -1,16 +1,28 @@
 """The feedback on tasks in a store at rest."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from onebert_server.contract.status import TaskStatus
+from onebert_server.extensions.feedback.given import lacking
+from onebert_server.versions.facts import Facts
+from onebert_store.errors import StoreCorrupt
 from onebert_store.registry.registry import Registry
 from onebert_store.samples.store import open_samples
 
 
-def stored(registry: Registry, tasks: Sequence[TaskStatus], _: bool) -> dict[str, Mapping[str, Any]]:
-    """Counts, by task with a live version, the rows of feedback since that version was made."""
+def stored(registry: Registry, tasks: Sequence[TaskStatus], whole: bool) -> dict[str, Mapping[str, Any]]:
+    """Counts, by task with a live version, the rows of feedback since that version was made; of one, new labels."""
     since = {task.name: task.created_at for task in tasks if task.created_at}
     with open_samples(registry.database) as samples:
         counts = samples.feedback_since(since)
-    return {task: {"feedback": counts.get(task, 0)} for task in since}
+        new = {task: _new_labels(registry, task, samples.new_labels(task)) for task in since} if whole else {}
+    return {task: {"feedback": counts.get(task, 0), "new_labels": new.get(task)} for task in since}
+
+
+def _new_labels(registry: Registry, task: str, counts: Mapping[str, int]) -> dict[str, int]:
+    newest, facts = max(entry.version for entry in registry.feed.task(task)[0]), None
+    with suppress(StoreCorrupt):
+        facts = Facts.from_record(registry.version(task, newest))
+    return {label: counts[label] for label in lacking(facts, counts)}

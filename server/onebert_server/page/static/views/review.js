@@ -109,7 +109,8 @@ export function Review({ name }) {
       <span class="quiet" id="done">${compared !== null && `${number(open)}${open >= COMPARED ? " or more" : ""} left, `}${number(done.length)} done${skipped.length > 0 && `, ${number(skipped.length)} skipped`}</span>
     </div>
     ${error && html`<${Refused} error=${error} again=${again} />`}
-    ${other && html`<p>This view labels texts of single_label and multi_label tasks; feedback on others goes to <code>POST /v1/feedback</code>.</p>`}
+    ${other && html`<p>This view labels texts of single_label and multi_label tasks.
+      ${queue?.task_type === "token" ? html`The words of these are labeled in another program: <code class="wrap">onebert review ${name} --out queue.json --tool label-studio</code>.` : html`Feedback on others goes to <code>POST /v1/feedback</code>.`}</p>`}
     ${!queue && !error && html`<${Waiting} />`}
     ${refusal && html`<${Refused} error=${refusal} />`}
     ${queue && !other && item && html`<${Choices} key=${item.id} item=${item} queue=${queue} place=${place} send=${send}>${acts}</${Choices}>`}
