@@ -183,7 +183,9 @@ def test_the_help_says_what_goes_in_and_what_comes_out(onebert):
 @pytest.mark.nightly("readers")
 def test_following_the_page_works(tmp_path):
     """What stands in its blocks, in order, where the README has left its first delta."""
-    code = [(block.language, block.code) for block in blocks("docs/guide/interop.md")]
+    # The lines for SetFit's folders run in test_import_modules.py.
+    page = [block for block in blocks("docs/guide/interop.md") if "my-setfit" not in block.code]
+    code = [(block.language, block.code) for block in page]
     assert [language for language, _ in code] == [
         *("bash", "python", "bash", "bash", "bash", "python", "bash", "python")
     ]
