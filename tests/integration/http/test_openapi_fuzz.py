@@ -3,6 +3,7 @@
 Schemathesis makes requests that fit the document, and requests that break it. They are the same in every run.
 """
 
+import functools
 from collections import Counter
 
 import httpx
@@ -49,6 +50,10 @@ def cases(operation, task):
     if operation.label == "POST /v1/feedback":
         given = {"data": [{"task": task, "text": "my order is late", "label": "label 0", "identifier": "mine"}]}
         found.append(operation.as_strategy(body=given, media_type="application/json").map(in_time))
+    if operation.label == "POST /v1/keys":
+        # No other key may be the first one.
+        first = {"name": "first", "scopes": ["admin"], "tasks": ["*"]}
+        found.append(operation.as_strategy(body=first, media_type="application/json").map(in_time))
     return st.one_of(found)
 
 
@@ -83,6 +88,16 @@ def in_its_form(path, answer):
     return answer.json().keys() == expected.keys()
 
 
+def unless_too_long(check):
+    """The same check; a body that is too long is refused for that, whatever else is wrong with it."""
+
+    @functools.wraps(check)
+    def checked(context, answer, case):
+        return None if answer.status_code == 413 else check(context, answer, case)
+
+    return checked
+
+
 def fuzz(server, operation, checks):
     """Sends made-up requests of one operation and checks every answer; how often which status came."""
     # What is gone by another name, too, is not there for the others; examples of the document name `tone`.
@@ -108,11 +123,9 @@ def fuzz(server, operation, checks):
             allowed = ["application/problem+json", *(["application/json"] if operation.path in FACADES else [])]
             assert answer.headers["content-type"][0] in allowed
             assert in_its_form(operation.path, answer), answer.text
-        # A request whose time was over before its body had come, whose body is too long, or that asks for a change
-        # which the registry does not have, is refused for that, whatever else is wrong with it.
-        before = status in (408, 413) or (
-            status == 412 and answer.json().get("code", "change-unknown") == "change-unknown"
-        )
+        # A request whose time was over before its body had come, or that asks for a change which the registry does not
+        # have, is refused for that, whatever else is wrong with it.
+        before = status == 408 or (status == 412 and answer.json().get("code", "change-unknown") == "change-unknown")
         late = {"negative_data_rejection"} if before else set()
         case.validate_response(answer, checks=[check for check in checks if check.__name__ not in late])
 
@@ -135,11 +148,13 @@ def test_the_server_does_what_its_document_says(server):
     push(server, "kept")
     rules = {"aliases": ["next"], "must": [{"text": "my order is late", "label": "label 0"}]}
     assert httpx.put(f"{server.url}/v1/tasks/kept/gate", json={"rules": rules}).is_success
+    # The first message makes a process import the SDK, which takes seconds beside other tests.
+    assert httpx.post(f"{server.url}/mcp", json={"jsonrpc": "2.0", "method": "ping", "id": 1}, timeout=180).is_success
     document = schemathesis.openapi.from_url(f"{server.url}/openapi.json")
     operations = [found.ok() for found in document.get_all_operations()]
     # The first key that is made closes the server to whoever has none.
     for operation in sorted(operations, key=lambda one: one.label == "POST /v1/keys"):
-        statuses = fuzz(server, operation, CHECKS.get_by_names(names))
+        statuses = fuzz(server, operation, [unless_too_long(check) for check in CHECKS.get_by_names(names)])
         print(operation.label, dict(statuses))
         expected = operation.path in ANSWER | NATIVE or operation.path not in FACADES | REFUSED
         if expected and {operation.label, operation.method.upper()} & SUCCEED:
