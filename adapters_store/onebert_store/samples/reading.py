@@ -62,7 +62,7 @@ def sample_of(row: Row[Any], task: str, decrypt: Decrypt) -> Sample:
 def feedback_of(row: Row[Any], task: str, decrypt: Decrypt) -> Feedback:
     """Returns a row's feedback; raises ValueError or TypeError if the row is damaged."""
     without_text = {"task": task, "texts": None, "explanation": None}
-    null = {"reviewer": bool(row.reviewer), "new_labels": tuple(row.new_labels or ())}
-    feedback = _FEEDBACK.validate_python(row._asdict() | without_text | null)
+    in_older_rows = {"reviewer": bool(row.reviewer), "new_labels": tuple(row.new_labels or ())}
+    feedback = _FEEDBACK.validate_python(row._asdict() | without_text | in_older_rows)
     texts = None if row.texts is None else tuple(decrypt(row.texts))
     return replace(feedback, texts=texts, explanation=None if row.explanation is None else decrypt(row.explanation))

@@ -109,8 +109,9 @@ def _of_tasks(table: Table) -> tuple[Table, Table]:
             places.append(row)
             controls.update(answers or ())
     # A field of the data with a control's name is nobody's answer.
-    own = [{name: cell for name, cell in fields.items() if name not in controls} | other for fields, other in rows]
-    cells = {name: [row.get(name) for row in own] for name in dict.fromkeys(name for row in own for name in row)}
+    merged = [{name: cell for name, cell in fields.items() if name not in controls} | other for fields, other in rows]
+    names = dict.fromkeys(name for row in merged for name in row)
+    cells = {name: [row.get(name) for row in merged] for name in names}
     repeated = len({*places}) - len({*cells.get("id", ())})
     notes = [f"{repeated:,} tasks have the data of another one, and count as the same task"] if repeated else []
     flat = Table(cells, table.origin, table.places.take(places), notes=[*table.notes, *notes], kinds=table.kinds)

@@ -2,7 +2,10 @@
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from onebert_encoder.base.source import read_json
 from onebert_store.errors import MalformedFile
@@ -27,6 +30,13 @@ class Modules(NamedTuple):
 
     kinds: list[str]
     paths: list[str]
+
+
+def unit(vectors: NDArray[Any]) -> NDArray[Any]:
+    """Returns vectors [..., numbers] with the length 1, as sentence-transformers' Normalize module makes them."""
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    normalized: NDArray[Any] = vectors / np.maximum(lengths, 1e-12)
+    return normalized
 
 
 def read_modules(folder: Path) -> Modules:

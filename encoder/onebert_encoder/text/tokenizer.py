@@ -245,9 +245,9 @@ def _alignment(sources: Sequence[Source], cut: Cut, specials: Sequence[int]) -> 
 
     skip(specials[0])
     parts = [
-        (half, source, *kept)
+        (half, source, *places)
         for half, (source, span) in enumerate(zip(sources, cut, strict=True))
-        for kept in _ranges(span, len(source.placed.offsets))
+        for places in _ranges(span, len(source.placed.offsets))
     ]
     for number, (half, source, first, last) in enumerate(parts):
         end, offsets = 0, source.placed.offsets[first : last + 1]

@@ -72,12 +72,12 @@ class Tools:
         from mcp import types  # noqa: PLC0415 - see `answer`
 
         try:
-            found = await self._called(params.name, params.arguments or {})
+            result = await self._called(params.name, params.arguments or {})
         except (OneBertError, RequestValidationError) as error:
             text = self._sentence(error)
             return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=True)
-        text = json.dumps(found, ensure_ascii=False)
-        return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=found)
+        text = json.dumps(result, ensure_ascii=False)
+        return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=result)
 
     async def _called(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         if name == STATUS:
@@ -109,8 +109,8 @@ def _shown(answered: Answered) -> dict[str, Any]:
     if isinstance(answer, Labeling):
         spans = answer.words if answer.entities is None else answer.entities
         return {"spans": [vars(span) for span in spans], "version": version}
-    own = {"label": answer.label, "score": answer.score, "labels": answer.labels, "abstained": answer.abstained}
-    return {**own, "version": version}
+    prediction = {name: getattr(answer, name) for name in ("label", "score", "labels", "abstained")}
+    return {**prediction, "version": version}
 
 
 def _listed(facts: Facts) -> dict[str, Any]:

@@ -117,8 +117,8 @@ def leave_out(
 
 def _words(pieces: Pieces, reading: Reading, facts: Facts, tokenizer: Tokenizer) -> list[Stretch]:
     whole, tokenizer = tuple((0, length) for length in pieces.lengths), tokenizer.reading(facts.pooling)
-    kept = tokenizer.fit(pieces, facts.max_length, cut_rule(facts)) if reading.windows is None else whole
-    alignment = tokenizer.cut(pieces, kept, align=True).alignment
+    part = tokenizer.fit(pieces, facts.max_length, cut_rule(facts)) if reading.windows is None else whole
+    alignment = tokenizer.cut(pieces, part, align=True).alignment
     return [] if alignment is None else words_of(alignment)
 
 

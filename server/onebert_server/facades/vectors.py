@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from onebert_encoder.answering.asked import NUMBERS, Asked
+from onebert_encoder.base.sentence import unit
 from onebert_server.answering.gateway import BARE
 from onebert_server.answering.many import ask_many
 from onebert_server.answering.showing import Answered
@@ -72,7 +73,7 @@ async def vectors_of(
             raise InvalidInput(f"dimensions: a vector of this base has {len(facts.labels)} numbers")
         numbers = np.array(predicted(answered).scores, np.float32)[:dimensions]
         if facts.normalized if normalize is None else normalize:
-            numbers /= max(float(np.linalg.norm(numbers)), 1e-12)
+            numbers = unit(numbers)
         return Vector(write(index, numbers), facts.task.removeprefix(BARE), reading.tokens)
 
     return await ask_many(call.edge.answerer, call.context, [ref] * len(texts), texts, show, asked=_ASKED)

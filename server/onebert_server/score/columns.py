@@ -14,6 +14,7 @@ from onebert_encoder.answering.results import Answer, Extraction, Labeled, Label
 from onebert_encoder.answering.scores import Array, score, thresholds_of
 from onebert_encoder.answering.stretches import is_bio
 from onebert_encoder.answering.windows import WindowLogits, answer_windows, window_of
+from onebert_encoder.base.sentence import unit
 from onebert_encoder.text.tokens import Alignment, Cut, Text
 from onebert_server.client import TaskResult
 from onebert_server.client.questions import fields_of_result
@@ -116,8 +117,7 @@ def columns(task: ScoredTask, read: Read, all_scores: bool) -> dict[str, pyarrow
 def _vectors(read: Read, normalized: bool) -> list[pyarrow.Array]:
     """The vectors of texts as lists of float32, and whether each is of the beginning of its text."""
     logits = np.where(np.isfinite(read.logits), read.logits, 0)
-    norms = np.linalg.norm(logits, axis=1, keepdims=True)
-    numbers = logits / np.maximum(norms, 1e-12) if normalized else logits
+    numbers = unit(logits) if normalized else logits
     offsets = pyarrow.array(np.arange(len(numbers) + 1) * numbers.shape[1], pyarrow.int32())
     vectors = pyarrow.ListArray.from_arrays(offsets, pyarrow.array(numbers.astype(np.float32).reshape(-1)))
     indices = pyarrow.array(np.arange(len(numbers)), mask=~read.finite)

@@ -9,6 +9,8 @@ import sqlite3
 import time
 from base64 import urlsafe_b64decode
 from contextlib import closing
+from datetime import datetime
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from cryptography.fernet import Fernet
 from onebert_server.extensions.feedback import keeping
 from onebert_server.extensions.feedback.keeping import redactor_named
 from onebert_server.extensions.feedback.service import FeedbackService
+from onebert_server.extensions.feedback.stored import stored
 from onebert_server.observed import Kept, Seen
 from onebert_store import plugins
 from onebert_store.errors import InvalidSettings, StorageUnavailable
@@ -626,7 +629,10 @@ def test_a_new_label_is_kept_beside_its_text_shown_and_counted_in_no_verdict(run
     ]
     [row] = get(runtime, f"/v1/tasks/{task}/feedback").json()["feedback"]
     assert (row["text"], row["new_labels"]) == ("late parcel", [*new])
-    assert get(runtime, f"/v1/tasks/{task}/status").json()["new_labels"] == dict.fromkeys(new, 1)
+    status = get(runtime, f"/v1/tasks/{task}/status").json()
+    assert status["new_labels"] == dict.fromkeys(new, 1)
+    in_store = SimpleNamespace(name=task, created_at=datetime.fromisoformat(status["created_at"]))
+    assert stored(runtime.registry, [in_store], True)[task] == {"feedback": 1, "new_labels": status["new_labels"]}
     assert {one["new_labels"] for one in get(runtime, "/v1/status").json()["tasks"]} == {None}
     assert service(runtime).store.outcomes(task, 1, [1])[1] == Outcomes()
     # The newest version has it: the row is shown as any other.

@@ -59,11 +59,11 @@ async def extract(call: Call[Extract]) -> Reply:
 def _wanted(labels: list[str], facts: Facts, bio: bool) -> set[str]:
     """The labels to find; one that the task never finds is refused, or a misspelled rail would let everything pass."""
     positives = facts.decision.positives if facts.decision is not None else None
-    found = {label[2:] if bio else label for label in positives or facts.labels if label != "O"}
+    findable = {label[2:] if bio else label for label in positives or facts.labels if label != "O"}
     for index, label in enumerate(labels):
-        if label not in found:
+        if label not in findable:
             raise InvalidInput(f"labels.{index}: {facts.ref} finds no such label")
-    return set(labels) or found
+    return set(labels) or findable
 
 
 # The task's windows and its labels, which never overlap, take the place of the three.
