@@ -11,6 +11,7 @@ import asyncio
 import inspect
 import sys
 import uuid
+from pathlib import Path
 
 import httpx
 import pytest
@@ -33,6 +34,10 @@ settings.register_profile("landing", deadline=None, max_examples=25)
 settings.register_profile("night", deadline=None, max_examples=100)
 
 
+# Seconds that a test may take on an idle machine without a reason beside it.
+LONG = 10.0
+
+
 def pytest_addoption(parser):
     parser.addoption(
         "--nightly",
@@ -43,6 +48,18 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     settings.load_profile("night" if config.getoption("--nightly") == "all" else "landing")
+    config.pluginmanager.register(AtOnce(config))
+
+
+class AtOnce:
+    """Names a test when it fails; pytest itself does at the end, which a run that is ended does not reach."""
+
+    def __init__(self, config):
+        self._config = config
+
+    def pytest_runtest_logreport(self, report):
+        if report.failed and (terminal := self._config.pluginmanager.get_plugin("terminalreporter")):
+            terminal.write_line(f"\n{report.nodeid} failed at {report.when} after {report.duration:.0f} s")
 
 
 def chosen_groups(config) -> set[str]:
@@ -59,11 +76,24 @@ def pytest_report_header(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leaves out nightly tests that are not asked for."""
+    """Leaves out nightly tests that are not asked for, and starts with the files that may take longest.
+
+    One long file that starts last would keep one process busy while the others have nothing left to do.
+    """
     chosen = chosen_groups(config)
-    left_out = [item for item in items if {mark.args[0] for mark in item.iter_markers("nightly")} - chosen]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in set(left_out)]
+    left_out = {item for item in items if {mark.args[0] for mark in item.iter_markers("nightly")} - chosen}
+    config.hook.pytest_deselected(items=list(left_out))
+    longest: dict[Path, float] = {}
+    for item in (item for item in items if item not in left_out):
+        longest[item.path] = max(longest.get(item.path, 0), expected(item))
+    items[:] = sorted((item for item in items if item not in left_out), key=lambda item: -longest[item.path])
+
+
+def expected(item) -> float:
+    """Seconds that a test may take, as its marks have it."""
+    if limit := item.get_closest_marker("timeout"):
+        return limit.args[0]
+    return LONG if item.get_closest_marker("slow") or item.get_closest_marker("nightly") else 0
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -92,11 +122,9 @@ class ByServer(LoadScopeScheduling):
 
 
 def pytest_xdist_make_scheduler(config, log):
+    """Keeps the order of the files; the scheduler's own begins with those of the most tests."""
+    config.option.loadscopereorder = False
     return ByServer(config, log)
-
-
-# Seconds that a test may take on an idle machine without a reason beside it.
-LONG = 10.0
 
 
 def pytest_terminal_summary(terminalreporter):
