@@ -70,8 +70,11 @@ class Computing:
         raise errors.VersionUnavailable("the version changes whenever it is asked", 1)
 
     async def live(self, context: Context, refs: Sequence[str] | None) -> list[Facts]:
-        """Returns the versions of references, or the live ones of all tasks that take a text; see `Gateway.resolve`."""
-        resolved = await self._gateway.resolve(context, Wanted(refs))
+        """Returns the versions of references, or the live ones of all tasks that take a text; see `Gateway.resolve`.
+
+        Those of references are loaded, those of all tasks are not.
+        """
+        resolved = await self._gateway.resolve(context, Wanted(refs, only_facts=refs is None))
         self._give_back(resolved)
         return [version.facts for version in resolved]
 

@@ -25,11 +25,14 @@ class Wanted:
         refs: one reference per input, all to tasks or all to bases; None means the live version of every task that
             takes such an input.
         pair: whether the input is a pair of texts; read only without references.
+        only_facts: whether nothing shall answer, so that no version is loaded and no row is named; only without
+            references.
     """
 
     refs: Sequence[str] | None
     pair: bool = False
     asked: Asked = PLAIN
+    only_facts: bool = False
 
 
 class Computed(NamedTuple):

@@ -2,7 +2,7 @@
 
 import random
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import count
 
 from onebert_encoder.maths.batch import BASE_ROW
@@ -56,6 +56,9 @@ class Resolver:
             # A base that makes vectors does so for whoever classifies: they tell nothing of any task.
             bare = {ref: self._base(ref) for ref in refs}
             return [bare[ref] for ref in wanted.refs or ()]
+        if wanted.only_facts:
+            live = self._directory.live_facts(_takes(wanted), MAX_FANOUT, context.principal)
+            return [Resolved(facts, 0, BASE_ROW, 0, lasting=False) for facts in live]
         meanings = await self._in_memory(context, wanted, refs)
         resolved = [self._resolved(meaning) for meaning in meanings]
         if wanted.refs is None or refs is None:
@@ -102,11 +105,7 @@ class Resolver:
     def _meanings(self, context: Context, wanted: Wanted, refs: Sequence[str] | None, key_of: KeyOf) -> list[Meaning]:
         if refs is not None:
             return self._directory.resolve(refs, context.principal, key_of)
-
-        def takes(facts: Facts) -> bool:
-            return refusal(facts, wanted.asked, wanted.pair) is None
-
-        return self._directory.resolve_live(takes, MAX_FANOUT, context.principal, key_of)
+        return self._directory.resolve_live(_takes(wanted), MAX_FANOUT, context.principal, key_of)
 
     def _resolved(self, meaning: Meaning) -> Resolved:
         versions, row, keeping = meaning
@@ -130,6 +129,10 @@ def _facts_of(host: Host) -> Facts | str:
     places = [*map(str, range(spec.hidden_size))]
     reads = places, vectors.max_length, vectors.pooling, None, vectors.normalized
     return Facts(BARE + spec.name, _NUMBER, spec.digest, spec.digest, "regression", *reads)
+
+
+def _takes(wanted: Wanted) -> Callable[[Facts], bool]:
+    return lambda facts: refusal(facts, wanted.asked, wanted.pair) is None
 
 
 def _one_choice(context: Context) -> KeyOf:

@@ -45,7 +45,7 @@ class RemoteEdge:
 
     async def resolve(self, question: wire.Resolve) -> wire.Versions | wire.Refused:
         """Answers a question of the front end, and turns any exception into a `Refused`."""
-        wanted = Wanted(question.refs, question.pair, question.asked)
+        wanted = Wanted(question.refs, question.pair, question.asked, question.only_facts)
         try:
             resolved = await self._admission.resolve(_context(question), wanted)
         except OneBertError as error:

@@ -100,6 +100,7 @@ def _question(context: Context, wanted: Wanted, headers: Sequence[str]) -> wire.
         asked=wanted.asked,
         min_seq=context.min_seq,
         headers={name: context.header(name) for name in headers},
+        only_facts=wanted.only_facts,
     )
 
 

@@ -31,7 +31,7 @@ class Resolve(msgspec.Struct, tag=True, frozen=True, array_like=True):
 
     Attributes:
         remaining: seconds until the deadline; the processes' clocks may differ.
-        refs, pair, asked: see `Wanted`.
+        refs, pair, asked, only_facts: see `Wanted`.
         min_seq: the reply must reflect the registry up to this change.
         headers: the request's headers, or null, of those names that the front end knows aliases to choose by.
     """
@@ -44,6 +44,7 @@ class Resolve(msgspec.Struct, tag=True, frozen=True, array_like=True):
     asked: Asked
     min_seq: int = 0
     headers: dict[str, bytes | None] = {}
+    only_facts: bool = False
 
 
 class Why(msgspec.Struct, frozen=True, array_like=True):

@@ -100,6 +100,28 @@ def test_answers_are_the_servers_own_and_fit_their_schemas(server):
     assert [task["version"] for task in found["status"]["tasks"]] == ["acme-tags@1", "amount@1", "tone@1"]
 
 
+def test_a_task_that_a_header_splits_has_its_tools(server):
+    with server.client(api_key=KEY) as client:
+        path = "/v1/tasks/tone/aliases/live"
+        tag = client.send("GET", path).headers["etag"]
+        client.push("tone", Task(seed=2).file)
+        client.send(
+            "PUT", path, json={"split": {"1": 60, "2": 40}, "sticky": "header:X-User"}, headers={"If-Match": tag}
+        )
+
+    async def work(agent):
+        return set(await tools_of(agent)), await agent.call_tool("classify_tone", {"text": TEXT})
+
+    try:
+        names, result = with_agent(server, work)
+    finally:
+        with server.client(api_key=KEY) as client:
+            tag = client.send("GET", path).headers["etag"]
+            client.send("PUT", path, json={"version": 1}, headers={"If-Match": tag})
+    assert {"classify_tone", "classify_amount"} <= names
+    assert result.structured_content["version"] in ("tone@1", "tone@2")
+
+
 def test_a_key_has_the_tools_of_its_tasks(server):
     with server.client(api_key=KEY) as client:
         key = client.send(

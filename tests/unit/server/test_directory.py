@@ -161,6 +161,15 @@ def test_live_tasks_that_are_not_wanted_are_not_loaded(directory):
     assert [version.entry.task for version in directory.asked] == ["b"]
 
 
+def test_facts_of_live_tasks_are_there_without_loading_them(filled):
+    filled.add("b")
+    facts = filled.live_facts(lambda _: True, 2, ASKS)
+    assert [(each.task, each.version) for each in facts] == [("a", 1), ("b", 1)]
+    assert filled.asked == []
+    with pytest.raises(InvalidInput, match="more than 1 tasks"):
+        filled.live_facts(lambda _: True, 1, ASKS)
+
+
 @pytest.mark.promise("fanout-limit")
 def test_more_live_tasks_than_wanted_are_refused_without_looking_at_all_of_them(directory):
     """Of a hundred thousand tasks as few are looked at as of a dozen, and nothing is pinned."""
