@@ -94,21 +94,23 @@ def test_a_label_with_enough_added_rows_joins_the_task_and_rows_of_others_are_na
     more = write(tmp_path / "feedback.jsonl", rows)
     few = load_dataset(str(data), DataOptions(more=more))
     assert (few.labels, few.added) == (("bad", "good"), 1)
-    assert few.notes[-1] == (
-        "5 rows are left out, of new labels with fewer than 5 (--new-label-rows): 'odd' (rows: 1), 'ugly' (rows: 4)"
+    assert few.notes[-2:] == (
+        "5 rows are left out, of new labels with fewer than 5 (--new-label-rows): 'odd' (rows: 1), 'ugly' (rows: 4)",
+        "1 rows of the data are left out, too: these are their new labels",
     )
-    # The row that is left out leaves the data's alone.
-    assert "it works" in few.splits["train"].texts
+    # Nobody trains on the label that was found wrong.
+    assert few.splits["train"].texts == ("it broke", "it shines", "it rots")
 
     wider = load_dataset(str(data), DataOptions(more=more, new_label_rows=4))
     assert wider.labels == ("bad", "good", "ugly")
-    assert wider.notes[-2:] == (
+    assert wider.notes[-3:] == (
         "new labels: 'ugly' (rows: 4)",
         "1 rows are left out, of new labels with fewer than 4 (--new-label-rows): 'odd' (rows: 1)",
+        "1 rows of the data are left out, too: these are their new labels",
     )
     train = wider.splits["train"]
     named = {text: wider.labels[at] for text, at in zip(train.texts, train.gold.tolist(), strict=True)}
-    assert named == dict(ROWS["train"]) | {text: label for text, label in rows if text not in ("it fell", "it works")}
+    assert named == {text: label for text, label in ROWS["train"] + rows if text not in ("it fell", "it works")}
     assert wider.splits["test"].gold.tolist() == few.splits["test"].gold.tolist()
 
 

@@ -183,8 +183,11 @@ def _with_more(dataset: Dataset, source: str | Source, options: DataOptions) -> 
 
     splits = {name: padded(split, len(labels), task_type) for name, split in dataset.splits.items()}
     rows, texts = splits["train"], {*new.texts}
-    retained = [row for row, text in enumerate(rows.texts) if text not in texts]
-    replaced = len(rows) - len(retained)
+    # A text whose new label is too rare to learn would teach the label that was found wrong.
+    retained = [row for row, text in enumerate(rows.texts) if text not in last]
+    replaced = sum(text in texts for text in rows.texts)
+    if left_out := len(rows) - len(retained) - replaced:
+        notes.append(f"{left_out:,} rows of the data are left out, too: these are their new labels")
     name = Path(source).name if isinstance(source, str) else source.name
     note = f"rows of {name}: {len(new):,} added, {replaced:,} of the data replaced by them"
     if skipped := len(added) - len(last):
