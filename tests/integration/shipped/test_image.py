@@ -75,17 +75,21 @@ def image(place):
     environment |= dict(
         pair.split("=") for line in arguments("ARG", running) for pair in shlex.split(line) if "=" in pair
     )
+    # The environment of these tests, whose packages the image finds, names the plug-in for agents.
+    environment["EXTRAS"] += ",mcp"
     path = f"{folder}/bin:{environment['PATH']}"
     subprocess.run(moved(compile_), shell=True, check=True, cwd=place / "src", env=environment | {"PATH": path})
 
     # The first step installs what is found where these tests run; tests/unit/test_deploy.py has its list.
     # Users and folders of the system are the pod's, and `pip check` would look at packages of the tests.
     _, install = arguments("RUN", running)
-    [step] = [step for step in re.sub(r"--mount=\S+", "", install).split("&&") if step.split()[0] == "pip"][:1]
+    steps = re.sub(r"--mount=\S+", "", install).split("&&")
+    installing = "&&".join(step for step in steps if step.split()[0] in ("pip", "case"))
     tools = place / "tools"
     tools.mkdir()
     (tools / "sh").symlink_to(shutil.which("sh"))
-    subprocess.run(moved(step), shell=True, check=True, cwd=place, env=environment | {"PATH": f"{folder}/bin:{tools}"})
+    path = f"{folder}/bin:{tools}"
+    subprocess.run(moved(installing), shell=True, check=True, cwd=place, env=environment | {"PATH": path})
     return folder
 
 
