@@ -1,5 +1,6 @@
 """The server's own questions to the engine, such as golden checks: always admitted and never late."""
 
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
@@ -33,7 +34,7 @@ class OwnQuestions:
         inputs, number = Sequences.of(tokens), next(self._numbers)
         requests, sequences = np.zeros(1, REQUEST), np.zeros(len(tokens), SEQUENCE)
         requests["number"], requests["host"], requests["sequences"] = number, self._hosts.index(host), len(tokens)
-        requests["deadline"] = np.inf
+        requests["submitted"], requests["deadline"] = time.monotonic(), np.inf
         sequences["slot"], sequences["generation"] = slot, host.bank.generation[slot]
         sequences["tokens"], sequences["second"] = inputs.lengths, inputs.second
         sequences["text"] = np.unique(inputs.text, return_inverse=True)[1]

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import re
+import time
 from contextlib import asynccontextmanager
 from threading import Event
 
@@ -111,6 +113,7 @@ async def test_the_default_is_a_setting(tmp_path):
 @pytest.mark.promise("departed-clients")
 async def test_who_leaves_is_no_longer_worked_for(tmp_path):
     """Their waiting work is gone while the batch before it still runs, and is never computed."""
+    start = time.monotonic()
     async with lived(tmp_path) as held:
         await held.hold()
         left = asyncio.Event()
@@ -128,6 +131,9 @@ async def test_who_leaves_is_no_longer_worked_for(tmp_path):
         assert 'status="499"' in metrics
         # Of the upload's proof, the batch that held the engine, and the last question.
         assert "onebert_queue_wait_seconds_count 3.0" in metrics
+        [waited] = re.findall(r"^onebert_queue_wait_seconds_sum (\S+)$", metrics, re.MULTILINE)
+        # None of the three can have waited since before the server was there.
+        assert float(waited) < 3 * (time.monotonic() - start)
 
 
 async def test_an_upload_that_never_ends_is_ended_and_leaves_nothing(tmp_path):
