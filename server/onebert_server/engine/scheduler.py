@@ -192,8 +192,9 @@ class Scheduler:
         dropped = waiting > 0
         self._metrics.count_dropped("left", int((dropped & left).sum()))
         self._metrics.count_dropped("deadline", int((dropped & ~left).sum()))
-        computed = submitted["sequences"] - before
-        self._metrics.count_left(int(waiting.sum()), int((before - waiting).sum()), int(computed.sum()))
+        # The client of a request that is late gets a refusal.
+        running, computed = before - waiting, submitted["sequences"] - before
+        self._metrics.count_left(*(int(sequences[left].sum()) for sequences in (waiting, running, computed)))
 
     def close(self) -> None:
         """Lets nothing new in; waiting requests are still taken, but no shadows."""

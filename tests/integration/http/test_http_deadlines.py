@@ -79,7 +79,10 @@ async def test_an_answer_that_is_late_is_504_and_its_work_is_dropped(tmp_path):
         await held.wait_for_work(0)
         held.opened.set()
         assert (await held.ask()).status_code == 200
-        assert 'onebert_dropped_total{why="deadline"} 1.0' in await held.metrics()
+        metrics = await held.metrics()
+        assert 'onebert_dropped_total{why="deadline"} 1.0' in metrics
+        # Its client is still there.
+        assert 'onebert_left_sequences_total{state="waiting"} 0.0' in metrics
         held.runtime.engine.close(60)
         closed = await held.ask()
         assert (closed.status_code, closed.json()["code"]) == (503, "shutting-down")
