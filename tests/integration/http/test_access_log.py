@@ -71,6 +71,8 @@ def test_refusals_have_their_code(logged):
     assert refused["principal"] == "127.0.0.1"
     nowhere = line_of(lines, client.get(f"/nowhere/{TEXT}"))
     assert (nowhere["status"], nowhere["route"]) == (404, "unmatched")
+    unreadable = line_of(lines, client.request("BREW", "/v1/tasks"))
+    assert (unreadable["status"], unreadable["method"]) == (400, "other")
 
 
 def test_every_request_is_one_line_and_none_holds_a_text_or_a_key(logged):

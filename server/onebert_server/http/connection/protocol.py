@@ -37,7 +37,7 @@ NOISE_BYTES = 2**24
 # a millisecond.
 AT_ONCE = 128
 
-_STAND_IN = Request("1.1", "GET", b"/", b"", Head(((b"host", b"localhost"), (b"connection", b"close"))), False)
+_STAND_IN = Request("1.1", "OTHER", b"/", b"", Head(((b"host", b"localhost"), (b"connection", b"close"))), False)
 
 
 class HttpProtocol(asyncio.Protocol):
