@@ -554,6 +554,10 @@ def test_a_database_that_fails_loses_samples_and_no_answer(runtime, monkeypatch,
     monkeypatch.setattr(service(runtime).store, "keep", fails)
     assert ask(runtime, "POST", "/v1/tasks/tone/classify", json={"inputs": TEXTS}).status_code == 200
     wait_until(lambda: 'onebert_samples_total{result="failed"} 5.0' in get(runtime, "/metrics").text)
+    service(runtime).keeper._redactor = redact
+    asked(runtime, "abc", ["late screen", "this fails"])
+    wait_until(lambda: 'onebert_samples_total{result="failed"} 6.0' in get(runtime, "/metrics").text)
+    assert 'onebert_samples_total{result="redactor"} 1.0' in get(runtime, "/metrics").text
     assert "kept answers: the store's database does not work" in caplog.text
     monkeypatch.undo()
     classify(runtime, "again")

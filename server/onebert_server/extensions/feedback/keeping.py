@@ -153,12 +153,8 @@ class SampleKeeper:
                 taken = {id(answer) for answer in together}
                 self._waiting = [answer for answer in self._waiting if id(answer) not in taken]
                 self._bytes -= sum(answer.size for answer in together)
-            try:
-                if together:
-                    self._write(together)
-            except Exception:
-                self._count("failed", len(together))
-                raise
+            if together:
+                self._write(together)
         finally:
             self._writing.release()
 
@@ -185,7 +181,11 @@ class SampleKeeper:
     def _write(self, together: Sequence[Kept]) -> None:
         redacted = [(answer, self.redacted(answer.texts)) for answer in together]
         samples = [(answer.keeping, _sample(answer, texts)) for answer, texts in redacted if texts is not None]
-        tasks = self._store.keep([(keeping.id, sample) for keeping, sample in samples])
+        try:
+            tasks = self._store.keep([(keeping.id, sample) for keeping, sample in samples])
+        except Exception:
+            self._count("failed", len(samples))
+            raise
         keepings = [keeping for keeping, _ in samples if keeping.id in tasks]
         self._count("kept", len(keepings))
         self._grown.update(tasks[keeping.id] for keeping in keepings)
