@@ -97,7 +97,9 @@ class _Answer:
         """Sends a message; the one that starts a response may have all of its `body`."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            shown = self._observed.answers_id if self._observed.any_kept else self._request_id
+            # A refusal has no answers, and its body names the request's own id.
+            keeps = self._observed.any_kept and self.status < 400
+            shown = self._observed.answers_id if keeps else self._request_id
             message["headers"] = [*message["headers"], (b"x-request-id", shown.encode())]
             if timing := self._observed.server_timing:
                 message["headers"].append((b"server-timing", timing.encode()))

@@ -338,6 +338,14 @@ def test_the_default_identifier_of_a_text_is_a_mac_by_the_key(folder):
     assert len(made) == 2
 
 
+def test_a_refusal_has_the_callers_id_also_after_answers_were_kept(runtime):
+    keep(runtime)
+    # The versions answer before their manifest turns out to name no positive label.
+    headers = {"X-Request-Id": "abc"}
+    answer = ask(runtime, "POST", "/t/tone/v1/moderations", json={"input": "late screen"}, headers=headers)
+    assert (answer.status_code, answer.headers["X-Request-Id"]) == (400, "abc")
+
+
 def test_without_a_key_nothing_is_kept_and_feedback_by_text_is(folder):
     with opened(folder) as runtime:
         answer = ask(runtime, "PUT", SAMPLES, json={"share": 1.0})
