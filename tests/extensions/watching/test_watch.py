@@ -113,7 +113,6 @@ def test_answers_by_rules_of_a_request_are_not_compared(asked, decision, counted
     prediction = Prediction(["a", "b"], [0.7, 0.3], 0)
     assert (seen(facts, prediction, asked, "a text").text is not None) == counted
     assert seen(Facts(**vars(facts) | {"task_type": "regression"}), prediction, asked, "a text").text is None
-    assert seen(facts, None, text="a text").text is None
 
 
 def test_equal_texts_have_one_hash_in_every_process_and_the_halves_of_a_pair_have_places():

@@ -6,7 +6,7 @@ import threading
 import httpx
 import pytest
 
-from servers import LAYOUTS, Server, Task, wait_until
+from servers import LAYOUTS, Server, Task, overflowing_on, wait_until
 
 KEY = "a-key-of-the-access-log"
 TEXT = "a secret that no line may hold"
@@ -60,6 +60,18 @@ def test_several_tasks_are_counted(logged):
     line = line_of(lines, answer)
     assert (line["tasks"], line["answers"]) == (2, 2)
     assert "task" not in line
+
+
+def test_an_answer_that_is_not_finite_is_not_counted(logged):
+    lines, client = logged
+    octets = {"Content-Type": "application/octet-stream"}
+    # Without `live`, so that no fan-out to all tasks asks it.
+    client.put("/v1/tasks/odd/versions?live=false", content=overflowing_on(TEXT).file, headers=octets)
+    answer = client.post("/v1/fanout", json={"tasks": ["first", "odd@1"], "text": TEXT})
+    assert answer.json()["results"][1]["error"]["code"] == "answer-not-finite"
+    line = line_of(lines, answer)
+    assert (line.get("task"), line["answers"]) == ("first", 1)
+    assert 'onebert_task_request_seconds_count{task="odd"' not in client.get("/metrics").text
 
 
 def test_refusals_have_their_code(logged):

@@ -32,20 +32,21 @@ def note(
     observed = context.observed
     answers, samples, sampled = observed.answers, observed.samples, list[Kept]()
     for place, question, version, reading in zip(places, questions, versions, readings, strict=True):
-        answer, keeping = None, version.keeping
-        if isinstance(reading, Reading):
-            answer = reading.answer
-            observed.tokens += reading.tokens
-            observed.truncated += reading.truncated
-            observed.abstained += not isinstance(answer, Labeling) and answer.abstained is True
+        # Numbers that are not finite are no answer.
+        if not isinstance(reading, Reading):
+            continue
+        answer, keeping = reading.answer, version.keeping
+        observed.tokens += reading.tokens
+        observed.truncated += reading.truncated
+        observed.abstained += not isinstance(answer, Labeling) and answer.abstained is True
         # Not a secret, so no `secrets`: see `_request_ids`.
-        chosen = keeping and answer and samples and random.random() < keeping.share  # noqa: S311
+        chosen = keeping and samples and random.random() < keeping.share  # noqa: S311
         if answers is None and not chosen:
             continue
         summary = seen(question.facts, answer, question.asked, question.text, question.truncated)
         if answers is not None:
             answers.append(summary)
-        if chosen and answer and keeping:
+        if chosen and keeping:
             own = f"{observed.answers_id}/{first + place}", time.time(), context.principal.name
             sampled.append(Kept(*own, halves_of(question.text), kept(answer, summary), keeping))
     if sampled and samples:
@@ -53,8 +54,8 @@ def note(
         observed.any_kept = True
 
 
-def seen(facts: Facts, answer: Answer | None, asked: Asked = PLAIN, text: Text = "", cut: bool = False) -> Seen:
-    """Returns the parts that are shown, with at most 64 labels; `answer` is None if its numbers were not finite."""
+def seen(facts: Facts, answer: Answer, asked: Asked = PLAIN, text: Text = "", cut: bool = False) -> Seen:
+    """Returns the parts that are shown, with at most 64 labels."""
     labels: Sequence[str] = ()
     score = None
     if isinstance(answer, Prediction):
@@ -72,7 +73,7 @@ def seen(facts: Facts, answer: Answer | None, asked: Asked = PLAIN, text: Text =
     # All further labels count as one more label.
     named = (*labels[:MAX_ANSWERED], OTHER) if len(labels) > MAX_ANSWERED else tuple(labels)
     hashed = None
-    if facts.task_type in WATCHED and answer is not None and (asked is PLAIN or _own_rules(facts, asked)):
+    if facts.task_type in WATCHED and (asked is PLAIN or _own_rules(facts, asked)):
         # The same in every process, which `hash` is not.
         hashed = crc32((text if isinstance(text, str) else "\0".join(text)).encode(errors="replace"))
     return Seen(facts.task, named, share, facts.version, hashed, cut)
