@@ -17,6 +17,7 @@ from onebert_server.limits import MAX_FANOUT, MAX_TEXT
 from onebert_server.texts import Text
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput, OneBertError
+from onebert_store.registry.names import parse_ref
 
 if TYPE_CHECKING:
     from mcp import types
@@ -91,7 +92,10 @@ class Tools:
         return result
 
     async def _classify(self, task: str, texts: list[str]) -> list[dict[str, Any]]:
-        refs = [self._call.task(task, "the tool")] * len(texts)
+        in_path = self._call.parameters.get("task")
+        # The tools at `/t/tone@2/mcp` have the name of the task alone.
+        named = None if in_path is not None and parse_ref(in_path).task == task else task
+        refs = [self._call.task(named, "the tool")] * len(texts)
         return await read_whole(self._call, refs, texts, lambda _, answered: _shown(answered))
 
     def _sentence(self, error: OneBertError | RequestValidationError) -> str:

@@ -148,6 +148,16 @@ def test_a_key_has_the_tools_of_its_tasks(server):
     assert set(with_agent(server, tools_of, path="/t/tone/mcp")) == {"status", "classify_tone", "classify-many_tone"}
 
 
+@pytest.mark.parametrize("ref", ["tone@1", "tone@live"])
+def test_a_version_in_the_path_answers_by_the_tools_that_are_listed_there(server, ref):
+    async def work(agent):
+        return [await agent.call_tool(name, {"text": TEXT}) for name in ("classify_tone", "classify_amount")]
+
+    answered, refused = with_agent(server, work, path=f"/t/{ref}/mcp")
+    assert answered.structured_content["version"] == "tone@1"
+    assert refused.is_error
+
+
 @pytest.mark.parametrize("task", ["base:", "Tone", "tone@0"])
 def test_what_is_no_task_has_no_tools(server, task):
     async def refused(agent):
