@@ -103,7 +103,8 @@ class Tools:
 
     async def _live(self) -> list[Facts]:
         refs = [self._call.task()] if "task" in self._call.parameters else None
-        return await self._call.edge.answerer.live(self._call.context, refs)
+        live = await self._call.edge.answerer.live(self._call.context, refs)
+        return [facts for facts in live if facts.task_type != "span"]
 
 
 def _shown(answered: Answered) -> dict[str, Any]:

@@ -146,6 +146,7 @@ def test_a_key_has_the_tools_of_its_tasks(server):
 
         with_agent(server, refused, key=key, path=f"/t/{task}/mcp")
     assert set(with_agent(server, tools_of, path="/t/tone/mcp")) == {"status", "classify_tone", "classify-many_tone"}
+    assert set(with_agent(server, tools_of, path="/t/spans/mcp")) == {"status"}
 
 
 @pytest.mark.parametrize("ref", ["tone@1", "tone@live"])
