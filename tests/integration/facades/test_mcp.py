@@ -201,7 +201,7 @@ def test_what_is_no_message_and_who_has_no_key(server):
         assert (answer.status_code, answer.json()) == (200, {"jsonrpc": "2.0", "id": 7, "result": {}})
         told = http.post(url, json={"jsonrpc": "2.0", "method": "notifications/initialized"}, headers=headers)
         assert (told.status_code, told.content) == (202, b"")
-        for body in ([ping], {"method": "ping"}, {**ping, "params": 3}):
+        for body in ([ping], {"method": "ping"}, {**ping, "params": 3}, {**ping, "id": None}, {**ping, "id": 1.5}):
             refused = http.post(url, json=body, headers=headers)
             assert refused.status_code in (400, 422)
             assert refused.json()["error"]["code"] in (-32600, -32602, -32700)
