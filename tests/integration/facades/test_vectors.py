@@ -206,3 +206,9 @@ def test_a_base_has_teis_info_below_its_name(web):
     info = web.get("/t/plain-cls/info").json()
     assert info["model_type"] == {"embedding": {"pooling": "cls"}}
     assert web.get("/t/there-is-none/info").status_code == 404
+
+
+def test_a_task_that_the_header_names_and_there_is_not_has_no_info_of_the_only_base(tmp_path, models):
+    with Server(tmp_path, base=models["folder"] / "unit-mean") as server:
+        answer = httpx.get(f"{server.url}/info", headers={"detector-id": "there-is-none"}, timeout=180)
+    assert (answer.status_code, answer.json()["error"]) == (404, "there is no task there-is-none")

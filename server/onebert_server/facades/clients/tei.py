@@ -161,10 +161,11 @@ async def _facts(request: ReadRequest) -> Facts:
     try:
         return (await request.version()).facts
     except TaskNotFound:
-        # The names of tasks and of bases are asked for at the same place.
-        with suppress(OneBertError):
-            [facts] = await request.runtime.answerer.live(request.context, [BARE + request.parameters.get("task", "")])
-            return facts
+        # A path names a base as it names a task.
+        if name := request.parameters.get("task"):
+            with suppress(OneBertError):
+                [facts] = await request.runtime.answerer.live(request.context, [BARE + name])
+                return facts
         raise
 
 
