@@ -205,6 +205,7 @@ def test_teis_client(web, models):
 def test_a_base_has_teis_info_below_its_name(web):
     info = web.get("/t/plain-cls/info").json()
     assert info["model_type"] == {"embedding": {"pooling": "cls"}}
+    assert embeddings(web, info["served_model_name"], "a").json()["model"] == "plain-cls"
     assert web.get("/t/there-is-none/info").status_code == 404
 
 

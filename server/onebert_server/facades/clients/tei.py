@@ -141,7 +141,7 @@ async def info(request: ReadRequest) -> Reply:
             "model_id": base.spec.name,
             "model_sha": facts.digest,
             "model_dtype": base.dtype_name,
-            "served_model_name": facts.ref,
+            "served_model_name": base.spec.name if facts.task.startswith(BARE) else facts.ref,
             "model_type": _model_type(facts),
             "max_concurrent_requests": MAX_QUEUE_SEQUENCES,
             "max_input_length": facts.max_length,
