@@ -58,12 +58,12 @@ async def vectors_of(
 ) -> list[Vector]:
     """Makes the vector of each text by the base in the path, or else `named`; None normalizes as the base's files say.
 
-    Raises InvalidInput without texts, for a base without vectors, for more `dimensions` than it has, and, unless texts
-    are to be truncated, for one that is too long; TaskNotFound for another base.
+    Raises InvalidInput without texts, for two bases, for one without vectors, for more `dimensions` than it has, and,
+    unless texts are to be truncated, for one that is too long; TaskNotFound for another base.
     """
     if not texts:
         raise InvalidInput(EMPTY)
-    ref = BARE + (call.parameters.get("task") or named)
+    ref = await _ref(call, call.parameters.get("task", ""), named)
 
     def show(index: int, answered: Answered) -> Vector:
         reading, facts = answered.read(), answered.facts
@@ -77,3 +77,11 @@ async def vectors_of(
         return Vector(write(index, numbers), facts.task.removeprefix(BARE), reading.tokens)
 
     return await ask_many(call.edge.answerer, call.context, [ref] * len(texts), texts, show, asked=_ASKED)
+
+
+async def _ref(call: Call[Any], in_path: str, in_body: str) -> str:
+    if in_path and in_body and in_path != in_body:
+        bases = await call.edge.answerer.live(call.context, [BARE + in_path, BARE + in_body])
+        if len({facts.base for facts in bases}) > 1:
+            raise InvalidInput("the request names different bases in its path and its body")
+    return BARE + (in_path or in_body)

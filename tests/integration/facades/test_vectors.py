@@ -134,6 +134,16 @@ def test_refusals_of_openai(web, body, status, words):
     assert words in answer.json()["error"]["message"]
 
 
+def test_two_bases_in_one_request_are_refused(web):
+    texts = {"input": "a"}
+    refused = web.post("/t/unit-mean/v1/embeddings", json={"model": "plain-cls", **texts})
+    assert refused.status_code == 400
+    assert "names different bases" in refused.json()["error"]["message"]
+    digest = web.get("/t/unit-mean/info").json()["model_sha"]
+    for names in ({}, {"model": "unit-mean"}, {"model": digest}):
+        assert web.post("/t/unit-mean/v1/embeddings", json=names | texts).json()["model"] == "unit-mean"
+
+
 def test_a_base_that_does_not_say_how_it_pools_is_refused(web):
     name = tiny_base("distilbert").name
     refused = web.post("/v1/embeddings", json={"model": name, "input": "a"})
