@@ -1,7 +1,7 @@
 """Tools: their names and schemas from the tasks, and their calls."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi.exceptions import RequestValidationError
@@ -9,14 +9,14 @@ from pydantic import Field
 
 from onebert_encoder.answering.results import Extraction, Labeling
 from onebert_server.answering.showing import Answered
-from onebert_server.facades.facade import Call, read_whole
+from onebert_server.facades.facade import Call, JsonParts, read_whole
 from onebert_server.http.problems import fault_of
 from onebert_server.http.schemas.common import RequestBody
 from onebert_server.http.strict import validated
 from onebert_server.limits import MAX_FANOUT, MAX_TEXT
 from onebert_server.texts import Text
 from onebert_server.versions.facts import Facts
-from onebert_store.errors import InvalidInput, OneBertError
+from onebert_store.errors import InvalidInput, OneBertError, TooLarge
 from onebert_store.registry.names import parse_ref
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class Tools:
 
     def __init__(self, call: Call[Any]) -> None:
         self._call = call
+        self._parts = JsonParts()
 
     async def offered(self, _: object, params: object) -> "types.ListToolsResult":
         """Two tools for each task, and `status`."""
@@ -57,13 +58,12 @@ class Tools:
 
         tools = [_tool(STATUS, "The tasks that there are, with their live versions.", {}, _STATUS)]
         try:
-            live = await self._live()
+            live = await self._live(_result)
         except OneBertError as error:
             raise MCPError(types.INVALID_REQUEST, self._sentence(error)) from None
-        for facts in live:
+        for facts, result in live:
             what = f"by the {facts.task_type} task {facts.task}"
             one, many = _object(text=_TEXT), _object(texts=_array(_TEXT) | {"minItems": 1, "maxItems": MAX_FANOUT})
-            result = _result(facts)
             tools.append(_tool(ONE + facts.task, f"Classify one text {what}.", one, result))
             tools.append(_tool(MANY + facts.task, f"Classify texts {what}.", many, _object(results=_array(result))))
         return types.ListToolsResult(tools=tools)
@@ -83,7 +83,7 @@ class Tools:
     async def _called(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         if name == STATUS:
             validated(Nothing, arguments)
-            return {"tasks": [_listed(facts) for facts in await self._live()]}
+            return {"tasks": [listed for _, listed in await self._live(_listed)]}
         if name.startswith(MANY):
             return {"results": await self._classify(name.removeprefix(MANY), validated(ManyTexts, arguments).texts)}
         if not name.startswith(ONE):
@@ -96,15 +96,26 @@ class Tools:
         # The tools at `/t/tone@2/mcp` have the name of the task alone.
         named = None if in_path is not None and parse_ref(in_path).task == task else task
         refs = [self._call.task(named, "the tool")] * len(texts)
-        return await read_whole(self._call, refs, texts, lambda _, answered: _shown(answered))
+        return await read_whole(self._call, refs, texts, lambda _, answered: self._counted(_shown(answered)))
 
     def _sentence(self, error: OneBertError | RequestValidationError) -> str:
         return fault_of(error, self._call.context.request_id).sentence
 
-    async def _live(self) -> list[Facts]:
+    async def _live(self, describe: Callable[[Facts], dict[str, Any]]) -> list[tuple[Facts, dict[str, Any]]]:
+        """Each task with its description; raises TooLarge if they are too large together."""
         refs = [self._call.task()] if "task" in self._call.parameters else None
         live = await self._call.edge.answerer.live(self._call.context, refs)
-        return [facts for facts in live if facts.task_type != "span"]
+        try:
+            return [(facts, self._counted(describe(facts))) for facts in live if facts.task_type != "span"]
+        except TooLarge:
+            raise TooLarge(
+                "the labels of all tasks are more than one answer has room for; /t/TASK/mcp has the tools of one task"
+            ) from None
+
+    def _counted(self, value: dict[str, Any]) -> dict[str, Any]:
+        # Each is in the answer twice: in both tools of a task, or as values and as a text.
+        self._parts.encoded([value, value])
+        return value
 
 
 def _shown(answered: Answered) -> dict[str, Any]:

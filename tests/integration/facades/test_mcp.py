@@ -2,6 +2,8 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from unittest.mock import AsyncMock
 
 import httpx
 import httpx2
@@ -11,6 +13,8 @@ from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
+from onebert_mcp.tools import MAX_LABELS, Tools
+from onebert_server.versions.facts import Facts
 from servers import IDS, Server, Task
 
 KEY = "key-of-the-agents"
@@ -206,3 +210,34 @@ def test_what_is_no_message_and_who_has_no_key(server):
             assert refused.status_code in (400, 422)
             assert refused.json()["error"]["code"] in (-32600, -32602, -32700)
         assert http.get(url, headers=headers).status_code == 405
+
+
+def test_answers_for_many_texts_are_within_the_bound_of_one_answer(server):
+    words = Task(labels=["O", "a" * 200, "b" * 200, "c" * 200], task_type="token", pooling="none", seed=4)
+    server.push({"words": words})
+
+    async def work(agent):
+        return [await agent.call_tool("classify-many_words", {"texts": ["a " * 40] * count}) for count in (2, 1024)]
+
+    try:
+        few, many = with_agent(server, work)
+    finally:
+        with server.client(api_key=KEY) as client:
+            client.send("DELETE", "/v1/tasks/words")
+    assert len(few.structured_content["results"]) == 2
+    assert many.is_error
+    assert "over 16777216 bytes" in many.content[0].text
+
+
+def test_tools_of_tasks_with_many_long_labels_are_within_the_bound_of_one_answer():
+    labels = [f"{number:0256}" for number in range(MAX_LABELS)]
+    tasks = [Facts(f"task-{number}", 1, "", "", "single_label", labels, 48, "mean") for number in range(80)]
+    call = SimpleNamespace(parameters={}, context=SimpleNamespace(request_id="a request"), edge=SimpleNamespace())
+
+    def offered(count):
+        call.edge.answerer = SimpleNamespace(live=AsyncMock(return_value=tasks[:count]))
+        return asyncio.run(Tools(call).offered(None, None)).tools
+
+    assert len(offered(40)) == 81
+    with pytest.raises(MCPError, match="more than one answer has room for"):
+        offered(80)
