@@ -57,7 +57,8 @@ class Resolver:
             bare = {ref: self._base(ref) for ref in refs}
             return [bare[ref] for ref in wanted.refs or ()]
         if wanted.only_facts:
-            live = self._directory.live_facts(_takes(wanted), MAX_FANOUT, context.principal)
+            live = self._directory.live_facts(_takes(wanted), MAX_FANOUT, context.principal, _one_choice(context))
+            _require_headers(context)
             return [Resolved(facts, 0, BASE_ROW, 0, lasting=False) for facts in live]
         meanings = await self._in_memory(context, wanted, refs)
         resolved = [self._resolved(meaning) for meaning in meanings]
@@ -92,8 +93,7 @@ class Resolver:
                 waits = any(meaning.row is None for meaning in meanings)
                 answering = [meaning.versions[0] for meaning in meanings] if waits else []
                 pinned += answering
-                if context.lacking:
-                    raise HeaderNeeded(" ".join(dict.fromkeys(context.lacking)))
+                _require_headers(context)
                 if not waits:
                     stay = ABOUT_TO_USE
                     return meanings
@@ -133,6 +133,12 @@ def _facts_of(host: Host) -> Facts | str:
 
 def _takes(wanted: Wanted) -> Callable[[Facts], bool]:
     return lambda facts: refusal(facts, wanted.asked, wanted.pair) is None
+
+
+def _require_headers(context: Context) -> None:
+    """Raises HeaderNeeded, for a front end to ask again, if an alias chooses by headers that it did not send."""
+    if context.lacking:
+        raise HeaderNeeded(" ".join(dict.fromkeys(context.lacking)))
 
 
 def _one_choice(context: Context) -> KeyOf:

@@ -150,10 +150,12 @@ class Directory(States):
         with self._lock:
             return self._meanings(self._live(wanted, limit, principal, key_of), principal.name)
 
-    def live_facts(self, wanted: Callable[[Facts], bool], limit: int, principal: Principal) -> list[Facts]:
-        """Like `resolve_live`, without loading or pinning anything; of a split it is one of the versions."""
+    def live_facts(
+        self, wanted: Callable[[Facts], bool], limit: int, principal: Principal, key_of: KeyOf = at_random
+    ) -> list[Facts]:
+        """Like `resolve_live`, without loading or pinning anything."""
         with self._lock:
-            return [answering.facts for answering, *_ in self._live(wanted, limit, principal, at_random)]
+            return [answering.facts for answering, *_ in self._live(wanted, limit, principal, key_of)]
 
     def pin(self, refs: Iterable[str], principal: Principal) -> list[Version]:
         """Pins the versions that references mean at one moment; raises the errors of `resolve`, and pins nothing then.

@@ -116,14 +116,25 @@ def test_a_task_that_a_header_splits_has_its_tools(server):
     async def work(agent):
         return set(await tools_of(agent)), await agent.call_tool("classify_tone", {"text": TEXT})
 
+    def result_for(user, tool, arguments):
+        fields = {"Authorization": f"Bearer {KEY}", "X-User": user, "Accept": "application/json"}
+        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
+        answer = httpx.post(f"{server.url}/mcp", json=call, headers=fields, timeout=180)
+        return answer.json()["result"]["structuredContent"]
+
     try:
         names, result = with_agent(server, work)
+        tasks = {user: result_for(user, "status", {})["tasks"] for user in "abcdefgh"}
+        answered = {user: result_for(user, "classify_tone", {"text": TEXT})["version"] for user in tasks}
     finally:
         with server.client(api_key=KEY) as client:
             tag = client.send("GET", path).headers["etag"]
             client.send("PUT", path, json={"version": 1}, headers={"If-Match": tag})
     assert {"classify_tone", "classify_amount"} <= names
     assert result.structured_content["version"] in ("tone@1", "tone@2")
+    assert {*answered.values()} == {"tone@1", "tone@2"}
+    for user, listed in tasks.items():
+        assert answered[user] in [task["version"] for task in listed]
 
 
 def test_a_key_has_the_tools_of_its_tasks(server):
