@@ -8,6 +8,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import Field
 
 from onebert_encoder.answering.results import Extraction, Labeling
+from onebert_encoder.answering.stretches import is_bio
 from onebert_server.answering.showing import Answered
 from onebert_server.facades.facade import Call, JsonParts, read_whole
 from onebert_server.http.problems import fault_of
@@ -153,9 +154,11 @@ _STATUS = _object(tasks=_array(_object(task=_STRING, version=_STRING, task_type=
 
 def _result(facts: Facts) -> dict[str, Any]:
     """The schema of a result, with the labels of the task."""
-    # Entities have their labels without B- or I-.
-    labels = [*dict.fromkeys(name.removeprefix("B-").removeprefix("I-") for name in facts.labels)]
-    label = _STRING | ({"enum": labels if facts.per_token else facts.labels} if len(labels) <= MAX_LABELS else {})
+    labels = facts.labels
+    if facts.per_token and is_bio(labels):
+        # Entities have their labels without B- or I-.
+        labels = [*dict.fromkeys(name[2:] for name in labels if name != "O")]
+    label = _STRING | ({"enum": labels} if len(labels) <= MAX_LABELS else {})
     if facts.per_token:
         span = _object(start={"type": "integer"}, end={"type": "integer"}, label=label, score=_NUMBER)
         return _object(spans=_array(span), version=_STRING)

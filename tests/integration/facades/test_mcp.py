@@ -240,15 +240,30 @@ def test_answers_for_many_texts_are_within_the_bound_of_one_answer(server):
     assert "over 16777216 bytes" in many.content[0].text
 
 
+def offered(tasks):
+    """The tools of a caller who may ask these tasks."""
+    call = SimpleNamespace(parameters={}, context=SimpleNamespace(request_id="a request"), edge=SimpleNamespace())
+    call.edge.answerer = SimpleNamespace(live=AsyncMock(return_value=tasks))
+    return asyncio.run(Tools(call).offered(None, None)).tools
+
+
+@pytest.mark.parametrize(
+    ("labels", "shown"),
+    [
+        (["O", "B-I-beam", "I-I-beam", "B-bolt"], ["I-beam", "bolt"]),
+        (["O", "B-x", "other"], ["O", "B-x", "other"]),
+        (["I-x", "O"], ["x"]),
+    ],
+)
+def test_the_labels_of_a_token_tasks_schema_are_those_of_its_answers(labels, shown):
+    [_, tool, _] = offered([Facts("tags", 1, "", "", "token", labels, 48, "none")])
+    spans = tool.output_schema["properties"]["spans"]["items"]
+    assert spans["properties"]["label"]["enum"] == shown
+
+
 def test_tools_of_tasks_with_many_long_labels_are_within_the_bound_of_one_answer():
     labels = [f"{number:0256}" for number in range(MAX_LABELS)]
     tasks = [Facts(f"task-{number}", 1, "", "", "single_label", labels, 48, "mean") for number in range(80)]
-    call = SimpleNamespace(parameters={}, context=SimpleNamespace(request_id="a request"), edge=SimpleNamespace())
-
-    def offered(count):
-        call.edge.answerer = SimpleNamespace(live=AsyncMock(return_value=tasks[:count]))
-        return asyncio.run(Tools(call).offered(None, None)).tools
-
-    assert len(offered(40)) == 81
+    assert len(offered(tasks[:40])) == 81
     with pytest.raises(MCPError, match="more than one answer has room for"):
-        offered(80)
+        offered(tasks)
