@@ -73,13 +73,14 @@ class Tools:
         """Runs a tool; a refusal is a result that says why, so that an agent reads it."""
         from mcp import types  # noqa: PLC0415 - see `answer`
 
+        result: dict[str, Any] | None = None
         try:
             result = await self._called(params.name, params.arguments or {})
+            text = json.dumps(result, ensure_ascii=False)
         except (OneBertError, RequestValidationError) as error:
             text = self._sentence(error)
-            return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=True)
-        text = json.dumps(result, ensure_ascii=False)
-        return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=result)
+        content = [types.TextContent(type="text", text=text)]
+        return types.CallToolResult(content=content, structured_content=result, is_error=result is None)
 
     async def _called(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         if name == STATUS:
@@ -109,9 +110,7 @@ class Tools:
         try:
             return [(facts, self._counted(describe(facts))) for facts in live if facts.task_type != "span"]
         except TooLarge:
-            raise TooLarge(
-                "the labels of all tasks are more than one answer has room for; /t/TASK/mcp has the tools of one task"
-            ) from None
+            raise TooLarge("one answer has no room for the labels of all tasks; /t/TASK/mcp is for one") from None
 
     def _counted(self, value: dict[str, Any]) -> dict[str, Any]:
         # Each is in the answer twice: in both tools of a task, or as values and as a text.
@@ -135,12 +134,7 @@ def _listed(facts: Facts) -> dict[str, Any]:
 
 
 def _object(**properties: Any) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": [*properties],
-        "additionalProperties": False,
-    }
+    return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
 
 
 def _array(items: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,10 +160,9 @@ def _result(facts: Facts) -> dict[str, Any]:
     return _object(label=label, score=_NUMBER, labels=several, abstained={"type": ["boolean", "null"]}, version=_STRING)
 
 
-def _tool(name: str, description: str, arguments: Mapping[str, Any], result: Mapping[str, Any]) -> "types.Tool":
+def _tool(name: str, about: str, arguments: Mapping[str, Any], result: Mapping[str, Any]) -> "types.Tool":
     from mcp import types  # noqa: PLC0415 - see `answer`
 
-    takes, hints = dict(arguments) or _object(), types.ToolAnnotations(read_only_hint=True, idempotent_hint=True)
-    return types.Tool(
-        name=name, description=description, input_schema=takes, output_schema=dict(result), annotations=hints
-    )
+    takes, gives = dict(arguments) or _object(), dict(result)
+    hints = types.ToolAnnotations(read_only_hint=True, idempotent_hint=True)
+    return types.Tool(name=name, description=about, input_schema=takes, output_schema=gives, annotations=hints)

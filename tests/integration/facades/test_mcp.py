@@ -265,5 +265,5 @@ def test_tools_of_tasks_with_many_long_labels_are_within_the_bound_of_one_answer
     labels = [f"{number:0256}" for number in range(MAX_LABELS)]
     tasks = [Facts(f"task-{number}", 1, "", "", "single_label", labels, 48, "mean") for number in range(80)]
     assert len(offered(tasks[:40])) == 81
-    with pytest.raises(MCPError, match="more than one answer has room for"):
+    with pytest.raises(MCPError, match="one answer has no room for"):
         offered(tasks)
