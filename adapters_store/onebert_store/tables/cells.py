@@ -141,7 +141,7 @@ def find_form(
     texts = {plain(cell) for cell in cells if not isinstance(cell, list | tuple | set | frozenset | dict)} - {""}
     if task_type == "regression":
         return Form(comma=decimal_commas(texts))
-    packed = {text for text in texts if _begins_list(text)}
+    packed = {text for text in texts if _begins_list(text)} - {*known}
     lists = _have_lists(cells, packed, mixed=texts > packed, tags=task_type == "token")
     if separator is not None:
         return Form(lists, separator.strip() or " ")

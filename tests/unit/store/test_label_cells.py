@@ -126,6 +126,9 @@ def test_what_looks_like_several_labels_without_evidence_is_said():
 
 def test_names_that_a_task_has_are_not_taken_apart():
     assert find_form(["a, b", "a", "b"], "multi_label", known={"a, b", "a", "b"}).names("a, b") == ["a, b"]
+    # A file may have rows of this label alone.
+    for name in ("(none)", "[other]", "{x}"):
+        assert find_form([name, name], "single_label", known={name, "refund"}).names(name) == [name]
     # Of few rows the task's own labels are the evidence.
     assert find_form(["late, size"], "multi_label", known={"late", "size"}).names("late, size") == ["late", "size"]
 
