@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from onebert_store.errors import InvalidData
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
 
@@ -158,3 +159,23 @@ def test_tagged_words_are_added_too(tmp_path: Path) -> None:
     found = load_dataset(str(tmp_path / "data.jsonl"), asked).splits["train"]
     assert found.texts[-1] == "my box 11"
     assert len(found.words) == len(found) == len(found.gold)
+
+
+PAIRS = [{"text": f"text {row}", "text_pair": "a pair", "label": ("bad", "good")[row % 2]} for row in range(6)]
+TEXTS = [{"text": f"text {row}", "label": ("bad", "good")[row % 2]} for row in range(6)]
+
+
+@pytest.mark.parametrize(("rows", "others"), [(TEXTS, PAIRS), (PAIRS, TEXTS)], ids=["texts", "pairs"])
+def test_rows_of_another_form_than_the_datas_are_left_out_and_counted(tmp_path: Path, rows, others) -> None:
+    def load(added):
+        for name, written in (("data", rows), ("more", added)):
+            (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in written))
+        return load_dataset(str(tmp_path / "data.jsonl"), DataOptions(more=str(tmp_path / "more.jsonl")), keep_few=True)
+
+    mixed = load([rows[0] | {"text": "another"}, *others])
+    assert mixed.splits["train"].texts == (*load(rows).splits["train"].texts, *mixed.splits["train"].texts[-1:])
+    assert "another" in mixed.splits["train"].texts[-1]
+    assert mixed.added == 1
+    assert any(note.startswith("6 of 7 rows of more.jsonl are left out: they are") for note in mixed.notes)
+    with pytest.raises(InvalidData, match=r"the rows of more\.jsonl are .* and the data has"):
+        load(others)

@@ -169,6 +169,7 @@ def _with_more(dataset: Dataset, source: str | Source, options: DataOptions) -> 
     """
     read = ReadOptions().read(source) if isinstance(source, str) else source
     reading, task_type = ReadOptions().remembering(options.columns, read), dataset.task_type
+    read, reading, unlike = _in_form(read, reading, dataset.has_pairs)
     loaded = load_split(read, reading, task_type, dataset.labels, "train", widen=True)
     added = loaded.split
     measured = {text for name, split in dataset.splits.items() if name != "train" for text in split.texts}
@@ -196,10 +197,27 @@ def _with_more(dataset: Dataset, source: str | Source, options: DataOptions) -> 
         dataset,
         labels=labels,
         splits={**splits, "train": rows.take(np.array(retained, dtype=np.int64)).joined(new)},
-        notes=(*dataset.notes, note, *notes, *loaded.notes),
+        notes=(*dataset.notes, note, *notes, *unlike, *loaded.notes),
         added=len(new),
         unadded=dataset.digest,
     )
+
+
+def _in_form(read: Source, reading: ReadOptions, pairs: bool) -> tuple[Source, ReadOptions, list[str]]:
+    """The training rows that are pairs, or else single texts: the base reads all rows of a task in one form."""
+    table = read.tables[choose_split(read, "train")]
+    texts = require_texts(table, reading.columns)
+    if len(texts) < 2 and not pairs:
+        return read, reading, []
+    rows = [row for row, cell in enumerate(table[texts[1]]) if pairs != (cell in (None, ""))] if len(texts) > 1 else []
+    form = "single texts, and the data has pairs" if pairs else "pairs, and the data has single texts"
+    if not rows:
+        raise InvalidData(f"the rows of {table.origin} are {form}")
+    if not pairs:
+        reading = replace(reading, text=texts[0], text_pair=None)
+    unlike = table.rows - len(rows)
+    notes = [f"{unlike:,} of {table.rows:,} rows of {table.origin} are left out: they are {form}"] if unlike else []
+    return replace(read, tables={**read.tables, "train": table.take(rows)}), reading, notes
 
 
 def _with_held_out(
