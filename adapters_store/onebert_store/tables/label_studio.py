@@ -85,7 +85,7 @@ def _plain(table: Table, columns: Columns) -> Table:
     if exported:
         if kind == "labels":  # an annotation without regions is of a text without entities
             annotated = zip(answers, table["annotation_id"], strict=True)
-            answers = [None if number is None else regions or [] for regions, number in annotated]
+            answers = [regions or [] if plain(number) else None for regions, number in annotated]
         table, answers = _agreed(table, name, answers)
     if kind == "choices" and all(answer is None or len(answer) == 1 for answer in answers):
         answers = [answer and answer[0] for answer in answers]

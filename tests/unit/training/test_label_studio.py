@@ -195,6 +195,16 @@ def test_json_min_and_csv_have_a_row_for_each_annotation(tmp_path):
     assert any("2 of 4 tasks are left out" in note and "line 7: nobody answered" in note for note in data.notes)
 
 
+def test_a_task_of_a_csv_without_an_annotation_is_no_text_without_entities(tmp_path):
+    regions = '"[{""start"": 11, ""end"": 15, ""labels"": [""city""]}]"'
+    rows = [f"{TEXT},1,{regions},1", "nobody saw this,2,,", "no city here,3,[],2"]
+    (tmp_path / "export.csv").write_text("\n".join(["text,id,ner,annotation_id", *rows]))
+    options = DataOptions(label="ner")
+    data = load_dataset(options.read(str(tmp_path / "export.csv")), options, keep_few=True)
+    assert data.splits["train"].texts == (TEXT, "no city here")
+    assert "1 of 3 tasks are left out: export.csv line 3: nobody answered" in data.notes
+
+
 def test_rows_without_an_id_are_tasks_of_their_own(tmp_path):
     rows = [
         {"text": text, "id": id, "tone": tone, "annotation_id": 1}
