@@ -1,5 +1,6 @@
 """Spans of characters, as programs for labeling write them, and the one way from spans to words with tags."""
 
+import ast
 import re
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
@@ -13,6 +14,7 @@ _SINGLE = "㐀-鿿豈-\ufaff\U00020000-\U0003ffff"
 # Words between blanks, like joined tagged words; or runs of letters and digits, and each mark or ideograph alone.
 BETWEEN_BLANKS = re.compile(r"\S+")
 AT_PUNCTUATION = re.compile(rf"[{_SINGLE}]|[ぁ-ゟ]+|[゠-ヿ]+|[^\W_ぁ-ヿ{_SINGLE}]+|\S")
+_PYTHON = re.compile(r"\s*\[\s*[\[({].{0,1000000}", re.S)  # lists in a list, as pandas writes them to a CSV
 _STARTS, _ENDS = ("start", "start_offset"), ("end", "end_offset")
 
 
@@ -37,15 +39,25 @@ def spans_in(cell: Any) -> list[Span] | None:
     """Returns a cell's spans in their order; None if it holds anything else.
 
     Args:
-        cell: a list, or one as JSON, of `[start, end, label]` or of objects with start, end and label or labels.
+        cell: a list, or one as JSON or Python writes it, of `[start, end, label]` or of objects with start, end and
+            label or labels.
     """
     if isinstance(cell, str) and cell.lstrip()[:1] == "[":
-        with suppress(ValueError):
-            cell = parse_json(cell)
+        cell = _decoded(cell)
     if not isinstance(cell, list | tuple):
         return None
     spans = [_spans(item) for item in cell]
     return None if None in spans else sorted(span for several in spans for span in several or ())
+
+
+def _decoded(text: str) -> Any:
+    """Returns the list that a text spells, else the text."""
+    with suppress(ValueError):
+        return parse_json(text)
+    if _PYTHON.fullmatch(text):
+        with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            return ast.literal_eval(text.strip())
+    return text
 
 
 def _spans(item: Any) -> list[Span] | None:

@@ -93,6 +93,13 @@ def test_spans_are_the_same_rows_as_words_with_tags(tmp_path, form):
     assert [*measured.table] == ["text", column], "predictions are written beside the file's own columns"
 
 
+@pytest.mark.parametrize("write_span", [lambda *span: span, lambda *span: [*span], named])
+def test_spans_are_read_as_pandas_writes_them_to_a_csv(tmp_path, write_span):
+    rows = [{"text": text, "label": [write_span(*span) for span in spans]} for text, spans in SPANS]
+    source = write(tmp_path / "spans.csv", [{**row, "label": str(row["label"])} for row in rows])
+    assert load_dataset(source, keep_few=True).digest == load(tmp_path, rows).digest
+
+
 @pytest.mark.parametrize("form", ["pairs", "ner-annotator", "a document", "documents"])
 def test_spacys_training_data_are_rows(tmp_path, form):
     pairs = [[text, {"entities": spans, "cats": {}}] for text, spans in SPANS]
