@@ -128,7 +128,8 @@ def _fitted(
         )
     with console.busy("calibrating"):
         gold = gold_flags(examples.gold, len(manifest.labels))
-        calibrated = calibrate(logits, gold, manifest, targets, unknown_logits, fixed)
+        truncated = np.array([text.truncated for text in tokens])
+        calibrated = calibrate(logits, gold, manifest, targets, unknown_logits, fixed, truncated)
     warnings = trained_on(manifest, read.name, name)
     calibrated.notes += [*labeled.notes, *warnings, *truncation_notes(tokens, manifest)]
     digest = Dataset(read.name, manifest.task_type, tuple(manifest.labels), None, {name: examples}).digest

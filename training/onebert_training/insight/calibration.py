@@ -84,11 +84,13 @@ def calibrate(
     targets: Sequence[Target],
     unknown: Floats | None = None,
     fixed: FixedRules = FixedRules(),  # noqa: B008 - frozen
+    truncated: Flags | None = None,
 ) -> Calibrated:
     """Fits temperature, thresholds and a rule for abstaining, on rows that the delta was not trained on.
 
     `logits` and `gold` are [rows, labels]; `unknown` has logits [texts, labels] of texts that belong to no label.
     Thresholds are fitted for the positive labels alone, if the task has any. `fixed` rules are taken as they are.
+    `truncated` [rows] counts if the task abstains on such texts.
 
     Raises:
         InvalidInput: the task has no probabilities of labels.
@@ -106,7 +108,10 @@ def calibrate(
         columns = [manifest.labels.index(label) for label in labels]
         scores = score(logits, _by(result, manifest)).scores
         _fit_thresholds(result, ScoredRows(scores[:, columns], gold[:, columns]), labels, by["thresholds"])
-    _fit_abstaining(result, logits, gold, manifest, by.get("abstain"), unknown)
+    answerable = np.ones(len(logits), bool)
+    if truncated is not None and decision is not None and decision.cut == "abstain":
+        answerable = ~truncated
+    _fit_abstaining(result, logits, gold, manifest, by.get("abstain"), unknown, answerable)
     return result
 
 
@@ -235,7 +240,13 @@ def _down(share: float) -> float:
 
 
 def _fit_abstaining(
-    result: Calibrated, logits: Floats, gold: Flags, manifest: Manifest, target: Target | None, unknown: Floats | None
+    result: Calibrated,
+    logits: Floats,
+    gold: Flags,
+    manifest: Manifest,
+    target: Target | None,
+    unknown: Floats | None,
+    answerable: Flags,
 ) -> None:
     outputs = _by(result, manifest)
     scored = score(logits, outputs)
@@ -249,17 +260,28 @@ def _fit_abstaining(
     if unknown is not None:
         apart = result.facts["unknown"] = rules.unknown_facts(logits, unknown, outputs)
         aurocs = {name: apart[name]["auroc"] for name in sure}
-    if target is None:
-        return
-    by = "energy" if (aurocs["energy"] or 0) > (aurocs["probability"] or 0) else "probability"
-    sample = ScoredRows(sure[by][:, None], right[:, None])
+    if target is not None:
+        by = "energy" if (aurocs["energy"] or 0) > (aurocs["probability"] or 0) else "probability"
+        _fit_coverage(result, by, ScoredRows(sure[by][:, None], np.column_stack([right, answerable])), target)
+
+
+def _fit_coverage(result: Calibrated, by: str, sample: ScoredRows, target: Target) -> None:
+    """Fits the cut; `sample.right` has the right rows, and those that may be answered (`coverage_and_accuracy`)."""
 
     def fit(rows: ScoredRows) -> float | None:
-        return rules.lowest_sureness(rows.scores[:, 0], target.value)
+        return rules.lowest_sureness(np.where(rows.right[:, 1], rows.scores[:, 0], -np.inf), target.value)
 
     cut = fit(sample)
     if cut is None:
         raise InvalidData(_too_few(target, f"at least {target.rows:,} rows", f"are {len(sample):,}", len(sample)))
+    if np.isinf(cut):
+        never = int((~sample.right[:, 1]).sum())
+        best = _down(1 - (never + 1) / (len(sample) + 1))
+        other = f": ask for coverage={best:g} or less" if best > 0 else ""
+        raise InvalidData(
+            f"--target {target} is out of reach: the task abstains on texts that are cut, {never:,} of the "
+            f"{len(sample):,} here{other}"
+        )
     result.decision["abstain"] = {"energy": -cut} if by == "energy" else {"below": cut}
     observed = rules.coverage_and_accuracy(cut, sample)
     low, high = interval_on_new_rows(sample, fit, rules.coverage_and_accuracy)

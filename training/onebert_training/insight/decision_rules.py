@@ -139,7 +139,10 @@ def lowest_sureness(sure: Floats, coverage: float) -> float | None:
 
 
 def coverage_and_accuracy(cut: float | None, sample: ScoredRows) -> Floats:
-    """[2]: the share of rows answered at this cut, and of right answers among them (NaN if no row is answered)."""
-    passed: Flags = sample.scores[:, 0] >= (-np.inf if cut is None else cut)
+    """[2]: the share of rows answered at this cut, and of right answers among them (NaN if no row is answered).
+
+    The second column of `right` has the rows that may be answered at all.
+    """
+    passed: Flags = (sample.scores[:, 0] >= (-np.inf if cut is None else cut)) & sample.right[:, 1]
     right = sample.right[passed, 0]
     return np.array([passed.mean(), right.mean() if len(right) else np.nan])
