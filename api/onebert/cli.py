@@ -150,6 +150,8 @@ def _cells(rows: "Sequence[FeedbackRow]") -> Iterator[dict[str, Any]]:
         if row.spans is not None and row.text_pair is not None:
             raise InvalidInput("--feedback reads labels of texts and of words, not answers in a context")
         spans = None if row.spans is None else [[span.start, span.end, span.label] for span in row.spans]
-        label = next((right for right in (row.label, row.labels, spans) if right is not None), row.value)
+        # A name in a list is never taken for a list.
+        name = None if row.label is None else [row.label]
+        label = next((right for right in (name, row.labels, spans) if right is not None), row.value)
         pair = {} if row.text_pair is None else {"text_pair": row.text_pair}
         yield {"text": row.text, **pair, "label": label}

@@ -166,6 +166,8 @@ def _source(rows: Sequence[Mapping[str, Any]]) -> tuple[Source, DataOptions]:
     label = "labels" if "labels" in rows[0] else "label"
     columns = {name: [row.get(name) for row in rows] for name in ("text", "text_pair", label)}
     columns["text"] = [*map(_text, rows)]
+    if label == "label":
+        columns[label] = [[name] for name in columns[label]]  # a name in a list is never taken for a list
     if not any(columns["text_pair"]):
         del columns["text_pair"]
     source = Source("examples", {"train": Table(columns, "examples")}, single_file=True)

@@ -175,28 +175,29 @@ def test_a_class_that_turns_up_in_feedback_is_learned_by_the_next_version(oneber
     with Client(server.url) as client:
         client.push("class", first)
         client.set_samples("class", 1.0)
+        # Feedback alone has names in brackets only, which a table of them would write for lists.
         rows = [f"the courier was lost again {at}" for at in range(6)]
-        items = [{"task": "class", "text": text, "label": "delivery"} for text in rows]
-        recorded_rows = client.feedback([*items, {"task": "class", "text": "a refund", "label": "refund"}])
-        assert [row.new_labels for row in recorded_rows] == [["delivery"]] * 6 + [["refund"]]
+        items = [{"task": "class", "text": text, "label": "(delivery)"} for text in rows]
+        recorded_rows = client.feedback([*items, {"task": "class", "text": "a refund", "label": "[refund]"}])
+        assert [row.new_labels for row in recorded_rows] == [["(delivery)"]] * 6 + [["[refund]"]]
     like = ("--like", "class", "--url", server.url, "--feedback")
     second, _, error = train("wider", *like, data=data)
-    assert "note: new labels: 'delivery' (rows: 6)\n" in error
+    assert "note: new labels: '(delivery)' (rows: 6)\n" in error
     assert (
-        "note: 1 rows are left out, of new labels with fewer than 5 (--new-label-rows): 'refund' (rows: 1)\n" in error
+        "note: 1 rows are left out, of new labels with fewer than 5 (--new-label-rows): '[refund]' (rows: 1)\n" in error
     )
     labels = load(first).manifest.labels
-    assert load(second).manifest.labels == [*labels, "delivery"]
+    assert load(second).manifest.labels == [*labels, "(delivery)"]
     third, _, _ = train("widest", *like, "--new-label-rows", "1", data=data)
-    assert load(third).manifest.labels == [*labels, "delivery", "refund"]
+    assert load(third).manifest.labels == [*labels, "(delivery)", "[refund]"]
     with Client(server.url) as client:
         client.push("class", second)
         client.move_alias("class", "live", 2, expected=1)
-        assert {client.classify("class", text).label for text in rows} == {"delivery"}
-        assert client.status("class").new_labels == {"refund": 1}
+        assert {client.classify("class", text).label for text in rows} == {"(delivery)"}
+        assert client.status("class").new_labels == {"[refund]": 1}
     # Without its rows the label is gone, which nobody should have to find out by the answers.
     _, _, error = train("narrow", "--like", second, data=data)
-    assert "note: wider.safetensors also has 'delivery', which no row has now\n" in error
+    assert "note: wider.safetensors also has '(delivery)', which no row has now\n" in error
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The training process without a process: the order in which it answers, and what it leaves when nobody waits."""
 
+import base64
 import io
 import json
 import tempfile
@@ -8,8 +9,9 @@ from math import inf
 from pathlib import Path
 
 from bases import tiny_base
+from onebert_store.file.format import loads
 from onebert_training.device import load_on
-from onebert_training.worker import Worker
+from onebert_training.worker import Worker, train_examples
 from trainings import THINGS
 
 IMPROVEMENT = {"cancelled": 0}
@@ -67,3 +69,11 @@ def test_what_nobody_waits_for_any_more_is_computed_no_further(tmp_path, monkeyp
     answers = answered(examples(1, 10), {"cancelled": 1}, IMPROVEMENT, examples(2, 10), again=1)
     assert answers.order == [2]
     assert not answers.temporary, "a process that is killed would leave it"
+
+
+def test_a_label_in_brackets_stays_as_it_was_sent():
+    request = examples(1, 1)
+    for row in request["rows"]:
+        row["label"] = {"good": "[good]", "bad": "(none)"}[row["label"]]
+    trained = train_examples(load_on(str(tiny_base()), "float32", "cpu"), request, lambda *_: None)
+    assert sorted(loads(base64.b64decode(trained["content"])).manifest.labels) == ["(none)", "[good]"]
