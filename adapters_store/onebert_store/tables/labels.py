@@ -201,7 +201,8 @@ def find_names(
         bio = {tag: name for tag, name in bio_names(tags).items() if tag not in labels}
     names = {split: LabelNames(names_listed[split], by_index, form, bio) for split in read.tables}
     kinds = begin_inside(_tags(names, cells)) if task_type == "token" else set[str]()
-    inside = len(kinds) > 0 and (not labels or {f"B-{kind}" for kind in kinds} <= {*labels})
+    # A trained task may have an I-x alone; a kind that it lacks gets both tags.
+    inside = len(kinds) > 0 and all(f"B-{kind}" in labels or f"I-{kind}" not in labels for kind in kinds)
     renamed = [f"{tag} is {name}" for tag, name in bio.items()]
     renamed += [f"I-{kind} is B-{kind} where it begins an entity" for kind in sorted(kinds) if inside]
     if renamed:

@@ -151,6 +151,21 @@ def test_a_new_kind_of_entity_brings_both_its_tags(tmp_path: Path) -> None:
     assert any("'CITY' (rows: 1)" in note for note in found.notes)
 
 
+@pytest.mark.promise("new-labels")
+def test_added_rows_that_mark_no_beginning_get_it_for_new_kinds_of_entities_too(tmp_path: Path) -> None:
+    rows = [{"words": ["Ana", "Horvat", "in", str(at)], "tags": ["B-WHO", "I-WHO", "O", "O"]} for at in range(12)]
+    more = [
+        {"words": ["Bo", "Li", "on", "Monday", str(at)], "tags": ["I-WHO", "I-WHO", "O", "I-DAY", "O"]}
+        for at in range(5)
+    ]
+    for name, part in {"data": rows, "more": more}.items():
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+    options = DataOptions(task_type="token", more=str(tmp_path / "more.jsonl"))
+    found = load_dataset(str(tmp_path / "data.jsonl"), options)
+    tags = [found.labels[tag] for tag in found.splits["train"].gold[-1]]
+    assert tags == ["B-WHO", "I-WHO", "O", "B-DAY", "O"]
+
+
 def test_tagged_words_are_added_too(tmp_path: Path) -> None:
     rows = [{"words": ["my", "box", str(at)], "tags": ["O", "THING", "O"]} for at in range(12)]
     for name, part in {"data": rows[:11], "more": rows[11:]}.items():
