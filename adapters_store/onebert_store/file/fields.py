@@ -9,6 +9,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 
 Line = Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]+$")]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+# The largest regression target: losses add the squares of errors in float32, which ends at 3e38.
+MAX_NUMBER = 1e15
 
 # Categories of Unicode: spaces, marks without a letter, format characters; and letters that look like a space.
 _UNSEEN = {"Zs", "Mn", "Mc", "Me", "Cf"}

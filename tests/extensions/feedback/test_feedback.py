@@ -255,6 +255,7 @@ def test_feedback_of_each_task_type_is_in_the_form_of_its_answers(runtime):
         ({"task": "tone", "text": "late"}, "data.1"),
         ({"task": "tone", "text": "late", "label": "a", "value": 1.0}, "data.1"),
         ({"task": "tone", "text": "late", "label": "label 0", "kind": "guess"}, "data.1.kind"),
+        ({"task": "stars", "text": "late", "value": -1e16}, "data.1.value"),  # no training takes it
     ],
 )
 def test_one_item_that_is_refused_refuses_all(runtime, item, said):

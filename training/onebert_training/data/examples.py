@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from onebert_encoder.text.tokens import Span, Text
 from onebert_store.errors import InvalidData
+from onebert_store.file.fields import MAX_NUMBER
 from onebert_store.file.manifest import MAX_LABELS, SPAN_LABELS, TaskType
 from onebert_store.file.strict_json import printable
 from onebert_store.tables.cells import BadRow, Nested, parse_list
@@ -24,8 +25,6 @@ from onebert_store.tables.text.json_rows import parse_json
 from onebert_store.tables.text.unicode import HALF, is_unicode, text_fault
 
 REGRESSION_LABEL = "score"
-# The largest regression target: losses add the squares of errors in float32, which ends at 3e38.
-MAX_NUMBER = 1e15
 
 GoldAnswer = tuple[int, str]  # where the answer starts in the context, in code points, and its text
 

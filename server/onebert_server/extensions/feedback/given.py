@@ -13,7 +13,7 @@ from onebert_server.contract.review import RightSpan
 from onebert_server.texts import Text
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput
-from onebert_store.file.fields import Finite, Line, Strict, label_fault
+from onebert_store.file.fields import MAX_NUMBER, Finite, Line, Strict, label_fault
 from onebert_store.samples.records import Label
 
 # Spans of one text, and characters of an explanation.
@@ -39,7 +39,7 @@ class Given(Strict):
     label: Annotated[Line | None, Field(description="of a single_label task")] = None
     labels: Annotated[list[Line] | None, Field(max_length=1024, description="of a multi_label task")] = None
     spans: Annotated[list[RightSpan] | None, Field(max_length=MAX_SPANS, description="of a token or span task")] = None
-    value: Annotated[Finite | None, Field(description="of a regression")] = None
+    value: Annotated[Finite | None, Field(ge=-MAX_NUMBER, le=MAX_NUMBER, description="of a regression")] = None
     kind: Annotated[
         Literal["outcome", "review", "correction"],
         Field(description="outcome: it became known; review: a kept text was labeled; correction: of a shown answer"),
