@@ -256,6 +256,15 @@ def index_of(spelled: str, names: Sequence[str]) -> int | None:
     return None
 
 
+def are_indices(read: Source, columns: Columns, names: Sequence[str]) -> bool:
+    """True if all label cells hold indices into these names, with blanks between several."""
+    spelled = set[str]()
+    for table in read.tables.values():
+        for cell in table[label] if (label := find_label(table, columns)) else ():
+            spelled |= set(map(plain, cell if isinstance(cell, list) else plain(cell).split()))
+    return len(spelled) > 0 and all(index_of(item, names) is not None for item in spelled)
+
+
 def join_label_columns(read: Source, columns: Columns, task_type: TaskType | None = None) -> tuple[Source, Columns]:
     """Replaces columns of 0 and 1, one per label, by one column; returns the source and its columns.
 

@@ -166,6 +166,18 @@ def test_added_rows_that_mark_no_beginning_get_it_for_new_kinds_of_entities_too(
     assert tags == ["B-WHO", "I-WHO", "O", "B-DAY", "O"]
 
 
+def test_added_rows_have_indices_of_the_labels_as_the_data_has_them(data: Path, tmp_path: Path) -> None:
+    (data / "labels.json").write_text(json.dumps({"labels": ["bad", "good"]}))
+    for split, rows in ROWS.items():
+        write(data / f"{split}.jsonl", [(text, str(int(label == "good"))) for text, label in rows])
+    for labels in (("1", "0"), ("good", "bad")):
+        more = write(tmp_path / "more.jsonl", [*zip(("it grows", "it leaks"), labels, strict=True)])
+        found = load_dataset(str(data), DataOptions(more=more))
+        assert found.labels == ("bad", "good")
+        assert found.splits["train"].texts[-2:] == ("it grows", "it leaks")
+        assert [found.labels[at] for at in found.splits["train"].gold[-2:]] == ["good", "bad"]
+
+
 def test_tagged_words_are_added_too(tmp_path: Path) -> None:
     rows = [{"words": ["my", "box", str(at)], "tags": ["O", "THING", "O"]} for at in range(12)]
     for name, part in {"data": rows[:11], "more": rows[11:]}.items():

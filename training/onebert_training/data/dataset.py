@@ -15,7 +15,14 @@ from onebert_encoder.text.tokens import Text
 from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import TaskType
 from onebert_store.tables.columns import Columns, find_label, find_texts, remembered, require_texts, texts_of_rows
-from onebert_store.tables.labels import find_names, has_labels, infer_task_type, is_unlabeled, join_label_columns
+from onebert_store.tables.labels import (
+    are_indices,
+    find_names,
+    has_labels,
+    infer_task_type,
+    is_unlabeled,
+    join_label_columns,
+)
 from onebert_store.tables.table import Table
 from onebert_store.tables.tables import SPLITS, Source, choose_split, read_source
 from onebert_store.tables.text.unicode import is_blank
@@ -159,16 +166,20 @@ def load_dataset(
     notes += [*read_as, *checks.label_doubts(task_type, labels, guessed, splits["train"]), *doubts]
     dataset = Dataset(read.name, task_type, labels, read.metric, splits, tuple(notes), undrawn=undrawn)
     added = extra or options.more
-    return dataset if added is None else _with_more(dataset, added, options)
+    by_index = names["train"].listed if names["train"].by_index else None
+    return dataset if added is None else _with_more(dataset, added, options, by_index or ())
 
 
-def _with_more(dataset: Dataset, source: str | Source, options: DataOptions) -> Dataset:
+def _with_more(dataset: Dataset, source: str | Source, options: DataOptions, by_index: Sequence[str]) -> Dataset:
     """Adds labeled rows to the training split; validation and test stay, so that scores compare with earlier ones.
 
-    The rows have the columns of the data, or else some with usual names.
+    The rows have the columns of the data, or else some with usual names; and its indices of the labels `by_index`, or
+    else names.
     """
     read = ReadOptions().read(source) if isinstance(source, str) else source
     reading, task_type = ReadOptions().remembering(options.columns, read), dataset.task_type
+    if isinstance(source, str) and not read.label_names and are_indices(read, reading.columns, by_index):
+        read = replace(read, label_names={"": tuple(by_index)})
     read, reading, unlike = _in_form(read, reading, dataset.has_pairs)
     loaded = load_split(read, reading, task_type, dataset.labels, "train", widen=True)
     added = loaded.split
