@@ -246,3 +246,15 @@ def test_texts_without_any_entity_are_added_to_a_task_of_tags(tmp_path):
     more = write(tmp_path / "more.json", [{"text": "nobody called", "label": []}, {"text": "no news", "label": []}])
     data = load(tmp_path, rows, more=more)
     assert (data.added, data.splits["train"].texts[-1], tags_of(data, -1)) == (2, "no news", ["O", "O"])
+
+
+def test_a_check_refuses_data_whose_spans_cannot_be_used_in_any_row(tmp_path):
+    source = write(tmp_path / "spans.jsonl", [{"text": "call Oslo", "label": [[5, 40, "city"]]}] * 2)
+    found = examine(source, DataOptions(), 128, lambda texts: np.array([len(text) for text in texts]))
+    assert found.facts["refused"] == [
+        "no row has spans that can be used: spans.jsonl lines 1 and 2: a span is outside of its text"
+    ]
+    examined = write(tmp_path / "spans.jsonl", [BESIDE[0], {"text": "call Oslo", "label": [[5, 40, "city"]]}])
+    found = examine(examined, DataOptions(), 128, lambda texts: np.array([len(text) for text in texts]))
+    assert "all training rows have the same text" in found.facts["refused"][0]
+    assert any(note.startswith("1 of 2 rows have spans that cannot be used") for note in found.facts["notes"])

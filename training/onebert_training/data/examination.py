@@ -95,8 +95,11 @@ def _examine_tables(
     for split, table in tables.items():
         try:
             cells[split] = Cells(table, columns, names[split])
+            examination.facts["notes"] += cells[split].left_out
         except InvalidData as error:
             examination.refuse(error.detail)
+    if "train" not in cells:
+        return
     labels = cells["train"].label_names(task_type)
     tables = {name: part.table for name, part in cells.items()}
     splits, bad = {}, dict[str, dict[str, list[int]]]()
