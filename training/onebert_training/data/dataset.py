@@ -24,13 +24,13 @@ from onebert_store.tables.labels import (
     join_label_columns,
 )
 from onebert_store.tables.table import Table
-from onebert_store.tables.tables import SPLITS, Source, choose_split, read_source
+from onebert_store.tables.tables import Source, choose_split, read_source
 from onebert_store.tables.text.unicode import is_blank
 from onebert_training.data import checks
 from onebert_training.data.examples import Cells, Split, spans_of, words_of
 from onebert_training.data.new_labels import ROWS, padded, widened, with_enough_rows
 from onebert_training.data.options import DataOptions, ReadOptions
-from onebert_training.data.splitting import HELD_OUT, SPLIT_SEED, TOO_FEW_TO_SPARE, check_divisible, hold_out, subset
+from onebert_training.data.splitting import SPLIT_SEED, TOO_FEW_TO_SPARE, subset, with_held_out, with_own_validation
 
 
 @dataclass(frozen=True)
@@ -156,9 +156,9 @@ def load_dataset(
     wanted = share is not None or max_validation_rows is not None
     spares = wanted or not keep_few or len(splits["train"]) >= TOO_FEW_TO_SPARE
     if "validation" not in splits and spares and not keep_all:
-        splits, held_out_notes = _with_held_out(splits, task_type, share, max_validation_rows)
+        splits, held_out_notes = with_held_out(splits, task_type, share, max_validation_rows)
     else:
-        splits, held_out_notes = _with_own_validation(splits, task_type, max_validation_rows)
+        splits, held_out_notes = with_own_validation(splits, task_type, max_validation_rows)
     notes += held_out_notes
     notes += checks.shortages(splits, task_type, labels)
     if train_rows is not None and rows_there < train_rows:
@@ -229,36 +229,6 @@ def _in_form(read: Source, reading: ReadOptions, pairs: bool) -> tuple[Source, R
     unlike = table.rows - len(rows)
     notes = [f"{unlike:,} of {table.rows:,} rows of {table.origin} are left out: they are {form}"] if unlike else []
     return replace(read, tables={**read.tables, "train": table.take(rows)}), reading, notes
-
-
-def _with_held_out(
-    splits: Mapping[str, Split], task_type: TaskType, share: float | None, max_rows: int | None
-) -> tuple[dict[str, Split], list[str]]:
-    rows = len(splits["train"])
-    train, validation = hold_out(splits["train"], task_type, share or 1 / HELD_OUT, max_rows, SPLIT_SEED)
-    checks.check_variety(train, task_type, len(validation))
-    parts = {**splits, "train": train, "validation": validation}
-    why = "no validation split" if share is None else "by the requested share"
-    note = f"{why}: {len(validation)} of {rows} training rows are held out for it"
-    # The digest depends on the order of the splits: keep the order of SPLITS.
-    return {name: parts[name] for name in SPLITS if name in parts}, [note]
-
-
-def _with_own_validation(
-    splits: Mapping[str, Split], task_type: TaskType, max_rows: int | None
-) -> tuple[dict[str, Split], list[str]]:
-    if "validation" not in splits:
-        check_divisible(splits["train"], task_type)
-        rows = len(splits["train"])
-        note = f"no validation split: all {rows:,} training rows are fitted on, and folds of them measured"
-        if rows < TOO_FEW_TO_SPARE:
-            few = "are too few to spare any: all are trained on, and folds of them measured"
-            note = f"no validation split, and {rows} training rows {few}"
-        return dict(splits), [note]
-    validation = splits["validation"]
-    used = subset(validation, task_type, max_rows, SPLIT_SEED)
-    notes = [f"{len(used):,} of {len(validation):,} validation rows are used"] if len(used) < len(validation) else []
-    return {**splits, "validation": used}, notes
 
 
 def load_split(

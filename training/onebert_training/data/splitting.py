@@ -1,13 +1,15 @@
 """Chooses training and validation rows at random, but the same ones for every run on the data."""
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import TaskType
+from onebert_store.tables.tables import SPLITS
+from onebert_training.data.checks import check_variety
 from onebert_training.data.examples import Split
 
 HELD_OUT = 10  # one training row in ten, if the data has no validation split
@@ -95,3 +97,35 @@ def hold_out(train: Split, task_type: TaskType, share: float, max_rows: int | No
     held_out = held_out or {min(sizes, key=sizes.__getitem__)}
     chosen = np.array([key in held_out for key in keys])
     return train.take(np.sort(order[~chosen])), train.take(np.sort(order[chosen]))
+
+
+def with_held_out(
+    splits: Mapping[str, Split], task_type: TaskType, share: float | None, max_rows: int | None
+) -> tuple[dict[str, Split], list[str]]:
+    """Divides the training rows by `hold_out`; returns the splits, and notes."""
+    rows = len(splits["train"])
+    train, validation = hold_out(splits["train"], task_type, share or 1 / HELD_OUT, max_rows, SPLIT_SEED)
+    check_variety(train, task_type, len(validation))
+    parts = {**splits, "train": train, "validation": validation}
+    why = "no validation split" if share is None else "by the requested share"
+    note = f"{why}: {len(validation)} of {rows} training rows are held out for it"
+    # The digest depends on the order of the splits: keep the order of SPLITS.
+    return {name: parts[name] for name in SPLITS if name in parts}, [note]
+
+
+def with_own_validation(
+    splits: Mapping[str, Split], task_type: TaskType, max_rows: int | None
+) -> tuple[dict[str, Split], list[str]]:
+    """Keeps the validation rows, `max_rows` at most, or goes without any; returns the splits, and notes."""
+    if "validation" not in splits:
+        check_divisible(splits["train"], task_type)
+        rows = len(splits["train"])
+        note = f"no validation split: all {rows:,} training rows are fitted on, and folds of them measured"
+        if rows < TOO_FEW_TO_SPARE:
+            few = "are too few to spare any: all are trained on, and folds of them measured"
+            note = f"no validation split, and {rows} training rows {few}"
+        return dict(splits), [note]
+    validation = splits["validation"]
+    used = subset(validation, task_type, max_rows, SPLIT_SEED)
+    notes = [f"{len(used):,} of {len(validation):,} validation rows are used"] if len(used) < len(validation) else []
+    return {**splits, "validation": used}, notes
