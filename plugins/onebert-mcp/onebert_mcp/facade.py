@@ -5,9 +5,9 @@ import json
 import logging
 from importlib import import_module
 from importlib.metadata import version
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import StrictInt, StrictStr
+from pydantic import AfterValidator
 
 from onebert_mcp.tools import Tools
 from onebert_server.facades.facade import Call, Facade, Question
@@ -16,13 +16,19 @@ from onebert_server.http.problems import Fault
 from onebert_server.http.schemas.common import RequestBody
 
 
+def _text_or_whole(value: Any) -> Any:
+    # The SDK takes a message with another id as a notification, which has no answer.
+    if type(value) not in (int, str):
+        raise ValueError("must be a text or a whole number")
+    return value
+
+
 class Message(RequestBody):
     """A JSON-RPC message: a request with an id, a notification without."""
 
     jsonrpc: Literal["2.0"]
     method: str
-    # The SDK takes a message with another id as a notification, which has no answer.
-    id: StrictInt | StrictStr = ""
+    id: Annotated[Any, AfterValidator(_text_or_whole)] = None
     params: dict[str, Any] | None = None
 
 
