@@ -83,10 +83,11 @@ def pytest_collection_modifyitems(config, items):
     chosen = chosen_groups(config)
     left_out = {item for item in items if {mark.args[0] for mark in item.iter_markers("nightly")} - chosen}
     config.hook.pytest_deselected(items=list(left_out))
+    staying = [item for item in items if item not in left_out]
     longest: dict[Path, float] = {}
-    for item in (item for item in items if item not in left_out):
+    for item in staying:
         longest[item.path] = max(longest.get(item.path, 0), expected(item))
-    items[:] = sorted((item for item in items if item not in left_out), key=lambda item: -longest[item.path])
+    items[:] = sorted(staying, key=lambda item: -longest[item.path])
 
 
 def expected(item) -> float:

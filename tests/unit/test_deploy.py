@@ -65,7 +65,7 @@ def test_a_change_of_the_source_downloads_no_dependency_again() -> None:
 @pytest.mark.parametrize("extras", ["minilm,postgresql,s3,samples,oidc,otel", "ray"])
 def test_the_layer_of_dependencies_asks_for_those_of_the_project(extras: str, tmp_path: Path) -> None:
     dependencies, _ = runs(stages()[1])
-    script = dependencies.partition(" && ")[0].replace("/needs/", f"{ROOT}/").replace("/tmp/", f"{tmp_path}/")
+    script = dependencies.partition(" && ")[0].replace("/tmp/", f"{tmp_path}/").replace("/needs/", f"{ROOT}/")
     environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "EXTRAS": extras}
     subprocess.run(["sh", "-c", script], check=True, env=environment)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
