@@ -114,7 +114,7 @@ class Tools:
 
     def _counted(self, value: dict[str, Any]) -> dict[str, Any]:
         # Each is in the answer twice: in both tools of a task, or as values and as a text.
-        self._parts.encoded([value, value])
+        self._parts.encoded([value, json.dumps(value, ensure_ascii=False)])
         return value
 
 

@@ -22,8 +22,8 @@ from onebert_store.errors import OneBertError
 # Characters of a request that its turn tokenizes, in some two milliseconds; workers tokenize more.
 _SHORT_CHARACTERS = 2**12
 
-# Tries to have a version compute that changes whenever it has been resolved: on a busy machine four were too few beside
-# an alias that moved a hundred times a second.
+# Tries to have a version compute that changes whenever it has been resolved, as beside an alias that moves a hundred
+# times a second on a busy machine.
 _TRIES = 16
 
 # Errors of one question that end the whole request all the same.

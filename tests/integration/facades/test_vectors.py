@@ -139,8 +139,10 @@ def test_two_bases_in_one_request_are_refused(web):
     refused = web.post("/t/unit-mean/v1/embeddings", json={"model": "plain-cls", **texts})
     assert refused.status_code == 400
     assert "names different bases" in refused.json()["error"]["message"]
+    assert web.post("/t/text-embedding-3-small/v1/embeddings", json={"model": "unit-mean", **texts}).status_code == 404
     digest = web.get("/t/unit-mean/info").json()["model_sha"]
-    for names in ({}, {"model": "unit-mean"}, {"model": digest}):
+    # A client that must name a model may name any: the path has the base.
+    for names in ({}, {"model": "unit-mean"}, {"model": digest}, {"model": "text-embedding-3-small"}):
         assert web.post("/t/unit-mean/v1/embeddings", json=names | texts).json()["model"] == "unit-mean"
 
 
