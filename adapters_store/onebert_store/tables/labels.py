@@ -201,8 +201,9 @@ def find_names(
         bio = {tag: name for tag, name in bio_names(tags).items() if tag not in labels}
     names = {split: LabelNames(names_listed[split], by_index, form, bio) for split in read.tables}
     kinds = begin_inside(_tags(names, cells)) if task_type == "token" else set[str]()
-    # A trained task may have an I-x alone; a kind that it lacks gets both tags.
-    inside = len(kinds) > 0 and all(f"B-{kind}" in labels or f"I-{kind}" not in labels for kind in kinds)
+    # A trained task may have an I-x alone; a kind that it lacks gets both tags where others have a B-x.
+    begun = not labels or any(tag.startswith("B-") for tag in labels)
+    inside = begun and len(kinds) > 0 and all(f"B-{kind}" in labels or f"I-{kind}" not in labels for kind in kinds)
     renamed = [f"{tag} is {name}" for tag, name in bio.items()]
     renamed += [f"I-{kind} is B-{kind} where it begins an entity" for kind in sorted(kinds) if inside]
     if renamed:
@@ -257,12 +258,12 @@ def index_of(spelled: str, names: Sequence[str]) -> int | None:
 
 
 def are_indices(read: Source, columns: Columns, names: Sequence[str]) -> bool:
-    """True if all label cells hold indices into these names, with blanks between several."""
+    """True if all label cells hold indices into these names, with blanks between several, and none is a name."""
     spelled = set[str]()
     for table in read.tables.values():
         for cell in table[label] if (label := find_label(table, columns)) else ():
             spelled |= set(map(plain, cell if isinstance(cell, list) else plain(cell).split()))
-    return len(spelled) > 0 and all(index_of(item, names) is not None for item in spelled)
+    return len(spelled) > 0 and all(index_of(item, names) is not None and item not in names for item in spelled)
 
 
 def join_label_columns(read: Source, columns: Columns, task_type: TaskType | None = None) -> tuple[Source, Columns]:

@@ -3,6 +3,7 @@
 import ast
 import re
 import unicodedata
+import warnings
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ _SINGLE = "㐀-鿿豈-\ufaff\U00020000-\U0003ffff"
 # Words between blanks, like joined tagged words; or runs of letters and digits, and each mark or ideograph alone.
 BETWEEN_BLANKS = re.compile(r"\S+")
 AT_PUNCTUATION = re.compile(rf"[{_SINGLE}]|[ぁ-ゟ]+|[゠-ヿ]+|[^\W_ぁ-ヿ{_SINGLE}]+|\S")
-_PYTHON = re.compile(r"\s*\[\s*[\[({].{0,1000000}", re.S)  # lists in a list, as pandas writes them to a CSV
+_PYTHON = re.compile(r"\s*\[\s*[\[({].{0,65536}", re.S)  # lists in a list, as pandas writes them to a CSV
 _STARTS, _ENDS = ("start", "start_offset"), ("end", "end_offset")
 
 
@@ -55,7 +56,8 @@ def _decoded(text: str) -> Any:
     with suppress(ValueError):
         return parse_json(text)
     if _PYTHON.fullmatch(text):
-        with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python has something to say of backslashes in labels
             return ast.literal_eval(text.strip())
     return text
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from onebert_store.errors import InvalidData
-from onebert_training.data.dataset import load_dataset
-from onebert_training.data.options import DataOptions
+from onebert_training.data.dataset import load_dataset, load_split
+from onebert_training.data.options import DataOptions, ReadOptions
 
 ROWS = {
     "train": [("it broke", "bad"), ("it works", "good"), ("it shines", "bad")],
@@ -89,7 +89,7 @@ def test_a_label_with_enough_added_rows_joins_the_task_and_rows_of_others_are_na
     # One of the five texts is also a validation row, so that four can be trained on.
     rows = [(f"it leaks {at}", "ugly") for at in range(4)] + [
         ("it fell", "ugly"),
-        ("it works", "odd"),
+        ("it shines", "odd"),
         ("it rots", "bad"),
     ]
     more = write(tmp_path / "feedback.jsonl", rows)
@@ -100,7 +100,7 @@ def test_a_label_with_enough_added_rows_joins_the_task_and_rows_of_others_are_na
         "1 rows of the data are left out, too: these are their new labels",
     )
     # Nobody trains on the label that was found wrong.
-    assert few.splits["train"].texts == ("it broke", "it shines", "it rots")
+    assert few.splits["train"].texts == ("it broke", "it works", "it rots")
 
     wider = load_dataset(str(data), DataOptions(more=more, new_label_rows=4))
     assert wider.labels == ("bad", "good", "ugly")
@@ -111,7 +111,7 @@ def test_a_label_with_enough_added_rows_joins_the_task_and_rows_of_others_are_na
     )
     train = wider.splits["train"]
     named = {text: wider.labels[at] for text, at in zip(train.texts, train.gold.tolist(), strict=True)}
-    assert named == {text: label for text, label in ROWS["train"] + rows if text not in ("it fell", "it works")}
+    assert named == {text: label for text, label in ROWS["train"] + rows if text not in ("it fell", "it shines")}
     assert wider.splits["test"].gold.tolist() == few.splits["test"].gold.tolist()
 
 
@@ -206,3 +206,37 @@ def test_rows_of_another_form_than_the_datas_are_left_out_and_counted(tmp_path: 
     assert any(note.startswith("6 of 7 rows of more.jsonl are left out: they are") for note in mixed.notes)
     with pytest.raises(InvalidData, match=r"the rows of more\.jsonl are .* and the data has"):
         load(others)
+
+
+def test_names_that_look_like_indices_are_names(data: Path, tmp_path: Path) -> None:
+    (data / "labels.json").write_text(json.dumps({"labels": ["1", "2", "3"]}))
+    for split, rows in ROWS.items():
+        write(data / f"{split}.jsonl", [(text, str(int(label == "good"))) for text, label in rows])
+    plain = load_dataset(str(data))
+    more = write(tmp_path / "more.jsonl", [("it grows", "2"), ("it leaks", "1")])
+    rows = load_dataset(str(data), DataOptions(more=more)).splits["train"]
+    assert [plain.labels[at] for at in rows.gold[-2:]] == ["2", "1"]
+
+
+def test_rare_new_labels_do_not_empty_the_data(data: Path, tmp_path: Path) -> None:
+    rare = [(text, f"new {row}") for row, (text, label) in enumerate(ROWS["train"]) if label == "bad"]
+    with pytest.raises(InvalidData, match="all training rows have the same label"):
+        load_dataset(str(data), DataOptions(more=write(tmp_path / "more.jsonl", rare)))
+
+
+def test_a_text_with_several_labels_keeps_them_where_a_further_one_is_rare(tmp_path: Path) -> None:
+    rows = [{"text": f"text {at}", "label": [["a"], ["a", "b"], []][at % 3]} for at in range(12)]
+    added = [{"text": "text 1", "label": ["a", "b", "rare"]}]
+    for name, part in {"data": rows, "more": added}.items():
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+    options = DataOptions(task_type="multi_label", more=str(tmp_path / "more.jsonl"))
+    train = load_dataset(str(tmp_path / "data.jsonl"), options, keep_few=True).splits["train"]
+    assert train.gold[[*train.texts].index("text 1")].tolist() == [1, 1]
+
+
+def test_a_task_without_beginnings_has_none_of_new_kinds_either(tmp_path: Path) -> None:
+    rows = [{"words": ["on", "Monday", str(at)], "tags": ["O", "I-DAY", "O"]} for at in range(5)]
+    (tmp_path / "more.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    task = ["O", "I-WHO"]
+    added = load_split(str(tmp_path / "more.jsonl"), ReadOptions(), "token", task, "train", widen=True)
+    assert [added.labels[tag] for tag in added.split.gold[0]] == ["O", "I-DAY", "O"]

@@ -14,6 +14,7 @@ from onebert_encoder.answering.answer import TASK_TYPES
 from onebert_encoder.text.tokens import Text
 from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import TaskType
+from onebert_store.tables.cells import plain
 from onebert_store.tables.columns import Columns, find_label, find_texts, remembered, require_texts, texts_of_rows
 from onebert_store.tables.labels import (
     are_indices,
@@ -195,11 +196,14 @@ def _with_more(dataset: Dataset, source: str | Source, options: DataOptions, by_
 
     splits = {name: padded(split, len(labels), task_type) for name, split in dataset.splits.items()}
     rows, texts = splits["train"], {*new.texts}
-    # A text whose new label is too rare to learn would teach the label that was found wrong.
-    retained = [row for row, text in enumerate(rows.texts) if text not in last]
+    # A text whose new label is too rare to learn would teach the label that it replaces.
+    corrected = last if task_type == "single_label" else texts
+    retained = [row for row, text in enumerate(rows.texts) if text not in corrected]
     replaced = sum(text in texts for text in rows.texts)
     if left_out := len(rows) - len(retained) - replaced:
         notes.append(f"{left_out:,} rows of the data are left out, too: these are their new labels")
+    train = rows.take(np.array(retained, dtype=np.int64)).joined(new)
+    checks.check_variety(train, task_type)
     name = Path(source).name if isinstance(source, str) else source.name
     note = f"rows of {name}: {len(new):,} added, {replaced:,} of the data replaced by them"
     if skipped := len(added) - len(last):
@@ -207,7 +211,7 @@ def _with_more(dataset: Dataset, source: str | Source, options: DataOptions, by_
     return replace(
         dataset,
         labels=labels,
-        splits={**splits, "train": rows.take(np.array(retained, dtype=np.int64)).joined(new)},
+        splits={**splits, "train": train},
         notes=(*dataset.notes, note, *notes, *unlike, *loaded.notes),
         added=len(new),
         unadded=dataset.digest,
@@ -220,15 +224,16 @@ def _in_form(read: Source, reading: ReadOptions, pairs: bool) -> tuple[Source, R
     texts = require_texts(table, reading.columns)
     if len(texts) < 2 and not pairs:
         return read, reading, []
-    rows = [row for row, cell in enumerate(table[texts[1]]) if pairs != (cell in (None, ""))] if len(texts) > 1 else []
+    rows = [row for row, cell in enumerate(table[texts[1]]) if pairs != is_blank(plain(cell))] if len(texts) > 1 else []
     form = "single texts, and the data has pairs" if pairs else "pairs, and the data has single texts"
     if not rows:
         raise InvalidData(f"the rows of {table.origin} are {form}")
     if not pairs:
         reading = replace(reading, text=texts[0], text_pair=None)
-    unlike = table.rows - len(rows)
-    notes = [f"{unlike:,} of {table.rows:,} rows of {table.origin} are left out: they are {form}"] if unlike else []
-    return replace(read, tables={**read.tables, "train": table.take(rows)}), reading, notes
+    if (unlike := table.rows - len(rows)) == 0:
+        return read, reading, []
+    note = f"{unlike:,} of {table.rows:,} rows of {table.origin} are left out: they are {form}"
+    return replace(read, tables={**read.tables, "train": table.take(rows)}), reading, [note]
 
 
 def load_split(
