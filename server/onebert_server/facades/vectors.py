@@ -1,7 +1,6 @@
 """Texts to vectors by a base itself, for the façades of servers of embeddings."""
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ from onebert_server.facades.facade import Call, predicted
 from onebert_server.http.schemas.questions import LIST, TEXT, text_or_list
 from onebert_server.limits import MAX_FANOUT
 from onebert_server.texts import Text
-from onebert_store.errors import InvalidInput, TaskNotFound
+from onebert_store.errors import InvalidInput, OneBertError, TaskNotFound
 
 EMPTY = "inputs cannot be empty"
 _ASKED = Asked(wording=NUMBERS)
@@ -82,9 +81,13 @@ async def vectors_of(
 
 async def _ref(call: Call[Any], in_path: str, in_body: str) -> str:
     if in_path and in_body and in_path != in_body:
-        # Clients must name a model, and may name any where the path has the base.
-        with suppress(TaskNotFound):
+        # Clients must name a model, and may name any where the path has the base. Errors of a front end have no kind.
+        try:
             bases = await call.edge.answerer.live(call.context, [BARE + in_path, BARE + in_body])
+        except OneBertError as error:
+            if error.code != TaskNotFound.code:
+                raise
+        else:
             if len({facts.base for facts in bases}) > 1:
                 raise InvalidInput("the request names different bases in its path and its body")
     return BARE + (in_path or in_body)
