@@ -257,13 +257,11 @@ def index_of(spelled: str, names: Sequence[str]) -> int | None:
     return None
 
 
-def are_indices(read: Source, columns: Columns, names: Sequence[str]) -> bool:
-    """True if all label cells hold indices into these names, with blanks between several, and none is a name."""
-    spelled = set[str]()
-    for table in read.tables.values():
-        for cell in table[label] if (label := find_label(table, columns)) else ():
-            spelled |= set(map(plain, cell if isinstance(cell, list) else plain(cell).split()))
-    return len(spelled) > 0 and all(index_of(item, names) is not None and item not in names for item in spelled)
+def are_indices(read: Source, columns: Columns, task_type: TaskType, names: Sequence[str]) -> bool:
+    """True if the label cells can be nothing but indices into these names."""
+    cells = [table[label] for table in read.tables.values() if (label := find_label(table, columns)) is not None]
+    form = find_form([cell for column in cells for cell in column], task_type, columns.label_separator, {*names})
+    return _are_indices(cells, names, form, task_type) is True
 
 
 def join_label_columns(read: Source, columns: Columns, task_type: TaskType | None = None) -> tuple[Source, Columns]:

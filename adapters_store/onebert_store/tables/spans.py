@@ -57,7 +57,7 @@ def _decoded(text: str) -> Any:
         return parse_json(text)
     if _PYTHON.fullmatch(text):
         with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Python has something to say of backslashes in labels
+            warnings.simplefilter("ignore")  # Python warns of a backslash that begins no escape
             return ast.literal_eval(text.strip())
     return text
 

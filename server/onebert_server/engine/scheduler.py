@@ -192,7 +192,7 @@ class Scheduler:
         dropped = waiting > 0
         self._metrics.count_dropped("left", int((dropped & left).sum()))
         self._metrics.count_dropped("deadline", int((dropped & ~left).sum()))
-        # The client of a request that is late gets a refusal.
+        # Those of late requests do not count: their clients are there, and get a refusal.
         running, computed = before - waiting, submitted["sequences"] - before
         self._metrics.count_left(*(int(sequences[left].sum()) for sequences in (waiting, running, computed)))
 

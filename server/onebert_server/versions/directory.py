@@ -151,7 +151,7 @@ class Directory(States):
             return self._meanings(self._live(wanted, limit, principal, key_of), principal.name)
 
     def live_facts(
-        self, wanted: Callable[[Facts], bool], limit: int, principal: Principal, key_of: KeyOf = at_random
+        self, wanted: Callable[[Facts], bool], limit: int, principal: Principal, key_of: KeyOf
     ) -> list[Facts]:
         """Like `resolve_live`, without loading or pinning anything."""
         with self._lock:

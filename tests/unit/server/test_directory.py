@@ -13,6 +13,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from directories import SlotHost, publish, retire
 from lengths import examples
 from onebert_server.access.principal import Principal, Scope, root
+from onebert_server.versions.choice import at_random
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.version import State, Version
 from onebert_store.errors import AliasNotFound, InvalidInput, TaskNotFound, VersionNotFound, VersionUnavailable
@@ -163,11 +164,11 @@ def test_live_tasks_that_are_not_wanted_are_not_loaded(directory):
 
 def test_facts_of_live_tasks_are_there_without_loading_them(filled):
     filled.add("b")
-    facts = filled.live_facts(lambda _: True, 2, ASKS)
+    facts = filled.live_facts(lambda _: True, 2, ASKS, at_random)
     assert [(each.task, each.version) for each in facts] == [("a", 1), ("b", 1)]
     assert filled.asked == []
     with pytest.raises(InvalidInput, match="more than 1 tasks"):
-        filled.live_facts(lambda _: True, 1, ASKS)
+        filled.live_facts(lambda _: True, 1, ASKS, at_random)
 
 
 @pytest.mark.promise("fanout-limit")

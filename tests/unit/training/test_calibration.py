@@ -185,10 +185,10 @@ def test_texts_that_are_cut_count_as_unanswered_where_the_task_abstains_on_them(
     logits, gold = drawn(400, 11)
     truncated = np.arange(400) % 4 == 0
 
-    def found(target, cut):
+    def calibrated(target, cut):
         return calibrate(logits, gold, manifest(cut=cut), targets_of([target]), truncated=truncated)
 
-    abstaining = found("coverage=0.6", "abstain")
+    abstaining = calibrated("coverage=0.6", "abstain")
     answered = (softmax(logits, axis=1).max(axis=1) >= abstaining.decision["abstain"]["below"]) & ~truncated
     rates = abstaining.facts["abstain"]
     assert rates["coverage"]["here"] == answered.mean() == pytest.approx(0.6, abs=0.01)
@@ -196,9 +196,9 @@ def test_texts_that_are_cut_count_as_unanswered_where_the_task_abstains_on_them(
     assert rates["coverage"]["high"] < 0.75, "no more are ever answered"
     reason = r"the task abstains on texts that are cut, 100 of the 400 here: ask for coverage=0\.7481 or less"
     with pytest.raises(InvalidData, match=reason):
-        found("coverage=0.76", "abstain")
-    found("coverage=0.7481", "abstain")
-    assert found("coverage=0.9", "ends").decision["abstain"]
+        calibrated("coverage=0.76", "abstain")
+    calibrated("coverage=0.7481", "abstain")
+    assert calibrated("coverage=0.9", "ends").decision["abstain"]
 
 
 def test_what_a_delta_decides_already_stays():

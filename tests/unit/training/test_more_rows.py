@@ -161,8 +161,8 @@ def test_added_rows_that_mark_no_beginning_get_it_for_new_kinds_of_entities_too(
     for name, part in {"data": rows, "more": more}.items():
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
     options = DataOptions(task_type="token", more=str(tmp_path / "more.jsonl"))
-    found = load_dataset(str(tmp_path / "data.jsonl"), options)
-    tags = [found.labels[tag] for tag in found.splits["train"].gold[-1]]
+    dataset = load_dataset(str(tmp_path / "data.jsonl"), options)
+    tags = [dataset.labels[tag] for tag in dataset.splits["train"].gold[-1]]
     assert tags == ["B-WHO", "I-WHO", "O", "B-DAY", "O"]
 
 
@@ -170,12 +170,12 @@ def test_added_rows_have_indices_of_the_labels_as_the_data_has_them(data: Path, 
     (data / "labels.json").write_text(json.dumps({"labels": ["bad", "good"]}))
     for split, rows in ROWS.items():
         write(data / f"{split}.jsonl", [(text, str(int(label == "good"))) for text, label in rows])
-    for labels in (("1", "0"), ("good", "bad")):
+    for labels in (("1", "0"), (1, 0), ("good", "bad")):
         more = write(tmp_path / "more.jsonl", [*zip(("it grows", "it leaks"), labels, strict=True)])
-        found = load_dataset(str(data), DataOptions(more=more))
-        assert found.labels == ("bad", "good")
-        assert found.splits["train"].texts[-2:] == ("it grows", "it leaks")
-        assert [found.labels[at] for at in found.splits["train"].gold[-2:]] == ["good", "bad"]
+        dataset = load_dataset(str(data), DataOptions(more=more))
+        assert dataset.labels == ("bad", "good")
+        assert dataset.splits["train"].texts[-2:] == ("it grows", "it leaks")
+        assert [dataset.labels[at] for at in dataset.splits["train"].gold[-2:]] == ["good", "bad"]
 
 
 def test_tagged_words_are_added_too(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from onebert_training.data import checks
 from onebert_training.data.examples import Cells, Split, spans_of, words_of
 from onebert_training.data.new_labels import ROWS, padded, widened, with_enough_rows
 from onebert_training.data.options import DataOptions, ReadOptions
-from onebert_training.data.splitting import SPLIT_SEED, TOO_FEW_TO_SPARE, subset, with_held_out, with_own_validation
+from onebert_training.data.splitting import SPLIT_SEED, TOO_FEW_TO_SPARE, subset, with_given_validation, with_held_out
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def load_dataset(
     if "validation" not in splits and spares and not keep_all:
         splits, held_out_notes = with_held_out(splits, task_type, share, max_validation_rows)
     else:
-        splits, held_out_notes = with_own_validation(splits, task_type, max_validation_rows)
+        splits, held_out_notes = with_given_validation(splits, task_type, max_validation_rows)
     notes += held_out_notes
     notes += checks.shortages(splits, task_type, labels)
     if train_rows is not None and rows_there < train_rows:
@@ -167,8 +167,8 @@ def load_dataset(
     notes += [*read_as, *checks.label_doubts(task_type, labels, guessed, splits["train"]), *doubts]
     dataset = Dataset(read.name, task_type, labels, read.metric, splits, tuple(notes), undrawn=undrawn)
     added = extra or options.more
-    by_index = names["train"].listed if names["train"].by_index else None
-    return dataset if added is None else _with_more(dataset, added, options, by_index or ())
+    by_index = (names["train"].listed or ()) if names["train"].by_index else ()
+    return dataset if added is None else _with_more(dataset, added, options, by_index)
 
 
 def _with_more(dataset: Dataset, source: str | Source, options: DataOptions, by_index: Sequence[str]) -> Dataset:
@@ -179,7 +179,8 @@ def _with_more(dataset: Dataset, source: str | Source, options: DataOptions, by_
     """
     read = ReadOptions().read(source) if isinstance(source, str) else source
     reading, task_type = ReadOptions().remembering(options.columns, read), dataset.task_type
-    if isinstance(source, str) and not read.label_names and are_indices(read, reading.columns, by_index):
+    unnamed = isinstance(source, str) and not read.label_names
+    if unnamed and by_index and are_indices(read, reading.columns, task_type, by_index):
         read = replace(read, label_names={"": tuple(by_index)})
     read, reading, unlike = _in_form(read, reading, dataset.has_pairs)
     loaded = load_split(read, reading, task_type, dataset.labels, "train", widen=True)

@@ -113,7 +113,7 @@ def with_held_out(
     return {name: parts[name] for name in SPLITS if name in parts}, [note]
 
 
-def with_own_validation(
+def with_given_validation(
     splits: Mapping[str, Split], task_type: TaskType, max_rows: int | None
 ) -> tuple[dict[str, Split], list[str]]:
     """Keeps the validation rows, `max_rows` at most, or goes without any; returns the splits, and notes."""
