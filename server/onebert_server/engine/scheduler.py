@@ -192,7 +192,7 @@ class Scheduler:
         dropped = waiting > 0
         self._metrics.count_dropped("left", int((dropped & left).sum()))
         self._metrics.count_dropped("deadline", int((dropped & ~left).sum()))
-        # Those of late requests do not count: their clients are there, and get a refusal.
+        # A late request is not counted: its client is there, and gets a refusal.
         running, computed = before - waiting, submitted["sequences"] - before
         self._metrics.count_left(*(int(sequences[left].sum()) for sequences in (waiting, running, computed)))
 
