@@ -60,6 +60,11 @@ class Dataset:
     def has_pairs(self) -> bool:
         return not isinstance(self.splits["train"].texts[0], str)
 
+    @property
+    def trained_texts(self) -> tuple[Text, ...]:
+        """The texts or pairs that a run trains on, of the data and added, after rows were held out."""
+        return self.splits["train"].texts
+
     @cached_property
     def digest(self) -> str:
         return digest_of(self.task_type, self.labels, self.splits)
