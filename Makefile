@@ -10,7 +10,7 @@ PYTEST := $(BIN)/pytest --timeout 600 --numprocesses $(shell expr $$(nproc) + 1)
 # Hundreds of processes import the same modules; each would compile them anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo bench bench-gpu gpu-wheels test test-land test-nightly test-lowest coverage checked bytecode lint types unit guard clean page-libraries
+.PHONY: setup demo bench bench-gpu gpu-wheels test test-land test-nightly test-lowest test-lowest-processor coverage checked bytecode lint types unit guard clean page-libraries
 
 setup: .venv/installed
 
@@ -67,6 +67,10 @@ test-lowest:
 		$(patsubst %,tests/unit/training/test_%.py,calibration heads insight metrics) \
 		--ignore tests/unit/store/test_reader_libraries.py \
 		$(patsubst %,--ignore tests/unit/server/test_%.py,on_ray ray_messages)
+
+# The quick tests as on a processor with AVX2 alone and one core.
+test-lowest-processor:
+	PROCESSOR=avx2 $(MAKE) unit
 
 # The share of lines that every test together runs. Apart, since on Python 3.11 a thread that starts while another one is
 # given its tracer may die of it ("Cannot install a trace function while another trace function is being installed"),

@@ -7,6 +7,11 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+import lesser
+
+if processor := os.environ.get("PROCESSOR"):
+    lesser.become(processor)
+
 import asyncio
 import inspect
 import sys

@@ -213,7 +213,11 @@ class Task:
 
 
 def overflowing_on(text) -> Task:
-    """A task whose logits overflow on a text, while the sequences that prove it at a load lie across its head."""
+    """A task of one answer, label 0, whose logits overflow on a text.
+
+    The sequences that prove it at a load lie across its head. Both labels have the same weights, so the bias decides:
+    it is far above what a processor's rounding makes of such logits.
+    """
     size = spec().hidden_size
     pooled = Task("frozen", labels=size)
     pooled.tensors |= {"head.weight": np.eye(size, dtype=np.float32), "head.bias": np.zeros(size, np.float32)}
@@ -222,7 +226,7 @@ def overflowing_on(text) -> Task:
     here = pooled.logits(text).ravel()
     across = here - np.linalg.pinv(seen) @ (seen @ here)
     task = Task("frozen", labels=2)
-    task.tensors["head.bias"][:] = 0
+    task.tensors["head.bias"][:] = [1e36, 0]
     task.tensors["head.weight"][:] = across * (1.05 * float(np.finfo(np.float32).max) / (across @ here))
     return task
 
