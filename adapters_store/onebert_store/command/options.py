@@ -23,9 +23,7 @@ ENCODING = (
     "Encoding of text files without a byte order mark, such as cp1251; else found, and said where it is not UTF-8."
 )
 SHEET = "Sheet of an .xlsx workbook; else the first."
-LABEL_SEPARATOR = (
-    "What is between the labels in a cell, as ; or |; else found where parts of cells are labels of their own."
-)
+LABEL_SEPARATOR = "What is between the labels in a cell, as ; or |; else a cell's text is one label."
 BASE = "The frozen encoder: a Hugging Face Hub id, a local folder or an added base; else all-MiniLM-L6-v2."
 
 

@@ -1,10 +1,9 @@
-"""Finds how a column's label cells are written: one name, a list, or names with a separator."""
+"""Finds how a column's label cells are written: one name, a list, or names with the separator that the user gives."""
 
 import ast
 import math
 import re
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -15,15 +14,12 @@ from onebert_store.file.manifest import TaskType
 from onebert_store.file.strict_json import printable
 from onebert_store.tables.text.json_rows import parse_json
 
-SEPARATORS = ("|", ";", ",", "#", "/", "+", " ")
-
 # repr() of sets, of numpy's arrays and of its scalars.
 _CALL = re.compile(r"(?:(?:np|numpy)\.)?(?:array|set|frozenset|list|tuple)\((.*?)(?:,\s*dtype=[^,()]+)?\)", re.S)
 _SCALAR = re.compile(r"\b(?:np|numpy)\.\w+\(([^()]*)\)")
 _BLANK, _COMMA = re.compile(r"""(['"])\s+(?=['"])"""), re.compile(r"""['"]\s*,\s*['"]""")
 _MARK = re.compile(r"""['"\[\](){}]""")
 _LONGEST = 2**20  # characters of a list
-_BLANKS = 3  # blanks separate labels if at least this many cells consist of labels with blanks between
 # A name may also start with a bracket; a text with one of these beginnings is certainly a list.
 _SURE = re.compile(
     r"""[\[({]\s*(?:['"]|np\.|numpy\.)|[\[{](?:[-+.,\d\s]*[\]}])?$|(?:(?:np|numpy)\.)?(?:array|(?:frozen)?set|list)\("""
@@ -49,7 +45,7 @@ class Form:
         lists: texts in brackets are lists.
         separator: stands between names in a text; None: a text is one name.
         comma: numbers have a decimal comma.
-        note: tells the user what was guessed; empty if nothing was.
+        note: tells the user what may be read otherwise; empty if nothing may.
     """
 
     lists: bool = False
@@ -133,7 +129,8 @@ def find_form(
 ) -> Form:
     """Finds how a column's cells, of all splits, are written; the order of the cells never matters.
 
-    `separator` is the user's choice, None finds one; `known` are names that certainly are labels, and their indices.
+    `separator` is the user's choice, None takes a text for one name; `known` are names that certainly are labels, and
+    their indices.
     Raises InvalidData if the cells hold nested lists, objects, or a 0 or 1 per label.
     """
     if task_type == "span":
@@ -148,10 +145,13 @@ def find_form(
     if task_type == "token":
         return Form(lists, " ")
     notes = ["the label cells are read as lists"] if lists else []
-    separating, doubt = _separator(texts - packed if lists else texts, known, task_type == "multi_label")
-    if task_type == "single_label" and separating:
-        separating, doubt = None, ""
-    return Form(lists, separating, note="; ".join([*notes, doubt] if doubt else notes))
+    names = {*texts, *known}
+    joined = ((name, mark) for name in sorted(texts - {*known}) for mark in "|;,")
+    for name, mark in joined:
+        if len(parts := _parts(name, mark)) > 1 and not names.isdisjoint(parts):
+            notes.append(f"the label {printable(name, 40)!r} is one name; --label-separator {mark!r} reads several")
+            break
+    return Form(lists, note="; ".join(notes))
 
 
 def _have_lists(cells: Iterable[Any], packed: Collection[str], mixed: bool, tags: bool) -> bool:
@@ -191,55 +191,6 @@ def _is_nested(cell: Any) -> bool:
 def _are_zeros_and_ones(rows: Sequence[Sequence[Any]]) -> bool:
     alike = len({len(row) for row in rows}) == 1 and all(plain(item) in ("0", "1") for row in rows for item in row)
     return alike and any(len(set(map(plain, row))) < len(row) for row in rows)
-
-
-def _separator(names: Collection[str], known: Collection[str], several: bool) -> tuple[str | None, str]:
-    """Returns the separator that the names suggest, and a note; `several`: cells are known to name several labels."""
-    compounds = {
-        separator: {name: parts for name in names if len(parts := _parts(name, separator)) > 1 and name not in known}
-        for separator in SEPARATORS
-        # Numbers with a decimal comma may be ratings: halves of them that equal other whole numbers prove nothing.
-        if not (separator == "," and all(map(_DECIMAL.fullmatch, names)))
-    }
-    every = {*names, *known}
-    for separator in sorted(compounds, key=lambda mark: (mark != "|", -len(compounds[mark]))):
-        if compounds[separator] and _is_evident(separator, compounds[separator], every, several):
-            return separator, (
-                f"the label cells are read as names with {separator!r} between them (--label-separator says another, "
-                "--task-type single_label takes a cell for one name)"
-            )
-    for separator, parts_of in compounds.items():
-        again = _recurring(parts_of, every)
-        for name, parts in sorted(parts_of.items()):
-            # Names with blanks are common: only a name whose every word is a label looks like several labels.
-            if every.issuperset(parts) if separator == " " else len(again.intersection(parts)) > 1:
-                return None, (
-                    f"the label {printable(name, 40)!r} is taken for one name, though it looks like several; "
-                    f"--label-separator {separator!r} reads it so"
-                )
-    return None, ""
-
-
-def _recurring(compounds: Mapping[str, list[str]], names: set[str]) -> set[str]:
-    times = Counter(part for parts in compounds.values() for part in set(parts))
-    return {part for part, count in times.items() if count > 1 or part in names}
-
-
-def _is_evident(separator: str, compounds: Mapping[str, list[str]], names: set[str], several: bool) -> bool:
-    """True if the parts of the compound names are labels elsewhere."""
-    # - `a|b`: no name contains a bar.
-    # - `a, b` beside `a` and `b`: all parts are labels. `cancel order` beside `cancel` and `order` may be a third
-    #   label, so a blank needs `_BLANKS` such cells, or the user's statement that cells name several labels.
-    # - `a, b`, `b, c` and `a, c` beside `a` and `b`: half of the parts are labels, the others are in several cells.
-    # - `a, b` and `b, c` if cells are known to name several labels: half of the parts are in several cells.
-    parts = {part for parts_of in compounds.values() for part in parts_of}
-    alone, again = parts & (names - compounds.keys()), _recurring(compounds, names)
-    if separator == "|":
-        return True
-    if separator == " ":
-        return alone == parts and (several or len(compounds) >= _BLANKS)
-    half = len(parts) / 2
-    return alone == parts or (len(again) >= half if several else again == parts and len(alone) >= half)
 
 
 def decimal_commas(texts: Collection[str]) -> bool:

@@ -45,7 +45,7 @@ class Columns:
         text_pair: the second text of a pair.
         label: a name, or the names of several columns joined by commas: one per label of a multi_label task, with 0 or
             1 in its cells.
-        label_separator: stands between names in a label cell; None finds it.
+        label_separator: stands between names in a label cell; None takes a cell's text for one name.
     """
 
     text: str | None = None

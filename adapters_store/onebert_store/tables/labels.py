@@ -139,9 +139,8 @@ def infer_task_type(read: Source, columns: Columns) -> TaskType:
     """Returns the task type that the source names, else the one that the training split suggests.
 
     Words, a column of tags or spans with labels suggest a token task, answers with start positions a span task.
-    Otherwise labels that are lists or have a separator (`find_form`) suggest a multi_label task, numbers with a
-    fraction among them a regression, everything else a single_label task. The order of rows and cells without a label
-    never matter.
+    Otherwise lists, or a separator that the user gives, suggest a multi_label task, numbers with a fraction among
+    them a regression, everything else a single_label task. The order of rows and cells without a label never matter.
     """
     if read.task_type is not None:
         if task_type := TASK_TYPES.get(str(read.task_type)):

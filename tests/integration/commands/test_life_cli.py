@@ -220,7 +220,7 @@ LABELED = {"labels": ["good", "bad", "odd"], "task_type": "multi_label"}
 
 def test_what_is_right_is_read_as_evaluate_reads_it(server, onebert, refused, tmp_path):
     """Labels as names, as lists, as indices of names beside the data, and in a column for each label."""
-    a, _ = push(server, "read", 45, 32, **LABELED)
+    a, _ = push(server, "read", 45, 32, **LABELED, training={"settings": {"label_separator": "|"}})
     order = LABELED["labels"]
     chosen = [[name for name, logit in zip(order, a.logits(text), strict=True) if logit > 0] for text in TEXTS]
     assert len({tuple(sorted(names)) for names in chosen}) > 2, "a test of nothing else"

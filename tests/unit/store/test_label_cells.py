@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onebert_store.errors import InvalidData
-from onebert_store.tables.cells import SEPARATORS, BadRow, Nested, find_form, parse_list
+from onebert_store.tables.cells import BadRow, Nested, find_form, parse_list
 
 
 @pytest.mark.parametrize(
@@ -70,67 +70,38 @@ def test_a_number_for_each_label_is_no_list_of_names():
 
 
 @pytest.mark.promise("labels-not-misread")
-@pytest.mark.parametrize("separator", SEPARATORS)
-@pytest.mark.parametrize("blank", ["", " "])
-def test_a_separator_is_found_where_the_parts_are_labels_of_their_own(separator, blank):
-    joined = [
-        f"{one}{separator}{blank}{other}" for one, other in (("late", "size"), ("size", "lost"), ("late", "lost"))
-    ]
-    form = find_form(["late", "size", "lost", *joined, "late"], None)
-    assert form.separator == separator
-    assert form.names(joined[0]) == ["late", "size"]
-    assert form.names("late") == ["late"]
-    assert repr(separator) in form.note
-    assert find_form([*joined, "lost", "size", "late"], None) == form
+@pytest.mark.parametrize("task_type", [None, "single_label", "multi_label"])
+@pytest.mark.parametrize(
+    ("cells", "noted"),
+    [
+        (["order", "cancel", "status", "cancel order", "order status", "return", "return order"], None),
+        (["cash", "card", "cash/card"], None),
+        (["New York, NY", "Buffalo, NY", "Reno, NV"], None),
+        (["(unknown)", "[bug]", "a"], None),
+        (["late", "size", "late|size"], "'|'"),
+        (["late; size", "size", "late"], "';'"),
+        (["late, size", "size, lost", "size"], "','"),
+    ],
+)
+def test_a_text_is_one_name_unless_the_user_says_its_separator(cells, noted, task_type):
+    form = find_form(cells, task_type)
+    assert [form.names(cell) for cell in cells] == [[cell] for cell in cells]
+    assert (noted is None) == (form.note == "")
+    assert noted is None or f"--label-separator {noted}" in form.note
 
 
-@pytest.mark.promise("labels-not-misread")
-def test_a_name_of_words_that_are_labels_too_is_one_label_and_doubted():
-    intents = ["cancel", "order", "cancel order", "refund"]
-    form = find_form(intents, None)
-    assert [form.names(intent) for intent in intents] == [[intent] for intent in intents]
-    assert "the label 'cancel order' is taken for one name" in form.note
-    assert "--label-separator ' ' reads it so" in form.note
-    for asked in (find_form(intents, None, " "), find_form(intents, "multi_label")):
-        assert asked.names("cancel order") == ["cancel", "order"]
+@pytest.mark.parametrize("separator", ["|", ";", ",", "#", "/", "+", " ", " ; "])
+def test_the_separator_of_the_user_is_between_names(separator):
+    form = find_form(["late", f"late{separator}very size"], None, separator)
+    assert form.names(f" late{separator}size{separator}") == ["late", "size"]
+    assert not form.note
 
 
-def test_parts_that_never_stand_alone_may_recur():
-    cells = ["a, b", "b, c", "a, c", "a", "b"]
-    assert find_form(cells, None).separator == ","
-    # Names like these are one label each, whatever is in them.
-    for names in (
-        ["New York, NY", "Buffalo, NY", "Reno, NV"],
-        ["credit card", "debit card", "card", "gift"],
-        ["very good", "good", "very bad", "bad"],
-        ["AT&T", "C++", "C", "n/a", "and/or"],
-        ["1,5", "2", "2,5", "1", "5"],
-        ["(unknown)", "[bug]", "a"],
-        ["2024/01/02", "2024/03/04"],
-    ):
-        assert find_form(names, None).separator is None, names
-        assert not find_form(names, None).lists
-
-
-@pytest.mark.promise("labels-not-misread")
-def test_what_looks_like_several_labels_without_evidence_is_said():
-    form = find_form(["Sports, indoor", "Sports, outdoor", "Food, indoor"], None)
-    assert form.separator is None
-    assert "the label 'Sports, indoor' is taken for one name" in form.note
-    assert "--label-separator ','" in form.note
-    asked = find_form(["Sports, indoor", "Sports, outdoor", "Food, indoor"], None, ",")
-    assert asked.names("Food, indoor") == ["Food", "indoor"]
-    assert find_form(["Sports, indoor", "Sports, outdoor", "Food, indoor"], "multi_label").separator == ","
-    assert find_form(["a, b", "a", "b"], "single_label").names("a, b") == ["a, b"]
-
-
-def test_names_that_a_task_has_are_not_taken_apart():
-    assert find_form(["a, b", "a", "b"], "multi_label", known={"a, b", "a", "b"}).names("a, b") == ["a, b"]
+def test_names_that_a_task_has_are_no_lists_and_not_noted():
+    assert not find_form(["a, b", "a", "b"], "multi_label", known={"a, b", "a", "b"}).note
     # A file may have rows of this label alone.
     for name in ("(none)", "[other]", "{x}"):
         assert find_form([name, name], "single_label", known={name, "refund"}).names(name) == [name]
-    # Of few rows the task's own labels are the evidence.
-    assert find_form(["late, size"], "multi_label", known={"late", "size"}).names("late, size") == ["late", "size"]
 
 
 def test_a_list_that_is_cut_short_is_a_bad_row():

@@ -262,10 +262,8 @@ def test_lists_of_labels_are_folded_in_their_own_form(tmp_path, ending):
 def test_names_with_separators_are_folded_one_by_one(tmp_path):
     cells = ["late|Size", "size", "size|late", "Late", "late"] * 8
     source = write(tmp_path / "a.csv", [f"order {i},{cell}" for i, cell in enumerate(cells)])
-    assert facts(source, "--fold-labels", "--out", tmp_path / "b.csv")["mended"]["folded"] == {
-        "Size": "size",
-        "Late": "late",
-    }
+    asked = "--label-separator", "|", "--fold-labels", "--out", tmp_path / "b.csv"
+    assert facts(source, *asked)["mended"]["folded"] == {"Size": "size", "Late": "late"}
     assert pd.read_csv(tmp_path / "b.csv")["label"].tolist() == [cell.lower() for cell in cells]
 
 

@@ -71,7 +71,7 @@ FIVE = ["1", "2", "3", "4", "5"]
         (FIVE, [1, 3, 4], [0, 1], [1, 3, 4]),  # 0 is no name, so all are indices
         (["0", "1", "2"], [0, 1, 2], [1], [0, 1, 2]),  # both readings agree
         (["no", "yes"], ["no", "yes", "no"], [0, 1], [0, 1, 0]),  # no cell has two readings
-        (FIVE, [1, 5, "1|3"], [], None),
+        (FIVE, [1, 5, "[1, 3]"], [], None),
     ],
 )
 def test_labels_that_are_numbers_are_read_alike_in_every_split(tmp_path, listed, train, test, gold):
@@ -166,7 +166,7 @@ def test_columns_can_be_given(tmp_path):
     [
         (["0.5", "1", "2.25"], "regression", ("score",)),
         (["10", "9", "2"], "single_label", ("2", "9", "10")),
-        (["a|b", "", "c"], "multi_label", ("a", "b", "c")),
+        (["a|b", "a", "b"], "single_label", ("a", "a|b", "b")),
         (['["a"]', "[]", '["b", "c"]'], "multi_label", ("a", "b", "c")),
         ([["a"], [], ["b"]], "multi_label", ("a", "b")),
         ([True, False, True], "single_label", ("False", "True")),

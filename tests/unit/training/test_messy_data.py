@@ -294,7 +294,7 @@ def test_what_has_no_label_is_not_what_has_none_of_the_labels(tmp_path, unlabele
 
 def test_empty_cells_of_a_text_file_are_rows_without_any_label_and_counted(tmp_path):
     path = csv(tmp_path / "a.csv", [f"t{i},{cell}" for i, cell in enumerate(["late|size", "", "late"] * 5)])
-    data = load_dataset(path, keep_few=True)
+    data = load_dataset(path, DataOptions(label_separator="|"), keep_few=True)
     assert data.splits["train"].gold.sum(axis=1).tolist() == [2, 0, 1] * 5
     assert any(note.startswith("5 of 15 training rows have an empty label cell") for note in data.notes)
 

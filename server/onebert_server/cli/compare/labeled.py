@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from onebert_server.client import Input
@@ -10,7 +10,7 @@ from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import Manifest, TaskType
 from onebert_store.file.strict_json import printable
 from onebert_store.tables.cells import BadRow, plain
-from onebert_store.tables.columns import Columns, named, require_label, require_texts, texts_of_rows
+from onebert_store.tables.columns import Columns, named, require_label, require_texts, texts_of_rows, trained_columns
 from onebert_store.tables.labels import LabelNames, find_names, has_labels, is_unlabeled, join_label_columns
 from onebert_store.tables.table import Table, describe_bad_rows
 from onebert_store.tables.tables import Source, choose_split
@@ -48,9 +48,12 @@ def labeled_rows(
     """The rows of one split, read as by `onebert evaluate`; labels are read if all versions answer labels or a number.
 
     `split` None is test, or validation if there is no test; a label column that is not named may be missing. `keep` are
-    further columns. Raises InvalidData for a missing split, column or text, and for a label that no version has.
+    further columns. Labels have the separator that a version was trained with. Raises InvalidData for a missing split,
+    column or text, and for a label that no version has.
     """
     task_type = _label_type(manifests)
+    separators = [trained_columns(manifest.training).label_separator for manifest in manifests]
+    columns = replace(columns, label_separator=next(filter(None, separators), None))
     read, columns = join_label_columns(read, columns, task_type)
     name = choose_split(read, split)
     table = read.tables[name]
