@@ -10,7 +10,7 @@ PYTEST := $(BIN)/pytest --timeout 600 --numprocesses $(shell expr $$(nproc) + 1)
 # Hundreds of processes import the same modules; each would compile them anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo bench bench-gpu gpu-wheels test test-land test-nightly test-lowest test-lowest-processor coverage checked bytecode lint types unit guard clean page-libraries
+.PHONY: setup demo bench bench-gpu gpu-wheels test test-land test-all test-lowest test-lowest-processor checked bytecode lint types clean page-libraries
 
 setup: .venv/installed
 
@@ -43,17 +43,20 @@ gpu-wheels:
 	$(PYTHON) -m pip download --quiet --no-deps --only-binary=:all: --python-version 3.12 --implementation cp $(patsubst %,--platform manylinux%_x86_64,_2_28 _2_27 _2_24 _2_17 2014 1) \
 		--constraint constraints.txt --dest .wheels --requirement benchmarks/gpu-wheels.txt
 
-test: checked unit
+# Without the real servers, commands and databases of tests/integration, but for the first of them.
+QUICK := tests/unit tests/extensions tests/integration/http/test_http.py
+test: checked
+	$(PYTEST) $(QUICK)
 
-# What lands: every test but the nightly ones, those of the groups whose own files have changed, and the promise that mixed
-# tasks cost what one does.
-test-land: checked guard
-	$(PYTEST) -m '' --nightly changed
+# What lands: every test that is not slow, and the promise that mixed tasks cost what one does.
+test-land: checked
+	$(BIN)/python benchmarks/guard.py
+	$(PYTEST)
 
-# Every test, and a note in tests/nightly.json that the nightly ones passed on these files.
-test-nightly: checked guard
-	$(PYTEST) -m '' --nightly all --timeout 1200
-	$(BIN)/python tests/tiers.py record
+# Every test, and every example of a property.
+test-all: checked
+	$(BIN)/python benchmarks/guard.py
+	$(PYTEST) -m '' --hypothesis-profile all --timeout 1200
 
 # The quick tests of store and server, and those of training that meet scikit-learn and SciPy, with every dependency at
 # its lower bound, in an environment of its own. Two files need Ray and the Hub's library.
@@ -69,17 +72,8 @@ test-lowest:
 		$(patsubst %,--ignore tests/unit/server/test_%.py,on_ray ray_messages)
 
 # The quick tests as on a processor with AVX2 alone and one core.
-test-lowest-processor:
-	PROCESSOR=avx2 $(MAKE) unit
-
-# The share of lines that every test together runs. Apart, since on Python 3.11 a thread that starts while another one is
-# given its tracer may die of it ("Cannot install a trace function while another trace function is being installed"),
-# and whoever waits for that thread waits for ever.
-coverage: setup
-	$(PYTEST) -m '' --nightly all --timeout 1200 --cov --cov-fail-under=97
-
-guard: setup
-	$(BIN)/python benchmarks/guard.py
+test-lowest-processor: setup
+	PROCESSOR=avx2 $(PYTEST) $(QUICK)
 
 lint: setup
 	$(BIN)/ruff format --check .
@@ -94,10 +88,6 @@ checked: lint
 
 bytecode: setup
 	$(BIN)/pytest --collect-only -qq -m '' > .venv/collected || (cat .venv/collected; false)
-
-# Without the real servers, commands and databases of tests/integration, but for the first of them.
-unit: setup
-	$(PYTEST) tests/unit tests/extensions tests/integration/http/test_http.py
 
 # The libraries that the page at / comes with, from npm again, in the versions and with the digests that the script names.
 page-libraries:

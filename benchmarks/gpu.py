@@ -86,7 +86,7 @@ def versions() -> dict[str, str]:
 
 def tested(out: Path) -> str:
     """Runs the tests that are marked for GPUs, whose output is kept beside the results; returns their last line."""
-    command = [sys.executable, *"-m pytest --verbose -m gpu --nightly gpu -W default -p no:cacheprovider".split()]
+    command = [sys.executable, *"-m pytest --verbose -m gpu -W default -p no:cacheprovider".split()]
     command += ["--continue-on-collection-errors", "tests/unit/encoder"]
     if importlib.util.find_spec("xdist") is not None:
         command += ["--numprocesses", str(min(TESTERS, os.cpu_count() or 1))]

@@ -121,9 +121,9 @@ def _promises() -> str:
     for section in promises():
         lines = [f"## {section['title']}\n"]
         for promise, sentence in section["promises"].items():
-            tests, command = _tests_of_promises().get(promise, {}), section["measured"].get(promise)
-            runs = sorted(set().union(*tests.values())) + ["measured"] * bool(command)
-            when = "" if runs == ["landing"] else f" [{', '.join(runs)}]"
+            command = section["measured"].get(promise)
+            runs = ["slow"] * (promise in _slow_promises()) + ["measured"] * bool(command)
+            when = f" [{', '.join(runs)}]" if runs else ""
             lines += [f"- `{promise}`: {sentence}{when}", *([f"  `{command}`"] if command else [])]
         parts.append("\n".join(lines))
     return _page("Promises", PROMISES, *parts)
@@ -179,28 +179,21 @@ def _arguments(mark: str, *nodes: ast.AST) -> set[str]:
 
 
 @cache
-def _tests_of_promises() -> dict[str, dict[str, set[str]]]:
-    """By promise: its tests, test classes and files of tests, and when they run: `landing` or `nightly: GROUP`."""
-    tests: dict[str, dict[str, set[str]]] = {}
+def _slow_promises() -> set[str]:
+    """The promises whose tests are all slow."""
+    every, quick = set[str](), set[str]()
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
-        text = path.read_text(encoding="utf-8")
-        if "mark.promise(" not in text:
-            continue
-        tree = ast.parse(text)
+        tree = ast.parse(path.read_text(encoding="utf-8"))
         assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
         of_file = [node.value for node in assigned if ast.unparse(node.targets[0]) == "pytestmark"]
-        in_file: set[str] = set()
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                # A group inside a parameter's marks holds for some of the cases only.
-                marks = [mark for mark in node.decorator_list if "parametrize" not in ast.unparse(mark)]
-                tiers = {f"nightly: {group}" for group in _arguments("nightly", *of_file, *marks)} or {"landing"}
-                in_file |= tiers if node.name.lower().startswith("test") else set()
-                for promise in _arguments("promise", *marks):
-                    tests.setdefault(promise, {})[node.name] = tiers
-        for promise in _arguments("promise", *of_file):
-            tests.setdefault(promise, {})[path.relative_to(ROOT).as_posix()] = in_file
-    return tests
+                # A mark inside a parameter's holds for some of the cases only.
+                marks = [*of_file, *(mark for mark in node.decorator_list if "parametrize" not in ast.unparse(mark))]
+                every |= _arguments("promise", *marks)
+                if not any("mark.slow" in ast.unparse(mark) for mark in marks):
+                    quick |= _arguments("promise", *marks)
+    return every - quick
 
 
 def _page(title: str, *parts: str) -> str:
@@ -254,8 +247,8 @@ From BitFit (Ben Zaken et al. 2022), LoRA (Hu et al. 2022), LoRA-XS (Bałazy et 
 55](../decisions.md#55-the-default-trains-whole-matrices-and-keeps-their-leading-singular-parts).
 """
 PROMISES = """
-Each promise has tests (`git grep 'promise("NAME")'`), which run before every landing unless brackets name something
-else: a group of `make test-nightly`, or a command that measured it. Nothing else is promised.
+Each promise has tests (`git grep 'promise("NAME")'`), which run before every landing unless brackets say `slow`
+(`make test-all` runs them) or name a command that measured it. Nothing else is promised.
 """
 PAGES: Mapping[str, Callable[[], str]] = {
     "settings.md": _settings,

@@ -16,15 +16,12 @@ import asyncio
 import inspect
 import sys
 import uuid
-from pathlib import Path
 
 import httpx
 import pytest
 import torch
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
-
-import tiers
 
 # Without a GPU its kernels run in Triton's interpreter; Triton looks for this when it is imported, by whomever.
 if not torch.cuda.is_available():
@@ -34,25 +31,13 @@ if not torch.cuda.is_available():
 for name in [name for name in os.environ if name.startswith("OTEL_")]:
     del os.environ[name]
 
-# Shared machines stall; a property is not false because it was slow.
-settings.register_profile("landing", deadline=None, max_examples=25)
-settings.register_profile("night", deadline=None, max_examples=100)
-
-
-# Seconds that a test may take on an idle machine without a reason beside it.
-LONG = 10.0
-
-
-def pytest_addoption(parser):
-    parser.addoption(
-        "--nightly",
-        default="none",
-        help="groups of nightly tests that run, too: none, all, changed (see tiers.py), or names with commas between",
-    )
+# Shared machines stall; a property is not false because it was slow. `--hypothesis-profile all` draws every example.
+settings.register_profile("quick", deadline=None, max_examples=25)
+settings.register_profile("all", deadline=None, max_examples=100)
+settings.load_profile("quick")
 
 
 def pytest_configure(config):
-    settings.load_profile("night" if config.getoption("--nightly") == "all" else "landing")
     config.pluginmanager.register(AtOnce(config))
 
 
@@ -65,41 +50,6 @@ class AtOnce:
     def pytest_runtest_logreport(self, report):
         if report.failed and (terminal := self._config.pluginmanager.get_plugin("terminalreporter")):
             terminal.write_line(f"\n{report.nodeid} failed at {report.when} after {report.duration:.0f} s")
-
-
-def chosen_groups(config) -> set[str]:
-    said = config.getoption("--nightly")
-    words = {"none": set, "all": lambda: set(tiers.GROUPS), "changed": tiers.changed}
-    chosen = words.get(said, lambda: set(said.split(",")))()
-    if unknown := chosen - tiers.GROUPS.keys():
-        raise pytest.UsageError(f"--nightly: there is no group {', '.join(unknown)}")
-    return chosen
-
-
-def pytest_report_header(config):
-    return None if config.getoption("--nightly") == "none" else tiers.described(chosen_groups(config))
-
-
-def pytest_collection_modifyitems(config, items):
-    """Leaves out nightly tests that are not asked for, and starts with the files that may take longest.
-
-    One long file that starts last would keep one process busy while the others have nothing left to do.
-    """
-    chosen = chosen_groups(config)
-    left_out = {item for item in items if {mark.args[0] for mark in item.iter_markers("nightly")} - chosen}
-    config.hook.pytest_deselected(items=list(left_out))
-    staying = [item for item in items if item not in left_out]
-    longest: dict[Path, float] = {}
-    for item in staying:
-        longest[item.path] = max(longest.get(item.path, 0), expected(item))
-    items[:] = sorted(staying, key=lambda item: -longest[item.path])
-
-
-def expected(item) -> float:
-    """Seconds that a test may take, as its marks have it."""
-    if limit := item.get_closest_marker("timeout"):
-        return limit.args[0]
-    return LONG if item.get_closest_marker("slow") or item.get_closest_marker("nightly") else 0
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -128,21 +78,7 @@ class ByServer(LoadScopeScheduling):
 
 
 def pytest_xdist_make_scheduler(config, log):
-    """Keeps the order of the files; the scheduler's own begins with those of the most tests."""
-    config.option.loadscopereorder = False
     return ByServer(config, log)
-
-
-def pytest_terminal_summary(terminalreporter):
-    """Names the tests that took long and have neither a reason (`slow`) nor a place in the night."""
-    took = {}
-    for report in (one for reports in terminalreporter.stats.values() for one in reports):
-        # The setup of what a session shares is of no one test.
-        if getattr(report, "when", None) == "call" and not report.keywords.keys() & {"slow", "nightly"}:
-            took[report.nodeid] = report.duration
-    for nodeid, seconds in sorted(took.items(), key=lambda one: -one[1]):
-        if seconds > LONG:
-            terminalreporter.write_line(f"{seconds:.0f} s without a reason beside it: {nodeid}")
 
 
 @pytest.fixture

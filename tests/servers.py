@@ -37,9 +37,9 @@ MAX_LENGTH = 48
 
 # For what must not differ between one process and front ends beside the engine's: the number of these. Both run the
 # same web application; what differs, the seam, is tested before every landing (`test_remote.py`, `parts.py`,
-# `test_front_ends.py`, and all of `test_http.py`), every other test through it nightly.
+# `test_front_ends.py`, and all of `test_http.py`), every other test through it by `make test-all`.
 IDS = ["one process", "front ends"]
-LAYOUTS = {"argvalues": [0, pytest.param(2, marks=pytest.mark.nightly("layouts"))], "ids": IDS}
+LAYOUTS = {"argvalues": [0, pytest.param(2, marks=pytest.mark.slow)], "ids": IDS}
 layouts = pytest.mark.parametrize("server", indirect=True, **LAYOUTS)
 both_layouts = pytest.mark.parametrize("server", [0, 2], indirect=True, ids=IDS)
 

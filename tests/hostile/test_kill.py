@@ -17,7 +17,7 @@ from onebert_store.registry.target import alone
 from onebert_store.upkeep import gc
 from tiny_delta import make_delta
 
-pytestmark = pytest.mark.nightly("kills")
+pytestmark = pytest.mark.slow
 
 # The fork server imports once, so that a child costs milliseconds.
 CONTEXT = multiprocessing.get_context("forkserver")

@@ -32,7 +32,7 @@ def prototype():
 
 
 @pytest.mark.promise("uploads-survive-kill")
-@pytest.mark.nightly("kills")
+@pytest.mark.slow
 def test_acknowledged_uploads_survive_kill(tmp_path, prototype):
     acknowledged = {}
     with Server(tmp_path) as server:
@@ -44,7 +44,7 @@ def test_acknowledged_uploads_survive_kill(tmp_path, prototype):
 
 
 @pytest.mark.promise("uploads-survive-kill")
-@pytest.mark.nightly("kills")
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(STORES))
 def test_two_hundred_kills_lose_nothing_that_was_acknowledged(tmp_path, prototype, seed):
     chance, acknowledged = random.Random(seed), {}

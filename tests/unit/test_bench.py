@@ -26,7 +26,7 @@ def test_every_dtype_that_this_processor_multiplies_is_measured():
         assert min(times.values()) > 0
 
 
-@pytest.mark.nightly("benches")
+@pytest.mark.slow
 def test_the_command_prints_every_part_as_json(tmp_path: Path):
     # Of the real words that its texts are made of.
     base = base_folder(TINY, tmp_path)

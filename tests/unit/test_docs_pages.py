@@ -27,8 +27,8 @@ FOREIGN_OPTIONS |= {"--kustomize", "--namespace", "--from-literal", "--build-arg
 # Those of pip, useradd, install, systemctl and systemd-run.
 FOREIGN_OPTIONS |= {"--constraint", "--no-deps", "--system", "--home-dir", "--shell", "--mode"}
 FOREIGN_OPTIONS |= {"--now", "--pipe", "--uid", "--property", "--setenv"}
-# Of the tests.
-FOREIGN_OPTIONS |= {"--nightly"}
+# Of pytest-cov.
+FOREIGN_OPTIONS |= {"--cov"}
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 

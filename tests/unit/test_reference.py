@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tiers import GROUPS
-
 ROOT = Path(__file__).parents[2]
 GENERATOR = runpy.run_path(str(ROOT / "docs/generate.py"))
 
@@ -30,11 +28,3 @@ def test_every_promise_has_a_test_or_a_command_and_every_marker_a_promise():
     assert len(set(ids)) == len(ids)
     assert set(ids) == _marked("promise") | set(commands)
     assert [command for command in commands.values() if not (ROOT / command.split()[1]).is_file()] == []
-
-
-def test_every_nightly_test_is_of_a_group_that_exists():
-    assert _marked("nightly") <= GROUPS.keys()
-
-
-def test_every_groups_own_files_exist():
-    assert [part for group in GROUPS.values() for part in group.own if not (ROOT / part).exists()] == []

@@ -189,7 +189,7 @@ def test_two_replicas_share_samples_and_feedback(tmp_path, postgres_url):
 
 
 @pytest.mark.promise("deletions-hold")
-@pytest.mark.slow("starts a server four times")
+@pytest.mark.slow
 def test_killed_inside_a_rename_a_task_has_one_name_with_everything(tmp_path):
     store(tmp_path / "data", **STORED)
     names = ["tone", "mood"]

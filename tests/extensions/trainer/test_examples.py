@@ -88,7 +88,7 @@ def labels(client, ref, examples):
     return [one["label"] for one in client.classify(ref, [text for text, _ in examples])["results"]]
 
 
-@pytest.mark.slow("starts the training process")
+@pytest.mark.slow
 @both_layouts
 def test_examples_are_a_live_task_that_answers_them(server, client):
     made = post(client, "tone", EXAMPLES)
@@ -146,7 +146,7 @@ def test_examples_with_several_labels_make_a_multi_label_task(server, client):
     assert sum(right) > 0.9 * len(rows)
 
 
-@pytest.mark.nightly("improvements")
+@pytest.mark.slow
 def test_the_head_answers_until_an_improvement_is_a_version(server, client):
     began = post(client, "free", EXAMPLES, improve=True).json()["improvement"]
     assert (began["state"], began["head"], began["version"]) == ("waiting", 1, None)
@@ -162,7 +162,7 @@ def test_the_head_answers_until_an_improvement_is_a_version(server, client):
     assert free["live"] or "standard error" in free["reason"]
 
 
-@pytest.mark.nightly("improvements")
+@pytest.mark.slow
 @needs("gate")
 def test_an_improvement_goes_live_if_it_passes_the_gate(server, client):
     """Equal examples train equal versions: the first one's answer is a rule that others pass or break."""
@@ -301,7 +301,7 @@ def test_names_that_are_no_labels_are_refused(server, client, body, said):
         client.send("POST", "/v1/tasks/bad/examples", json=body)
 
 
-@pytest.mark.nightly("improvements")
+@pytest.mark.slow
 def test_principals_take_turns(tmp_path):
     """One of a principal's three improvements runs and two wait; another's, asked last, ends before the last."""
     names = {"acme": "a-key-of-sixteen", "blue": "b-key-of-sixteen"}
@@ -317,7 +317,7 @@ def test_principals_take_turns(tmp_path):
     assert made["blue"] < made["acme-2"]
 
 
-@pytest.mark.nightly("improvements")
+@pytest.mark.slow
 def test_a_killed_worker_fails_its_job_and_is_started_again(tmp_path):
     with Server(tmp_path, **SETTINGS) as server, server.client() as client:
         post(client, "tone", EXAMPLES, improve=True)
@@ -340,7 +340,7 @@ def test_a_killed_worker_fails_its_job_and_is_started_again(tmp_path):
         assert len(client.task("tone")["versions"]) == 1
 
 
-@pytest.mark.slow("starts a server twice")
+@pytest.mark.slow
 def test_a_killed_server_leaves_whole_versions_and_no_worker(tmp_path):
     with Server(tmp_path, **SETTINGS) as server:
         with server.client() as client:
@@ -373,7 +373,7 @@ async def reached(improvement, state):
     assert improvement.state == state, improvement.reason
 
 
-@pytest.mark.slow("starts the training process")
+@pytest.mark.slow
 def test_a_principal_holds_its_share_pays_for_what_is_computed_and_leaves_nothing_when_it_leaves(tmp_path):
     async def asked(runtime):
         acme, blue = of("acme"), of("blue")
@@ -413,7 +413,7 @@ def test_a_principal_holds_its_share_pays_for_what_is_computed_and_leaves_nothin
         asyncio.run(asked(runtime))
 
 
-@pytest.mark.nightly("improvements")
+@pytest.mark.slow
 def test_an_improvement_ends_with_its_token_and_with_the_server(tmp_path, monkeypatch):
     async def asked(runtime):
         alice, bob = of("alice", expires=time.time() + 3600), of("bob")
@@ -439,7 +439,7 @@ def test_an_improvement_ends_with_its_token_and_with_the_server(tmp_path, monkey
         asyncio.run(asked(runtime))
 
 
-@pytest.mark.nightly("improvements")
+@pytest.mark.slow
 def test_a_version_without_room_is_not_trained_and_one_over_the_bound_of_uploads_not_stored(tmp_path):
     async def asked(runtime):
         first = await created(runtime, "one", of("acme"))

@@ -10,7 +10,7 @@ from onebert_store.errors import TooManyAttempts, Unauthorized
 from servers import Server, Task, wait_until
 from tenants import ROOT_KEY
 
-pytestmark = pytest.mark.slow("asks two servers and their front ends again and again until both have a change")
+pytestmark = pytest.mark.slow
 TEXT = "please help my order is late"
 # Connections one after the other, each of which any of the front ends may take.
 CONNECTIONS = 24
@@ -47,11 +47,7 @@ def answered(url, key):
     return taken
 
 
-@pytest.mark.parametrize(
-    "by",
-    [pytest.param(0, marks=pytest.mark.nightly("layouts")), 1],
-    ids=["by the one process", "by the one with front ends"],
-)
+@pytest.mark.parametrize("by", [0, 1], ids=["by the one process", "by the one with front ends"])
 def test_a_key_that_one_server_revokes_is_refused_by_every_process_of_all(urls, by):
     """benchmarks/results/scaling.md says how soon."""
     with Client(urls[by], ROOT_KEY) as root:

@@ -185,7 +185,7 @@ def test_lists_and_fan_outs_hold_a_tenants_own_alone(asker, key, names):
 
 
 @pytest.mark.promise("tenants-are-invisible")
-@pytest.mark.slow("asks everything with every key, twice")
+@pytest.mark.slow
 async def test_a_front_end_holds_tenants_apart_alike(runtime, asker, tmp_path, monkeypatch):
     """What the engine's process told a front end for one tenant is of no use to another."""
     # Which vLLM's answers say.

@@ -11,7 +11,7 @@ from bases import tiny_base
 from onebert_encoder.adding.adding import add_base
 from servers import ONEBERT, Server, Task, assert_answers, clean_env
 
-pytestmark = pytest.mark.slow("starts the installed program")
+pytestmark = pytest.mark.slow
 
 # Each import of one raises ModuleNotFoundError, as where it is not installed.
 WITHOUT = "import sys; sys.modules.update(transformers=None, huggingface_hub=None)"

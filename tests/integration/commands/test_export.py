@@ -330,12 +330,8 @@ ONNX = {
 }
 
 
-@pytest.mark.parametrize(
-    ("family", "parts", "pooling", "task_type"),
-    [pytest.param(*ONNX["mean"], id="mean")]
-    + [pytest.param(*of, id=name, marks=pytest.mark.nightly("exports")) for name, of in ONNX.items() if name != "mean"],
-)
-@pytest.mark.slow("PyTorch exports a model")
+@pytest.mark.parametrize(("family", "parts", "pooling", "task_type"), ONNX.values(), ids=ONNX)
+@pytest.mark.slow
 def test_an_onnx_model_answers_the_same(family: str, parts: str, pooling: str, task_type: str, tmp_path: Path) -> None:
     base, folder = base_of(family), tmp_path / "onnx"
     delta = random_delta(base, parts, pooling, task_type)

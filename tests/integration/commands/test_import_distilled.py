@@ -74,7 +74,7 @@ def another_bert(vocab_size, pad_token_id, **config):
     return transformers.AutoConfig.from_pretrained(tiny_base(), **config)
 
 
-@pytest.mark.slow("trains a teacher of each kind, and a delta")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "task", "fresh", "missed"),
     [

@@ -81,7 +81,7 @@ def test_errors_are_one_line(onebert, adapter, tmp_path):
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.nightly("exports")
+@pytest.mark.slow
 @pytest.mark.parametrize(("pooling", "onnx"), [("pooler", False), ("mean", True)])
 def test_the_lines_that_are_shown_load_the_folder_and_print_an_answer(onebert, tmp_path, pooling, onnx):
     spec = load_base(str(tiny_base())).spec
@@ -140,7 +140,7 @@ def test_a_pipeline_gives_the_scores_that_the_decision_is_for(onebert, tmp_path,
     }
 
 
-@pytest.mark.slow("merges and compares a model for each")
+@pytest.mark.slow
 def test_what_no_model_does_is_said_and_written_beside_it(onebert, tmp_path):
     decision = {
         "temperature": 2.0,
@@ -180,7 +180,7 @@ def test_the_help_says_what_goes_in_and_what_comes_out(onebert):
         assert words in " ".join(succeeded(onebert(command, "--help"))[0].split())
 
 
-@pytest.mark.nightly("readers")
+@pytest.mark.slow
 def test_following_the_page_works(tmp_path):
     """What stands in its blocks, in order, where the README has left its first delta."""
     # The lines for SetFit's folders run in test_import_modules.py.

@@ -319,7 +319,7 @@ class Plugged(Server):
         return subprocess.Popen([ONEBERT, "serve", *self._options], env=env | self._package, text=True, **options)
 
 
-@pytest.mark.slow("starts the installed program: a server with a front end, and two checks of its store")
+@pytest.mark.slow
 def test_a_server_answers_by_its_facade_and_keeps_files_in_its_blob_store(installed, tmp_path):
     """Behind a front end, which asks the façade's question; the engine's process answers the listing."""
 
@@ -352,7 +352,7 @@ def test_a_server_answers_by_its_facade_and_keeps_files_in_its_blob_store(instal
     assert run("store", "check", env=installed, **kept).returncode == 1
 
 
-@pytest.mark.slow("starts two servers, one of them with a front end")
+@pytest.mark.slow
 def test_a_front_end_answers_over_a_transport_as_one_process_does(tmp_path):
     """The package takes the place of onebert-ray, which has the only name of the group."""
     groups = {"onebert.transports": {"ray": "their_transport:serve"}}

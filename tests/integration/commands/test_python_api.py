@@ -105,7 +105,7 @@ def test_a_column_may_be_called_features():
     assert found.label_names == {"label": ("bad", "good")}
 
 
-@pytest.mark.slow("trains by the command and by the function")
+@pytest.mark.slow
 def test_the_command_and_the_function_write_one_file(tmp_path):
     csv = tmp_path / "data.csv"
     csv.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in zip(TEXTS, LABELS, strict=True)))
@@ -317,7 +317,7 @@ def test_every_public_name_is_there_and_no_other():
         onebert.tain  # noqa: B018
 
 
-@pytest.mark.nightly("readers")
+@pytest.mark.slow
 def test_the_code_of_the_page_runs(tmp_path):
     """Every block in order, in one program, against a server of the default base."""
     told = blocks("docs/guide/python.md", "python")

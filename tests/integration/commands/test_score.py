@@ -314,7 +314,7 @@ def command(folder, many, out, *more):
 
 
 @pytest.mark.promise("score-resumes")
-@pytest.mark.nightly("kills")
+@pytest.mark.slow
 def test_killed_at_any_moment_it_goes_on_to_the_same_bytes(folder, many, tmp_path):
     done = run_onebert(*command(folder, many, tmp_path / "whole"), **SETTINGS)
     assert done.returncode == 0, done.stderr
@@ -342,7 +342,7 @@ finally:
 
 
 @pytest.mark.promise("score-resumes")
-@pytest.mark.nightly("leaks")
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_file(folder, tmp_path):
     """Rows of 4 kB: the larger file has 160 MB, the smaller one 40."""
     peaks = []

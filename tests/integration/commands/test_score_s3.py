@@ -103,7 +103,7 @@ def test_answers_in_a_bucket_are_those_in_a_folder(folder, out, capsys):
 
 
 @pytest.mark.promise("score-resumes")
-@pytest.mark.nightly("kills")
+@pytest.mark.slow
 def test_killed_at_any_moment_it_goes_on_to_the_same_objects(folder, out):
     client, url = out
     asked = ["--task", folder / "mood.safetensors", "--data", folder / "rows.csv", "--out", url, "--part-rows", 50]

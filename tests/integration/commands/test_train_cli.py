@@ -387,7 +387,7 @@ def test_an_early_stop_is_said(onebert, folder, tmp_path):
 
 
 @pytest.mark.promise("training-resumes")
-@pytest.mark.nightly("trainings")
+@pytest.mark.slow
 def test_a_killed_run_continues_to_the_same_bytes(onebert, folder, tmp_path):
     killed, whole = tmp_path / "killed.safetensors", tmp_path / "whole.safetensors"
     longer = ("--epochs", "20", "--patience", "0")

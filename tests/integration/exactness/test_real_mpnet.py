@@ -19,7 +19,7 @@ from onebert_encoder.maths.sequences import Sequences
 from onebert_server.engine.banks.bank import Bank
 from onebert_server.engine.host import Host
 
-pytestmark = pytest.mark.nightly("weights")
+pytestmark = pytest.mark.slow
 
 LENGTHS = [1, 2, 63, 64, 65, 66, 129, 130, 512]
 KINDS = ("bitfit", "layernorm", "lora", "everything")

@@ -9,7 +9,7 @@ from environments import python_environment
 from facade_tasks import HARMS, TEXTS, moderating, sigmoids, telling
 from servers import Server
 
-pytestmark = pytest.mark.nightly("programs")
+pytestmark = pytest.mark.slow
 
 KEY = "key-of-the-clients"
 

@@ -219,7 +219,7 @@ def test_the_clients_own_error_holds_the_servers_words(url):
     assert httpx.post(f"{url}/models/tone", json=harmless, timeout=180).status_code == 200
 
 
-@pytest.mark.nightly("programs")
+@pytest.mark.slow
 def test_the_javascript_client_gets_what_the_native_interface_says(url):
     seen = node_environment("hugging_face").run("hugging_face.mjs", url, TEXT, CONTEXT)
 

@@ -96,7 +96,7 @@ def test_health_needs_no_key_and_all_else_does(web):
     assert web.get("/v2/models/risk@1/versions/1").status_code == 400
 
 
-@pytest.mark.nightly("programs")
+@pytest.mark.slow
 def test_triton(web):
     url = str(web.base_url).rstrip("/")
     seen = python_environment("tritonclient").run("tritonclient.py", url, KEY, "risk", "1", json.dumps(TEXTS))
@@ -127,7 +127,7 @@ def test_triton(web):
     assert "temperature" in seen["parameter"]["message"]
 
 
-@pytest.mark.nightly("programs")
+@pytest.mark.slow
 def test_kserve(web):
     url = str(web.base_url).rstrip("/")
     seen = python_environment("kserve").run("kserve.py", url, KEY, "risk", json.dumps(TEXTS))

@@ -198,7 +198,7 @@ def test_a_base_is_no_task(web, path, body):
     assert "'base:unit-mean' is not a name" in answer.text
 
 
-@pytest.mark.nightly("programs")
+@pytest.mark.slow
 def test_openais_client(web, models):
     url, expected = str(web.base_url).rstrip("/"), models["unit-mean"].encode(TEXTS)
     seen = python_environment("openai").run("openai_vectors.py", url, KEY, "unit-mean", json.dumps(TEXTS))
@@ -206,7 +206,7 @@ def test_openais_client(web, models):
         np.testing.assert_allclose(vectors, expected, **CLOSE)
 
 
-@pytest.mark.nightly("programs")
+@pytest.mark.slow
 def test_teis_client(web, models):
     url, expected = str(web.base_url).rstrip("/"), models["unit-mean"].encode(TEXTS)
     seen = python_environment("tei").run("tei_vectors.py", url, KEY, "unit-mean", json.dumps(TEXTS))

@@ -58,7 +58,7 @@ def test_what_all_have_counted_is_one_sum(server, task):
 
 
 @pytest.mark.promise("front-end-dies")
-@pytest.mark.nightly("layouts")
+@pytest.mark.slow
 def test_what_a_front_end_has_counted_outlives_it(server, task):
     """Nobody scrapes between their answers and their end."""
     before = server.metric(COUNTED)
@@ -73,7 +73,7 @@ def test_what_a_front_end_has_counted_outlives_it(server, task):
 
 
 @pytest.mark.promise("moves-reach-front-ends")
-@pytest.mark.nightly("layouts")
+@pytest.mark.slow
 def test_what_a_front_end_has_seen_decides_nothing(server, client):
     """A span task takes pairs alone, the version after it texts too; every front end has last seen the other."""
     client.push("turns", Task(labels=["start", "end"], task_type="span", pooling="none", seed=2).file)
@@ -132,7 +132,7 @@ def test_a_front_end_that_dies_is_replaced_and_the_others_answer(server, client,
         assert_answers(one.classify("task", TEXT)["results"][0], task.scores(TEXT))
 
 
-@pytest.mark.nightly("layouts")
+@pytest.mark.slow
 def test_a_front_end_that_ends_again_and_again_ends_the_server(tmp_path):
     with Server(tmp_path, front_ends=1) as server:
         ended = []
@@ -194,7 +194,7 @@ def test_sockets_lie_in_a_private_folder_that_goes_with_the_server_or_at_the_nex
 
 
 @pytest.mark.promise("front-end-refuses")
-@pytest.mark.slow("stops and goes on with a server")
+@pytest.mark.slow
 def test_requests_without_a_key_are_refused_without_the_engines_process(tmp_path, monkeypatch):
     with tempfile.TemporaryDirectory() as folder:
         monkeypatch.setenv("TMPDIR", folder)
@@ -219,7 +219,7 @@ def stopped(pid):
 
 @pytest.mark.promise("health")
 @pytest.mark.promise("front-end-stands")
-@pytest.mark.slow("stops and goes on with a server")
+@pytest.mark.slow
 def test_an_engine_that_stands_still_keeps_nobody_waiting(tmp_path):
     """Its front end ends every request at its own time, and tells whoever asks for health."""
     task, texts = Task(seed=1), {"inputs": TEXT}
@@ -261,7 +261,7 @@ def test_an_engine_that_stands_still_keeps_nobody_waiting(tmp_path):
 
 
 @pytest.mark.promise("front-end-stands")
-@pytest.mark.slow("waits until a front end is killed")
+@pytest.mark.slow
 def test_a_front_end_that_stands_still_is_replaced_and_the_others_answer(tmp_path):
     with Server(tmp_path, front_ends=2) as server, ExitStack() as opened, ThreadPoolExecutor(MANY) as pool:
         server.push({"task": Task(seed=1)})

@@ -52,7 +52,7 @@ def test_every_client_gets_its_own_tasks_answers(server, expected):
 
 
 @pytest.mark.promise("answer-names-its-version")
-@pytest.mark.nightly("leaks")
+@pytest.mark.slow
 @layouts
 def test_alias_flips_under_load(server, client):
     """Every answer's version was live at some time between sending and receiving, and the answer is that version's."""

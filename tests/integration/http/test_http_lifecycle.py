@@ -226,7 +226,7 @@ def _read_all(connection):
     return found
 
 
-@pytest.mark.nightly("kills")
+@pytest.mark.slow
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGHUP], ids=["SIGTERM", "SIGHUP"])
 def test_a_program_that_is_ended_leaves_no_server_behind(tmp_path, by):
     command = [sys.executable, "-c", SERVING, tmp_path, tiny_base()]

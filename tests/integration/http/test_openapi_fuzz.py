@@ -134,7 +134,7 @@ def fuzz(server, operation, checks):
 
 
 @pytest.mark.promise("openapi-kept")
-@pytest.mark.nightly("document")
+@pytest.mark.slow
 @layouts
 def test_the_server_does_what_its_document_says(server):
     import schemathesis

@@ -69,7 +69,7 @@ class Place:
         return answer.json()
 
 
-@pytest.mark.slow("eight servers, each with every route of the table")
+@pytest.mark.slow
 @pytest.mark.parametrize("row", ROWS)
 def test_a_switch_changes_what_it_names_alone(tmp_path, row, subtests):
     on = frozenset(name for name, value in zip(SWITCHES, row, strict=True) if value == "1")

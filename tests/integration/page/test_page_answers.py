@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 from browsers import assert_accessible, needs_chromium
 from servers import Task
 
-pytestmark = [pytest.mark.nightly("browsers"), needs_chromium]
+pytestmark = [pytest.mark.slow, needs_chromium]
 
 TEXT = "please help my order is late again"
 LABELS = ["a", "b", "c"]

@@ -130,7 +130,7 @@ def measured(server, task, queries):
     return found
 
 
-@pytest.mark.nightly("browsers")
+@pytest.mark.slow
 @needs_chromium
 @pytest.mark.parametrize(
     ("task", "one", "other", "kinds"), [("tone", 3, 1, 1), ("tone", 2, 1, 2), ("mixed", 2, 1, len(KINDS))]
@@ -148,7 +148,7 @@ def test_the_heat_maps_have_the_norms_each_kind_by_itself(page, server, task, on
     assert_accessible(page)
 
 
-@pytest.mark.nightly("browsers")
+@pytest.mark.slow
 @needs_chromium
 def test_an_only_version_has_a_heat_map_as_well(page, server):
     page.goto(f"{server.url}/#/tasks/sole")
@@ -158,7 +158,7 @@ def test_an_only_version_has_a_heat_map_as_well(page, server):
     assert_accessible(page)
 
 
-@pytest.mark.nightly("browsers")
+@pytest.mark.slow
 @needs_chromium
 def test_what_was_of_other_versions_is_gone_until_theirs_is_there(page, server):
     page.goto(f"{server.url}/#/tasks/tone?version=3&beside=1")
@@ -174,7 +174,7 @@ def test_what_was_of_other_versions_is_gone_until_theirs_is_there(page, server):
     expect(page.locator(".heat")).to_have_count(3)
 
 
-@pytest.mark.nightly("browsers")
+@pytest.mark.slow
 @needs_chromium
 def test_a_file_is_uploaded_tried_and_promoted(browser, server, tmp_path):
     path = tmp_path / "Fresh one.safetensors"
@@ -193,7 +193,7 @@ def test_a_file_is_uploaded_tried_and_promoted(browser, server, tmp_path):
     assert httpx.get(f"{server.url}/v1/tasks/tone/versions/4/delta", timeout=180).content == path.read_bytes()
 
 
-@pytest.mark.nightly("browsers")
+@pytest.mark.slow
 @needs_chromium
 def test_a_dropped_file_that_is_refused_is_refused_in_the_servers_words(browser, server):
     with opened(browser, f"{server.url}/#/upload", expected=["Failed to load resource"]) as page:
@@ -213,7 +213,7 @@ def test_a_dropped_file_that_is_refused_is_refused_in_the_servers_words(browser,
         assert_accessible(page)
 
 
-@pytest.mark.nightly("browsers")
+@pytest.mark.slow
 @needs_chromium
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_what_the_server_does_now_is_plotted(browser, server, scheme):
@@ -240,7 +240,7 @@ def test_what_the_server_does_now_is_plotted(browser, server, scheme):
         expect(requests).to_be_visible()
 
 
-@pytest.mark.nightly("browsers")
+@pytest.mark.slow
 @needs_chromium
 def test_each_time_under_a_plot_is_there_once(page, server):
     page.add_init_script(DRAWN)

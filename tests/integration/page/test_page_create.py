@@ -7,7 +7,7 @@ from browsers import PATIENCE, PHONE, assert_accessible, needs_chromium, opened
 from servers import Server
 from trainings import THINGS
 
-pytestmark = [pytest.mark.nightly("browsers"), needs_chromium]
+pytestmark = [pytest.mark.slow, needs_chromium]
 SETTINGS = {"trainer": True}
 VIEW = "/#/create"
 

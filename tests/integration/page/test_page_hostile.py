@@ -6,7 +6,7 @@ from playwright.sync_api import expect
 from browsers import assert_accessible, needs_chromium, opened
 from servers import Task
 
-pytestmark = [pytest.mark.nightly("browsers"), needs_chromium]
+pytestmark = [pytest.mark.slow, needs_chromium]
 
 MARKUP = "<img src=x onerror=\"violations.push('run')\"><script>violations.push('run')</script>"
 LABELS = [MARKUP, "javascript:violations.push('run')", "x" * 200 + "\u202e", "${1+1}{{1+1}}"]

@@ -6,7 +6,7 @@ from playwright.sync_api import expect
 from browsers import assert_accessible, needs_chromium, opened
 from servers import Task
 
-pytestmark = [pytest.mark.nightly("browsers"), needs_chromium]
+pytestmark = [pytest.mark.slow, needs_chromium]
 
 KEY = "root-key-0123456789"
 SETTINGS = {"api_keys": KEY}

@@ -8,7 +8,7 @@ from onebert_store.file.format import loads
 from onebert_store.registry.registry import Registry
 from servers import Server, Task
 
-pytestmark = [pytest.mark.nightly("browsers"), needs_chromium]
+pytestmark = [pytest.mark.slow, needs_chromium]
 
 TASKS = 5000
 # As many rows as a window of 800 pixels has, and some above and below.

@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 from browsers import PHONE, assert_accessible, needs_chromium, opened
 from servers import Server, Task, store, wait_until
 
-pytestmark = [pytest.mark.nightly("browsers"), needs_chromium]
+pytestmark = [pytest.mark.slow, needs_chromium]
 
 LABELS = ["complaint", "question", "praise"]
 TEXTS = [f"the {thing} was {word}" for thing in ("parcel", "refund", "invoice") for word in ("late", "lovely", "odd")]

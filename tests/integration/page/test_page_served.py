@@ -76,7 +76,7 @@ def test_nothing_else_is_served(web, path):
     assert web.get(path, headers={"Authorization": f"Bearer {KEY}"}).status_code == 404
 
 
-@pytest.mark.nightly("browsers")
+@pytest.mark.slow
 def test_the_libraries_are_those_of_npm(tmp_path):
     """Fetched again, in the versions and with the digests that the script names."""
     code = "import sys, pathlib, page_libraries; page_libraries.renew(pathlib.Path(sys.argv[1]))"

@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 from browsers import PHONE, assert_accessible, needs_chromium, opened
 from servers import Task
 
-pytestmark = [pytest.mark.nightly("browsers"), needs_chromium]
+pytestmark = [pytest.mark.slow, needs_chromium]
 
 VERSIONS = [Task(seed=seed) for seed in range(1, 6)]
 DECISION = {"thresholds": {"label 0": 0.999998, "label 1": 0.5}, "positives": ["label 1"]}

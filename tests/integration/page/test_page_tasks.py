@@ -6,7 +6,7 @@ from playwright.sync_api import expect
 from browsers import PHONE, assert_accessible, needs_chromium, opened
 from servers import Task
 
-pytestmark = [pytest.mark.nightly("browsers"), needs_chromium]
+pytestmark = [pytest.mark.slow, needs_chromium]
 
 
 def trained(seed, accuracy, **other):

@@ -14,7 +14,7 @@ from playwright.sync_api import expect
 from browsers import assert_accessible, needs_chromium, opened
 from servers import Task, clean_env
 
-pytestmark = [pytest.mark.slow("drives Chromium"), needs_chromium]
+pytestmark = [pytest.mark.slow, needs_chromium]
 
 TEXT = "please help my order is late again"
 VIEW = "/#/try"

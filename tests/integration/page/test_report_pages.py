@@ -12,7 +12,7 @@ from onebert_training.report.page import draw, render
 from onebert_training.report.records import Record
 from onebert_training.report.tables import collect
 
-pytestmark = [pytest.mark.nightly("browsers"), needs_chromium]
+pytestmark = [pytest.mark.slow, needs_chromium]
 
 TASKS = {
     "three labels": ("single_label", ["refund", HOSTILE, "a label of many words that says what it is about"]),

@@ -19,7 +19,7 @@ from ray_clusters import give_kernels
 from servers import Task, assert_answers, clean_env, wait_until
 
 # Beside other tests the pods take minutes to be ready.
-pytestmark = [pytest.mark.nightly("clusters"), pytest.mark.timeout(1800), needs_pods]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800), needs_pods]
 
 ROOT = Path(__file__).parents[3]
 SERVICE = by_name(render(ROOT / "deploy/kubernetes/overlays/ray"))["RayService", "onebert"]["spec"]

@@ -18,7 +18,7 @@ from onebert_store.command.process import ONEBERT
 from ray_clusters import environment, running_cluster, workers
 from servers import Task, run_onebert, wait_until
 
-pytestmark = pytest.mark.nightly("clusters")
+pytestmark = pytest.mark.slow
 
 ROWS, PART = 4000, 100
 

@@ -19,7 +19,7 @@ from otlp_receiver import Received, receiving
 from ray_clusters import Nodes, environment
 from servers import ONEBERT, Task, assert_answers, clean_env, run_onebert, wait_until
 
-pytestmark = pytest.mark.nightly("clusters")
+pytestmark = pytest.mark.slow
 
 KEY = "a-root-key-of-the-environment"
 KEY_OF_COLLECTOR = "a-key-of-the-collector"

@@ -17,7 +17,7 @@ from ray_clusters import environment, running_cluster, workers
 from trainings import write_tone
 
 # Beside other tests a cluster takes minutes to be ready.
-pytestmark = [pytest.mark.nightly("clusters"), pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 # Two tasks of two runs each; batches of 24 need a third of the steps of batches of 8, so one of each ends early.
 RECIPE = """

@@ -10,7 +10,7 @@ from litellm_proxy import proxying
 from pages import ROOT, blocks, run_block
 from servers import Server, Task
 
-pytestmark = pytest.mark.nightly("programs")
+pytestmark = pytest.mark.slow
 
 HERE = "http://127.0.0.1:8000"
 # What the recipes ask, with what they say becomes of it.

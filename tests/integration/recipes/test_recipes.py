@@ -23,7 +23,7 @@ def told(environment, name, url, *more):
     return python_environment(environment).prints(code.replace("http://127.0.0.1:8000", url))
 
 
-@pytest.mark.nightly("programs")
+@pytest.mark.slow
 def test_langchain(server):
     task = Task(seed=16, labels=["positive", "negative"])
     with server.client() as client:
@@ -38,7 +38,7 @@ def test_langchain(server):
     assert printed[0] == f"{begins}: {asked}"
 
 
-@pytest.mark.nightly("programs")
+@pytest.mark.slow
 def test_presidio(server):
     task = Task(pooling="none", seed=4, task_type="token", labels=["O", "B-PERSON", "I-PERSON", "B-PLACE", "I-PLACE"])
     text = "Please refund Ada in London."
@@ -53,7 +53,7 @@ def test_presidio(server):
     assert {(label, int(start), int(end)) for label, start, end, _ in rows} == found
 
 
-@pytest.mark.nightly("programs")
+@pytest.mark.slow
 def test_label_studio(tmp_path):
     """An export with an annotation that was cancelled, a row that two labeled alike, and one on which they disagree."""
 
@@ -80,7 +80,7 @@ def test_label_studio(tmp_path):
     assert sum(rows_learned.values()) == len(tasks) - 1
 
 
-@pytest.mark.nightly("programs")
+@pytest.mark.slow
 def test_exports_of_label_studio_and_spacy_are_the_same_rows(tmp_path):
     """Their own libraries write the files."""
     text = "ship it to New York, Ana"

@@ -65,7 +65,7 @@ def fine_tune(base, rows, labels, folder):
     tokenizer.save_pretrained(folder)
 
 
-@pytest.mark.nightly("readers")
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
 def test_following_the_page_works(folder):
     printed = []

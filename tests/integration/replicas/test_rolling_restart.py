@@ -103,7 +103,7 @@ def load(servers):
 
 
 @pytest.mark.promise("rolling-restart")
-@pytest.mark.slow("restarts three servers while clients ask")
+@pytest.mark.slow
 def test_servers_restarted_one_after_the_other_fail_no_request(servers, load):
     for number, server in enumerate(servers):
         assert server.stop() == 0
@@ -120,7 +120,7 @@ def test_servers_restarted_one_after_the_other_fail_no_request(servers, load):
 
 
 @pytest.mark.promise("rolling-restart")
-@pytest.mark.slow("kills and restarts servers while clients ask")
+@pytest.mark.slow
 def test_a_server_that_is_killed_fails_no_request_of_our_client(servers, load):
     servers[1].kill()
     before = len(load.answered)

@@ -24,7 +24,7 @@ from onebert_store.file.manifest import parse_manifest
 from pods import in_a_pod, needs_pods
 from stages import needs_kernels
 
-pytestmark = [pytest.mark.nightly("builds"), needs_kernels, needs_pods]
+pytestmark = [pytest.mark.slow, needs_kernels, needs_pods]
 
 ROOT = Path(__file__).parents[3]
 KEY = "a key of this test alone"

@@ -7,7 +7,7 @@ import pytest
 
 
 # It installs an environment and runs a thousand tests in it, beside others.
-@pytest.mark.nightly("bounds")
+@pytest.mark.slow
 @pytest.mark.timeout(2400)
 def test_the_lower_bounds_of_what_is_depended_on_hold():
     root = Path(__file__).parents[3]

@@ -52,7 +52,7 @@ def test_the_readme_has_blocks_of_every_kind() -> None:
 
 # The whole page, an installation and trainings with it, may take its time on a busy machine.
 @pytest.mark.timeout(1800)
-@pytest.mark.nightly("readers")
+@pytest.mark.slow
 def test_following_the_readme_works(folder: Path, server: str) -> None:
     """One test, because each block stands on what the blocks before it left behind."""
     for block in BLOCKS:

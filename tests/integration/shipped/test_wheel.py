@@ -183,7 +183,7 @@ def test_a_library_with_packed_relocations_is_not_for_a_glibc_before_2_36(tmp_pa
     assert tag == "manylinux_2_36_x86_64"
 
 
-@pytest.mark.nightly("builds")
+@pytest.mark.slow
 def test_the_command_of_the_wheel_works_without_the_checkout(installed, tmp_path):
     code = "import onebert_store, onebert_server.runtime as runtime; print(onebert_store.__file__, runtime.__file__)"
     for path in run(installed / "python", "-c", code, cwd=tmp_path).split():
@@ -192,7 +192,7 @@ def test_the_command_of_the_wheel_works_without_the_checkout(installed, tmp_path
 
 
 @needs_kernels
-@pytest.mark.nightly("builds")
+@pytest.mark.slow
 def test_a_compiled_wheel_has_a_library_for_each_level_and_needs_nothing_but_the_c_library(compiled, libraries):
     check(compiled)
     assert sorted(libraries) == sorted(NAMES)
@@ -206,7 +206,7 @@ def test_a_compiled_wheel_has_a_library_for_each_level_and_needs_nothing_but_the
 
 
 @needs_kernels
-@pytest.mark.nightly("builds")
+@pytest.mark.slow
 @pytest.mark.skipif(not HERE, reason="this processor has none of the levels")
 def test_without_a_compiler_a_compiled_wheel_answers_by_the_best_level_as_transformers_does(compiled, tmp_path):
     installed, empty = install(compiled, tmp_path / "env"), tmp_path / "empty"
@@ -222,7 +222,7 @@ def test_without_a_compiler_a_compiled_wheel_answers_by_the_best_level_as_transf
 
 
 @needs_kernels
-@pytest.mark.nightly("builds")
+@pytest.mark.slow
 @each_level
 def test_every_level_agrees_with_the_plain_kernels(level, libraries):
     files = ("kernels", "branches", "quantized", "forward", "training_kernels", "trained_linear")
@@ -233,7 +233,7 @@ def test_every_level_agrees_with_the_plain_kernels(level, libraries):
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
-@pytest.mark.nightly("builds")
+@pytest.mark.slow
 def test_the_wheel_installs_clean_with_the_pinned_versions(compiled, tmp_path):
     """As the image does it: nothing is there before, and everything comes from the package index."""
     venv.create(tmp_path / "env", with_pip=True)

@@ -11,7 +11,7 @@ from onebert_server.installed import INSTALLED
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.nightly("extensions")
+@pytest.mark.slow
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("name", INSTALLED)
 def test_types_and_quick_tests_pass_without_an_extension(name):

@@ -309,7 +309,7 @@ def test_the_commands_add_list_and_check(
     assert (code, out.partition(";")[0]) == (0, f"model is whole, {digest}")
 
 
-@pytest.mark.slow("loads the real base four times, and its plain model")
+@pytest.mark.slow
 def test_the_name_of_an_added_base_is_the_hub_id_without_the_hub(
     onebert: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

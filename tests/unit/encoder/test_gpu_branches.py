@@ -55,14 +55,14 @@ def assert_joined(joined: list[Joined], into: int, out: int, dtype: torch.dtype)
     assert torch.equal(got[alone], y[alone])
 
 
-@pytest.mark.nightly("gpu")
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, HALF])
 def test_ranks_of_all_sizes_in_one_batch(dtype: torch.dtype) -> None:
     branches = [(low_rank(rank, 65, 200, dtype, rank),) for rank in (1, 16, 3, 65, 24)]
     assert_joined([(*span, own) for span, own in zip(SPANS, branches, strict=True)], 65, 200, dtype)
 
 
-@pytest.mark.nightly("gpu")
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, HALF])
 def test_cores_of_all_ranks_share_directions_beside_low_rank_branches(dtype: torch.dtype) -> None:
     into, out = 65, 100
@@ -75,7 +75,7 @@ def test_cores_of_all_ranks_share_directions_beside_low_rank_branches(dtype: tor
     assert_joined([(*span, branches) for span, branches in zip(SPANS, rows, strict=True)], into, 2 * out, dtype)
 
 
-@pytest.mark.nightly("gpu")
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, HALF])
 def test_adapters_beside_low_rank_branches(dtype: torch.dtype) -> None:
     makers = (low_rank(4, 40, 40, dtype, 0), adapter(8, 40, dtype, 1), adapter(70, 40, dtype, 2))

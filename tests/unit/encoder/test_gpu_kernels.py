@@ -68,7 +68,7 @@ def unwritten_memory_is_nan() -> Iterator[None]:
         torch.use_deterministic_algorithms(False)
 
 
-@pytest.mark.nightly("gpu")
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, HALF])
 def test_attention(dtype: torch.dtype) -> None:
     """Blocks hold 32 or 64 tokens: lengths at their edges and between; heads that fill no power of two."""
@@ -95,7 +95,7 @@ def test_attention_never_reads_the_filling_or_a_neighbor() -> None:
     assert not context[49:].any()
 
 
-@pytest.mark.nightly("gpu")
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("own_gains", [False, True])
 def test_add_norm(dtype: torch.dtype, own_gains: bool) -> None:
@@ -108,7 +108,7 @@ def test_add_norm(dtype: torch.dtype, own_gains: bool) -> None:
     assert_close(got, PLAIN.add_norm(y.clone(), x, b, at, gain, 1e-5))
 
 
-@pytest.mark.nightly("gpu")
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_add_activate(dtype: torch.dtype) -> None:
     at, width = stage([5, 9], [2, 0], 2, dtype), 1100
@@ -160,8 +160,8 @@ def test_a_sequence_has_the_same_bits_alone_and_among_others(dtype: torch.dtype)
 
 
 # ELECTRA's embeddings are narrower than its layers.
-@pytest.mark.parametrize("family", ["bert", pytest.param("electra", marks=pytest.mark.nightly("gpu"))])
-@pytest.mark.slow("Triton's interpreter computes every method")
+@pytest.mark.parametrize("family", ["bert", "electra"])
+@pytest.mark.slow
 def test_every_method_in_one_mixed_batch_equals_the_plain_model(family: str) -> None:
     base = loaded(family, DEVICE)
     rows, references = [fold(base, {})], []
@@ -204,7 +204,7 @@ def test_without_triton_plain_kernels_take_over(
 
 
 @pytest.mark.skipif(DEVICE == "cuda", reason="a GPU's own tests compile what they run")
-@pytest.mark.nightly("gpu")
+@pytest.mark.slow
 def test_the_programs_compile_for_gpus(tmp_path: Path) -> None:
     # The interpreter accepts more than the compiler, so programs are also compiled, in a process without interpreter.
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}

@@ -28,7 +28,7 @@ from onebert_encoder.maths.rows import Rows, stack_rows
 
 pytest.importorskip("triton", reason="Triton exists for Linux alone")
 
-pytestmark = [pytest.mark.gpu, pytest.mark.nightly("gpu")]
+pytestmark = [pytest.mark.gpu, pytest.mark.slow]
 
 ON_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if ON_GPU else "cpu"

@@ -48,7 +48,7 @@ def test_a_sequence_has_the_same_bits_alone_and_among_others(dtype: torch.dtype)
     assert torch.equal(among[36:53], kernels.add_activate(mine.clone(), b, alone)[:17])
 
 
-@pytest.mark.nightly("builds")
+@pytest.mark.slow
 def test_kept_where_it_was_built_and_found_again(tmp_path: Path) -> None:
     left = tmp_path / "onebert/onebert-kernels-killed"
     left.mkdir(parents=True, mode=0o700)
@@ -64,13 +64,13 @@ def test_kept_where_it_was_built_and_found_again(tmp_path: Path) -> None:
     assert kept.stat().st_mtime_ns != built
 
 
-@pytest.mark.nightly("builds")
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_written_only_costs_the_time_to_compile(tmp_path: Path) -> None:
     (tmp_path / "onebert").write_text("a file where the folder should be")
     assert load_in_a_new_process(tmp_path) == "native\n"
 
 
-@pytest.mark.nightly("builds")
+@pytest.mark.slow
 def test_compiled_code_is_taken_from_a_cache_that_nobody_else_can_write(tmp_path: Path) -> None:
     assert load_in_a_new_process(tmp_path) == "native\n"
     (library,) = (tmp_path / "onebert").glob("*.so")

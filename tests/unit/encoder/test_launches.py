@@ -167,7 +167,7 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.nightly("gpu")
+@pytest.mark.slow
 @pytest.mark.usefixtures("as_on_a_gpu")
 @pytest.mark.parametrize("share", [False, True])
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_a_mixed_batch_waits_for_nothing(kinds: tuple[str, ...], poolings: tuple
 
 
 @pytest.mark.gpu
-@pytest.mark.nightly("gpu")
+@pytest.mark.slow
 @pytest.mark.usefixtures("as_on_a_gpu")
 @pytest.mark.parametrize(
     ("kinds", "copies"),
@@ -223,7 +223,7 @@ def test_a_step_makes_few_copies(monkeypatch: pytest.MonkeyPatch, kinds: tuple[s
 
 
 @pytest.mark.gpu
-@pytest.mark.nightly("gpu")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wait",
     [

@@ -12,7 +12,7 @@ from onebert_encoder.compute.kernels import compiler, library
 from stages import needs_kernels
 
 HERE = [level.name for level in compiler.supported(platform.machine(), library._cpu_flags().split())]
-pytestmark = [needs_kernels, pytest.mark.nightly("builds")]
+pytestmark = [needs_kernels, pytest.mark.slow]
 
 SANITIZE = ("-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
 SANITIZERS = ("libasan.so", "libubsan.so")

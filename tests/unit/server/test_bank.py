@@ -258,7 +258,7 @@ print(churn(5000) - before)
 """
 
 
-@pytest.mark.nightly("leaks")
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the kernel does not say here what a process holds")
 def test_ten_thousand_loads_and_unloads_leave_no_memory_behind() -> None:
     code = TEN_THOUSAND_LOADS.replace("KINDS", repr(KINDS))

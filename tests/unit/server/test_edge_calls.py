@@ -19,7 +19,7 @@ REACHED = {
 }
 
 
-@pytest.mark.slow("loads a server in a process of its own, whose calls Python's profiler counts")
+@pytest.mark.slow
 def test_a_request_and_each_further_text_take_hardly_more_than_what_is_reached():
     command = [sys.executable, str(TESTS / "edge_calls.py")]
     found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, cwd=TESTS).stdout)

@@ -24,7 +24,7 @@ from onebert_store.upkeep import gc
 from stores import all_at_once, orphans
 from tiny_delta import make_delta
 
-pytestmark = [pytest.mark.promise("concurrent-changes", "sweep-grace"), pytest.mark.nightly("kills")]
+pytestmark = [pytest.mark.promise("concurrent-changes", "sweep-grace"), pytest.mark.slow]
 
 
 def after_move(before, to):

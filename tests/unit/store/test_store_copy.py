@@ -117,7 +117,7 @@ def copy(source, target, **arguments):
         return transfer.copy_store(opened, filled, **arguments)
 
 
-@pytest.mark.slow("copies stores between databases, buckets and folders")
+@pytest.mark.slow
 def test_a_backup_of_servers_that_share_a_database_is_restored_into_a_folder(
     onebert, source, target, tmp_path, monkeypatch
 ):

@@ -33,7 +33,7 @@ from onebert_training.insight.intervals import ScoredRows, interval_on_new_rows
 from tiny_delta import manifest_dict
 from trainings import invoke
 
-pytestmark = pytest.mark.nightly("trainings")
+pytestmark = pytest.mark.slow
 
 
 def drawn(rows, seed, labels=3, spread=2.0):

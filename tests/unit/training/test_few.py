@@ -25,7 +25,7 @@ from onebert_training.selection.contrastive import ContrastiveRun
 from onebert_training.selection.few import fold_runs, fold_steps, make_run, out_of_fold, train_judged
 from trainings import interrupted, short_run
 
-pytestmark = pytest.mark.nightly("trainings")
+pytestmark = pytest.mark.slow
 
 QUICK = Settings(epochs=4, learning_rate=5e-3)
 

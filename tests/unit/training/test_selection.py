@@ -21,7 +21,7 @@ from onebert_training.selection.selection import started_checkpoint, train_and_s
 from onebert_training.tasks.objective import Measurement
 from trainings import interrupted, short_run
 
-pytestmark = pytest.mark.nightly("trainings")
+pytestmark = pytest.mark.slow
 
 QUICK = Settings(epochs=4, batch_size=8, learning_rate=5e-3, patience=0)  # 24 steps, of which 2 are beside each other
 

@@ -34,7 +34,7 @@ from onebert_training.sweep.recipe import RunRequest
 from onebert_training.sweep.work import Outcome, RunsFolder, make_job_sets, make_runs, make_sample_runs, name_job
 from onebert_training.tasks.metrics import JackknifeScore, best_of
 
-pytestmark = pytest.mark.nightly("trainings")
+pytestmark = pytest.mark.slow
 
 # Rates that a random base of 32 units learns by; 1e30 does not stay finite.
 RECIPE = """

@@ -111,7 +111,7 @@ def noisy(data):
     return replace(data, splits={"train": replace(train, gold=gold), "test": data.splits["test"]})
 
 
-@pytest.mark.nightly("trainings")
+@pytest.mark.slow
 def test_a_training_of_few_rows_writes_the_temperature_of_its_folds(base, noisy):
     run = short_run(base, noisy, Settings(method="bitfit", epochs=40, learning_rate=2e-2, head_learning_rate=0.2))
     assert not run.validates
@@ -129,7 +129,7 @@ def test_a_training_of_few_rows_writes_the_temperature_of_its_folds(base, noisy)
     assert result.measured.scores == pytest.approx(run.objective.evaluate(noisy.splits["train"], (), folds.logits))
 
 
-@pytest.mark.nightly("trainings")
+@pytest.mark.slow
 def test_the_head_alone_has_the_temperature_of_its_own_folds(base, noisy):
     run = make_run(short_run(base, noisy, Settings(method="head")).inputs, Settings(method="head"), "tone")
     selection = train_and_select(run)
@@ -143,7 +143,7 @@ def test_the_head_alone_has_the_temperature_of_its_own_folds(base, noisy):
         assert log_loss(gold, tempered) < plain
 
 
-@pytest.mark.nightly("trainings")
+@pytest.mark.slow
 def test_a_run_with_a_validation_split_has_none(base, data):
     result = train_judged(short_run(base, data, Settings(method="bitfit", epochs=1)))
     assert "calibration" not in result.delta.manifest.training

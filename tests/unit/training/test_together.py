@@ -20,7 +20,7 @@ from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
 from trainings import interrupted
 
-pytestmark = pytest.mark.nightly("trainings")
+pytestmark = pytest.mark.slow
 
 LOSS = 1e-5
 WEIGHTS = 2e-2
