@@ -1,4 +1,4 @@
-"""The settings of a training in its manifest, and an earlier training that `onebert train --like` repeats by them."""
+"""The settings of a training in its version's card, and an earlier training that `onebert train --like` repeats."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -7,6 +7,7 @@ from typing import Any, Literal, get_type_hints
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from onebert_store.errors import InvalidInput, InvalidSettings
+from onebert_store.file.card import Card, Decide, card_from, card_of
 from onebert_store.file.manifest import Manifest
 from onebert_store.spec import BaseSpec
 from onebert_training.data.checks import listed
@@ -38,11 +39,11 @@ def settings_from(options: Mapping[str, Any]) -> tuple[Settings, DataOptions]:
     return Settings(**settings), DataOptions(**reading)
 
 
-def repeatable(settings: Settings, reading: DataOptions) -> dict[str, Any]:
-    """The manifest's `settings`: every one with a value, but steps of an exact head and the place of added rows."""
-    options = {**asdict(settings), **asdict(replace(reading, more=None))}
+def repeatable(settings: Settings, reading: DataOptions) -> Card:
+    """The card of a training: every setting with a value, but steps of an exact head and what is of one file alone."""
     unused = OF_STEPS if settings.method == HEAD else ()
-    return {name: value for name, value in options.items() if value is not None and name not in unused}
+    options = {**asdict(settings), **asdict(reading)}
+    return card_from({name: value for name, value in options.items() if value is not None and name not in unused})
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class EarlierTraining:
         task: None if the manifest names none.
         base, base_digest: the base's name, by which it may be found here, and its identity.
         settings, reading: as they were asked for; other values, such as the epochs of few rows, follow the data.
+        decide: what its decision follows from.
         data_digest: of the data before rows were drawn, held out or added; of an earlier OneBERT, after that.
         added_rows: rows from --more or feedback.
         labels: the version's.
@@ -66,6 +68,7 @@ class EarlierTraining:
     dtype: Literal["float32", "bfloat16"]
     settings: Settings
     reading: DataOptions
+    decide: Decide
     data_digest: str | None
     added_rows: int
     labels: tuple[str, ...]
@@ -79,7 +82,8 @@ class EarlierTraining:
         """
         options = {**asdict(settings), **asdict(reading)}
         method = options["method"] if "method" in names else self.settings.method
-        inherited = repeatable(replace(self.settings, method=method), self.reading)
+        inherited = repeatable(replace(self.settings, method=method), self.reading).options
+        inherited |= {"task_type": self.reading.task_type}
         return settings_from(inherited | {name: options[name] for name in names if name in options})
 
     def require_base(self, base: BaseSpec) -> None:
@@ -100,15 +104,14 @@ class EarlierTraining:
 
 def earlier_training(name: str, manifest: Manifest) -> EarlierTraining:
     """The training that made a version; raises InvalidInput if its manifest does not record all settings."""
-    training = manifest.training
-    options = training.get("settings")
-    if not isinstance(options, dict):
+    training, card = manifest.training, card_of(manifest)
+    if card.train is None:
         raise InvalidInput(
             f"{name} records no settings to repeat: it was imported, blended, or trained by an earlier OneBERT; "
             "name the options of its training"
         )
     try:
-        settings, reading = settings_from(options)
+        settings, reading = settings_from(card.options | {"task_type": manifest.task_type})
     except InvalidSettings as error:
         raise InvalidInput(f"the settings of {name} cannot be repeated: {error.detail}") from None
     task, dtype = training.get("task"), training.get("dtype")
@@ -121,7 +124,8 @@ def earlier_training(name: str, manifest: Manifest) -> EarlierTraining:
         base_digest=manifest.base.digest,
         dtype="bfloat16" if dtype == "bfloat16" else "float32",
         settings=settings,
-        reading=replace(reading, more=None),
+        reading=reading,
+        decide=card.decide,
         data_digest=digest if isinstance(digest, str) else None,
         added_rows=rows if isinstance(rows, int) else 0,
         labels=tuple(manifest.labels),

@@ -1,6 +1,6 @@
 """Runs one training from data to file without any output; `onebert train` and `onebert.train` share it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import chain, count
@@ -10,6 +10,7 @@ from typing import Any
 from onebert_encoder.base.base import Base
 from onebert_store.disk import check_free, check_writable
 from onebert_store.errors import InvalidSettings
+from onebert_store.file.card import Card
 from onebert_store.file.delta import ADAPTER_DOWN
 from onebert_store.file.format import save
 from onebert_store.file.manifest import SIAMESE
@@ -35,12 +36,12 @@ Busy = Callable[[str], AbstractContextManager[None]]
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """A checked training: the file or folder `out`, the `base` and the `settings` as the user gave them."""
+    """A checked training: the file or folder `out`, the `base` as the user gave it, and the `card`."""
 
     run: Run
     out: Path
     base: str | None
-    settings: Mapping[str, Any]
+    card: Card
 
     @property
     def checkpoint(self) -> Path:
@@ -50,9 +51,9 @@ class PreparedRun:
         forget(self.checkpoint)
 
     def completed(self, selection: Selection) -> Result:
-        """The kept result; its manifest has the settings and the comparison."""
+        """The kept result; its manifest has the card and the comparison."""
         facts = {
-            **{"settings": self.settings, "yardsticks": self.run.baselines.provenance(selection.run.metric)},
+            **{"card": self.card.dump(), "yardsticks": self.run.baselines.provenance(selection.run.metric)},
             **({"contest": selection.facts} if selection.facts else {}),
         }
         return selection.result.with_provenance(facts)
@@ -64,7 +65,7 @@ class PreparedRun:
         self.forget()
         files = [self.out, *self.out.rglob("*")]
         size = sum(file.stat().st_size for file in files if file.is_file())
-        limit = self.settings.get("train_rows")
+        limit = self.card.options.get("train_rows")
         record = make_record(run, result, size, limit, baselines=self.run.baselines, selection=selection.facts)
         return record | {"out": str(self.out)}, notes
 

@@ -1,10 +1,12 @@
 """Finds a table's text and label columns, by the names that data sets use or by the caller's choice."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from onebert_store.errors import InvalidData
+from onebert_store.errors import InvalidData, InvalidInput
+from onebert_store.file.card import card_of
+from onebert_store.file.manifest import Manifest
 from onebert_store.file.strict_json import printable
 from onebert_store.suggestion import suggestion
 from onebert_store.tables.table import Table, describe_bad_rows
@@ -58,13 +60,22 @@ class Columns:
             raise InvalidData("a column for text_pair needs one for text, too")
 
 
-def trained_columns(training: Mapping[str, Any]) -> Columns:
-    """The columns that a version was trained on, by the settings in its manifest, which may be of any type."""
-    settings = training.get("settings")
-    given = settings if isinstance(settings, dict) else {}
-    names = {name: given.get(name) for name in ("text", "text_pair", "label", "label_separator")}
-    named = {name: value if isinstance(value, str) else None for name, value in names.items()}
-    return Columns(**named) if named["text"] is not None or named["text_pair"] is None else Columns()
+def trained_columns(manifest: Manifest) -> Columns:
+    """The columns that a version was trained on, by its card."""
+    read = card_of(manifest).read
+    if read.text is None and read.text_pair is not None:
+        return Columns()
+    return Columns(read.text, read.text_pair, read.label, read.label_separator)
+
+
+def columns_of_all(columns: Columns, trained: Sequence[Columns], table: Table) -> Columns:
+    """The columns that are `remembered` of several trainings; raises InvalidInput if they read different texts."""
+    each = [remembered(columns, columns_of_one, table) for columns_of_one in trained]
+    places = {find_texts(table, found) or (found.text, found.text_pair) for found in each}
+    if len(places) > 1:
+        names = " and ".join(sorted({name for texts in places for name in texts if name}))
+        raise InvalidInput(f"{table.origin}: the tasks were trained on different columns, {names}: name one by --text")
+    return each[0]
 
 
 def remembered(columns: Columns, trained: Columns, table: Table) -> Columns:

@@ -16,7 +16,7 @@ from onebert_server.settings import Settings
 from onebert_server.store import store_address
 from onebert_store.command import console
 from onebert_store.errors import InvalidInput
-from onebert_store.tables.columns import Columns, find_texts, remembered, trained_columns
+from onebert_store.tables.columns import Columns, columns_of_all, trained_columns
 from onebert_store.tables.text.encoding import check_encoding
 
 
@@ -98,15 +98,9 @@ def _choose(options: ScoreOptions, sources: Sequence[Source], tasks: Sequence[Sc
         check_encoding(options.encoding)
     # JSON and compressed files have to be read to their end for this.
     with console.busy(f"reading {sources[0].name}"), open_stream(sources[0], options.encoding) as stream:
-        sample, columns = stream.sample(), Columns(options.text, options.text_pair)
-        trained = [remembered(columns, trained_columns(task.manifest.training), sample) for task in tasks]
-        places = {find_texts(sample, each) or (each.text, each.text_pair) for each in trained}
-        if len(places) > 1:
-            names = " and ".join(sorted({name for texts in places for name in texts if name}))
-            raise InvalidInput(
-                f"{sources[0].name}: the tasks were trained on different columns, {names}: name one by --text"
-            )
-        return choose_columns(sample, trained[0], options.keep, sources[0].name)
+        sample, named = stream.sample(), Columns(options.text, options.text_pair)
+        columns = columns_of_all(named, [trained_columns(task.manifest) for task in tasks], sample)
+        return choose_columns(sample, columns, options.keep, sources[0].name)
 
 
 @contextmanager

@@ -1,5 +1,7 @@
 """Gates in the file of `onebert apply`: set before the moves that they judge, changed, deleted, and refusing."""
 
+import json
+
 import pytest
 
 from onebert_server.cli.apply.form import read_form
@@ -50,6 +52,19 @@ def test_a_gate_is_set_refuses_with_its_rows_changes_and_goes(server, place):
     done = apply(server, place, "gated", 2, "gate = false")
     assert "- gate  min.accuracy 0 and 6 rows\n" in done.stdout
     assert apply(server, place, "gated", 2, "gate = false", "--dry-run").returncode == 0
+
+
+def test_the_rows_of_a_gate_have_the_columns_of_the_training(server, tmp_path):
+    read = {"text": "Customer message", "label": "Queue"}
+    for number, training in ((1, {"card": {"read": read}}), (2, {"settings": {**read, "epochs": 3}})):
+        task = Task(seed=16, labels=LABELS, training=training)
+        (tmp_path / f"{number}.safetensors").write_bytes(task.file)
+    rows = [f"{text},{LABELS[task.logits(text).argmax()]},open" for text in TEXTS]
+    (tmp_path / "rows.csv").write_text("\n".join(["Customer message,Queue,label", *rows, ""]))
+    done = apply(server, tmp_path, "columns", 2, 'gate = { data = "rows.csv", min = { accuracy = 1.0 } }')
+    assert (done.returncode, done.stderr) == (0, "")
+    compared = run_onebert("diff", "columns@1", "columns@2", "--data", tmp_path / "rows.csv", "--json", url=server.url)
+    assert json.loads(compared.stdout)["answers"]["right"] == {"a": len(TEXTS), "b": len(TEXTS)}
 
 
 @pytest.mark.parametrize("live", ["2", "{ split = { 1 = 50, 2 = 50 } }"])

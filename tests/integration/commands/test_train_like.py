@@ -62,7 +62,7 @@ DIFFERENT = (
         "2",
     ),
     *("--patience", "30", "--keep", "best", "--metric", "macro_f1", "--measure-train", "--dtype", "bfloat16"),
-    *("--text", "words", "--label", "kind", "--encoding", "cp1252", "--drop-unlabeled", "--drop-empty"),
+    *("--text", "words", "--label", "kind", "--drop-unlabeled", "--drop-empty"),
     *("--task-type", "single_label", "--train-rows", "40", "--validation-rows", "10", "--validation-share", "0.3"),
 )
 
@@ -97,7 +97,11 @@ def test_a_version_whose_exact_head_was_kept_is_repeated_by_the_method_that_was_
     first, record, _ = train("first", "--task", "tone", *steps, data=file)
     again, repeated, error = train("again", "--like", first, data=file)
     manifest = load(first).manifest.training
-    assert (record["contest"]["kept"], record["method"], manifest["settings"]["method"]) == ("alone", "head", "bitfit")
+    assert (record["contest"]["kept"], record["method"], manifest["card"]["train"]["method"]) == (
+        "alone",
+        "head",
+        "bitfit",
+    )
     assert again.read_bytes() == first.read_bytes()
     assert repeated["rows"] == record["rows"]
     assert "are not those of" not in error
@@ -106,7 +110,8 @@ def test_a_version_whose_exact_head_was_kept_is_repeated_by_the_method_that_was_
 def test_options_beside_like_replace_its_settings_and_other_data_are_noted(train, data, tmp_path):
     first, _, _ = train("first", "--task", "tone", "--method", "bitfit", "--max-steps", "4", "--seed", "3", data=data)
     again, record, error = train("again", "--like", first, "--task", "mood", "--seed", "5", data=write_more(tmp_path))
-    assert load(again).manifest.training["settings"] == load(first).manifest.training["settings"] | {"seed": 5}
+    before, after = (load(file).manifest.training["card"]["train"] for file in (first, again))
+    assert after == before | {"seed": 5}
     assert record["task"] == "mood"
     assert "note: the data are not those of first.safetensors\n" in error
 
@@ -116,6 +121,20 @@ def write_more(folder):
     with (data / "train.csv").open("a") as rows:
         rows.write("the order was very bad 99,complaint\n")
     return data
+
+
+def test_the_encoding_of_other_rows_is_found_anew(train, tmp_path):
+    rows = [(f"письмо {i} {('отлично', 'плохо')[i % 2]}", ("praise", "complaint")[i % 2]) for i in range(40)]
+    table = "text,label\n" + "".join(f"{text},{label}\n" for text, label in rows)
+    old, new = tmp_path / "old.csv", tmp_path / "new.csv"
+    old.write_bytes(table.encode("cp1251"))
+    new.write_bytes(table.encode())
+    first, _, _ = train("first", "--task", "tone", "--method", "head", "--encoding", "cp1251", data=old)
+    again, _, error = train("again", "--like", first, data=new)
+    assert "are not those of" not in error, "both files have the same rows"
+    assert {name: value.tobytes() for name, value in load(again).tensors.items()} == {
+        name: value.tobytes() for name, value in load(first).tensors.items()
+    }
 
 
 def test_a_run_of_a_sweep_is_repeated(onebert, train, data, tmp_path):
@@ -162,7 +181,7 @@ def test_the_next_version_learns_from_feedback_and_shadows_the_live_one(
     training = manifest["training"]
     assert training["data"]["more"]["rows"] == 1
     assert training["data"]["rows"]["train"] == record["rows"]["train"] + 1
-    assert training["settings"] == load(first).manifest.training["settings"]
+    assert training["card"] == load(first).manifest.training["card"]
     assert training["data"]["digest"] == record["data"]["digest"]
     # A version that learned from feedback is repeated without it, and says so.
     _, _, error = train("plain", "--like", "tone@2", data=data)

@@ -188,7 +188,7 @@ def test_training_reads_what_its_file_reads(tmp_path, rule):
     trained = onebert.train(data, task="tone", out=tmp_path / "tone.safetensors", base=str(tiny_base()), **options)
     manifest = load(trained.file).manifest
     assert (manifest.decision and manifest.decision.cut) == (None if rule == "head" else rule)
-    assert manifest.training["settings"]["cut"] == rule
+    assert manifest.training["card"]["train"]["cut"] == rule
     answered = onebert.load(trained.file, base=str(tiny_base())).classify(data["test"]["text"])
     right = np.mean([one.label == label for one, label in zip(answered, data["test"]["label"], strict=True)])
     assert right == trained.test["accuracy"]

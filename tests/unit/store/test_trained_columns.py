@@ -2,10 +2,20 @@
 
 import pytest
 
+from onebert_store.file.manifest import parse_manifest
 from onebert_store.tables.columns import Columns, find_texts, remembered, trained_columns
 from onebert_store.tables.table import Table
 
+MANIFEST = {
+    "format": 1,
+    "base": {"name": "base", "model_type": "bert", "digest": f"sha256:{64 * '0'}"},
+    **{"task_type": "single_label", "labels": ["a", "b"], "pooling": "mean", "max_length": 8, "method": "head"},
+}
 TABLE = Table({name: ["a cell"] for name in ("text", "label", "words", "other", "kind", "toxic", "late")}, "t.csv")
+
+
+def manifest(training):
+    return parse_manifest({**MANIFEST, "training": training})
 
 
 @pytest.mark.parametrize(
@@ -22,8 +32,11 @@ TABLE = Table({name: ["a cell"] for name in ("text", "label", "words", "other", 
     ],
 )
 def test_a_manifest_names_the_columns_or_something_else(settings, columns):
-    assert trained_columns({"settings": settings}) == columns
-    assert trained_columns({}) == Columns()
+    """As `settings` of an earlier file, and on a card."""
+    for training in ({"settings": settings}, {"card": {"read": settings}}):
+        expected = Columns() if "card" in training and "epochs" in (settings or ()) else columns
+        assert trained_columns(manifest(training)) == expected
+    assert trained_columns(manifest({})) == Columns()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Settings in manifests: every one is recorded and read back, and a manifest that cannot be repeated is refused."""
+"""Settings on cards: every one is recorded and read back, and a manifest that cannot be repeated is refused."""
 
 from dataclasses import fields, replace
 
@@ -54,16 +54,22 @@ READING = DataOptions(
 )
 
 
+# What describes one file alone, and what every manifest has.
+OF_ONE_FILE = {"more": None, "encoding": None, "sheet": None, "task_type": None}
+
+
 def test_every_setting_is_recorded_and_read_back():
     for group in (CHANGED, READING):
         unchanged = type(group)()
         same = [field.name for field in fields(group) if getattr(group, field.name) == getattr(unchanged, field.name)]
         assert same == [], "give these settings another value than their default above"
-    options = repeatable(CHANGED, READING)
-    assert options.keys() == {field.name for group in (CHANGED, READING) for field in fields(group)} - {"more"}
-    assert settings_from(options) == (CHANGED, replace(READING, more=None))
+    options = repeatable(CHANGED, READING).options
+    assert (
+        options.keys() == {field.name for group in (CHANGED, READING) for field in fields(group)} - OF_ONE_FILE.keys()
+    )
+    assert settings_from(options) == (CHANGED, replace(READING, **OF_ONE_FILE))
     for method in ("bitfit", "head"):
-        options = repeatable(Settings(method=method), DataOptions())
+        options = repeatable(Settings(method=method), DataOptions()).options
         assert settings_from(options) == (Settings(method=method), DataOptions())
         assert ("batch_size" in options) == (method == "bitfit"), "an exact head takes no step"
 
@@ -99,19 +105,19 @@ def test_free_json_of_a_manifest_is_read_where_it_has_the_right_type_alone(manif
     settings = {"method": "bitfit", "more": "/etc/passwd"}
     earlier = earlier_training("tone@3", manifest(settings=settings, task=5, dtype=[], data={"digest": 1, "more": 2}))
     assert (earlier.task, earlier.dtype, earlier.data_digest, earlier.added_rows) == (None, "float32", None, 0)
-    assert earlier.reading == DataOptions(), "a manifest names no file of this machine"
+    assert earlier.reading == DataOptions(task_type="single_label"), "a manifest names no file of this machine"
     assert earlier.settings == Settings(method="bitfit")
 
 
 def test_named_options_replace_the_recorded_ones_and_must_combine_with_them(manifest):
-    earlier = earlier_training("tone@3", manifest(settings=repeatable(CHANGED, READING)))
+    earlier = earlier_training("tone@3", manifest(card=repeatable(CHANGED, READING).dump()))
     settings, reading = earlier.overridden(Settings(seed=9), DataOptions(label="answer"), {"seed", "label", "dtype"})
     assert settings == replace(CHANGED, seed=9)
-    assert reading == replace(READING, label="answer", more=None)
+    assert reading == replace(READING, **OF_ONE_FILE | {"label": "answer", "task_type": "single_label"})
 
 
 def test_an_exact_head_inherits_no_steps(manifest):
-    earlier = earlier_training("tone@3", manifest(settings=repeatable(CHANGED, READING)))
+    earlier = earlier_training("tone@3", manifest(card=repeatable(CHANGED, READING).dump()))
     settings, _ = earlier.overridden(Settings(method="head"), DataOptions(), {"method"})
     assert settings == Settings(
         method="head",

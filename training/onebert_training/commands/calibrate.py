@@ -110,7 +110,7 @@ def _fitted(
     manifest = delta.manifest
     check_task(manifest)
     read = reading.read(data)
-    reading = reading.remembering(trained_columns(manifest.training), read)
+    reading = reading.remembering(trained_columns(manifest), read)
     if split is None and "validation" in read.tables:
         split = "validation"
     labeled = load_split(read, reading, manifest.task_type, manifest.labels, split)

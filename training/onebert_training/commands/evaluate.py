@@ -43,7 +43,7 @@ def run_evaluate(
     loaded = machine.load()
     check(delta, loaded.spec)
     read = reading.read(data)
-    reading = reading.remembering(trained_columns(manifest.training), read)
+    reading = reading.remembering(trained_columns(manifest), read)
     labeled = load_split(read, reading, manifest.task_type, manifest.labels, split)
     unknown_texts = (
         () if unknown is None else load_texts(unknown, reading.columns, reading.encoding, else_by_name=True)[1]

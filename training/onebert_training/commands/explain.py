@@ -136,7 +136,7 @@ def explain_data(
     loaded = _load(file, machine)
     manifest = loaded.delta.manifest
     read = reading.read(data)
-    reading = reading.remembering(trained_columns(manifest.training), read)
+    reading = reading.remembering(trained_columns(manifest), read)
     labeled = load_split(read, reading, manifest.task_type, manifest.labels, split)
     name, examples = labeled.name, subset(labeled.split, manifest.task_type, max_rows, SPLIT_SEED)
     objective = OBJECTIVES[manifest.task_type](manifest.labels)

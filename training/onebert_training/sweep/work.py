@@ -194,7 +194,7 @@ def train_job_set(
             yield Outcome(job.name, error=error.detail)
             continue
         settings = _as_trained(job.request.settings, run)
-        result = result.with_provenance({"settings": repeatable(settings, job.request.reading)})  # noqa: PLW2901
+        result = result.with_provenance({"card": repeatable(settings, job.request.reading).dump()})  # noqa: PLW2901
         delta = dumps(result.delta) if result.delta is not None else None
         size = len(delta) if delta is not None else None
         record = make_record(run, result, size, job.request.reading.train_rows, job.request.experiment)

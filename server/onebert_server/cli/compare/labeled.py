@@ -10,7 +10,16 @@ from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import Manifest, TaskType
 from onebert_store.file.strict_json import printable
 from onebert_store.tables.cells import BadRow, plain
-from onebert_store.tables.columns import Columns, named, require_label, require_texts, texts_of_rows, trained_columns
+from onebert_store.tables.columns import (
+    Columns,
+    columns_of_all,
+    named,
+    require_label,
+    require_texts,
+    texts_of_rows,
+    trained_columns,
+)
+from onebert_store.tables.label_studio import plain_source
 from onebert_store.tables.labels import LabelNames, find_names, has_labels, is_unlabeled, join_label_columns
 from onebert_store.tables.table import Table, describe_bad_rows
 from onebert_store.tables.tables import Source, choose_split
@@ -47,12 +56,16 @@ def labeled_rows(
 ) -> list[LabeledRow]:
     """The rows of one split, read as by `onebert evaluate`; labels are read if all versions answer labels or a number.
 
+    Columns that are not named are those of the versions' training.
+
     `split` None is test, or validation if there is no test; a label column that is not named may be missing. `keep` are
-    further columns. Labels have the separator that a version was trained with. Raises InvalidData for a missing split,
-    column or text, and for a label that no version has.
+    further columns. Raises InvalidData for a missing split, column or text, and for a label that no version has.
     """
     task_type = _label_type(manifests)
-    separators = [trained_columns(manifest.training).label_separator for manifest in manifests]
+    trained = [trained_columns(manifest) for manifest in manifests]
+    read = plain_source(read, columns if columns.label else trained[0])
+    columns = columns_of_all(columns, trained, next(iter(read.tables.values())))
+    separators = [columns.label_separator, *(each.label_separator for each in trained)]
     columns = replace(columns, label_separator=next(filter(None, separators), None))
     read, columns = join_label_columns(read, columns, task_type)
     name = choose_split(read, split)
