@@ -1,7 +1,7 @@
 """A blob store: bytes named by their SHA-256, in a folder or in an object store."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -35,9 +35,10 @@ class BlobStore(ABC):
     def get_local(self, digest: str) -> bytes | None:
         """Reads like `get` but without the network: None if the blob has to be fetched."""
 
-    def verify(self, digest: str, stop: Callable[[], bool] = lambda: False) -> bool:
-        """Reads a blob, never a copy, until `stop` (then False); raises StoreCorrupt if missing or damaged."""
-        return not any(stop() for _ in self._pieces(digest))
+    def verify(self, digest: str) -> None:
+        """Reads a blob, never a copy, piece by piece; raises StoreCorrupt if it is missing or damaged."""
+        for _ in self._pieces(digest):
+            pass
 
     @abstractmethod
     def delete(self, digest: str) -> None:

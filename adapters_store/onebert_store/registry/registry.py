@@ -4,7 +4,7 @@ Several threads, and several processes on one database, may change a registry at
 transaction that decides by the number of rows its statements changed; the process holds no lock of its own.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -194,10 +194,10 @@ class Registry:
         with self._unless_deleted(version):
             return self._store.blobs.get_local(version.digest)
 
-    def verify(self, version: VersionEntry, stop: Callable[[], bool] = lambda: False) -> bool:
-        """Compares a blob with its digest piece by piece, until `stop` (then False); raises like `read`."""
+    def verify(self, version: VersionEntry) -> None:
+        """Compares a blob with its digest piece by piece; raises like `read`."""
         with self._unless_deleted(version):
-            return self._store.blobs.verify(version.digest, stop)
+            self._store.blobs.verify(version.digest)
 
     def move_alias(
         self,

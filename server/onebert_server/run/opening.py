@@ -66,7 +66,7 @@ def open_runtime(
         metrics = Metrics(settings.task_metrics, telemetry.tracing is not None, hooks.answered)
         engine = Engine(hosts, engine_limits(settings), metrics, compute_threads(settings), tracing=telemetry.tracing)
         residents = Residents(engine, registry)
-        loader = Loader(residents, registry)
+        loader = Loader(residents)
         presence = Presence(registry.replicas) if registry.shared else None
         follower = Follower(registry.feed, residents.directory, presence, metrics.answers.rename)
         catalog = Catalog(registry, residents, follower, settings.max_upload_bytes, hooks.deleting, hooks.storage)
@@ -152,7 +152,6 @@ def _add_gauges(metrics: Metrics, engine: Engine, catalog: Catalog, follower: Fo
     metrics.gauge("tasks", "Tasks.", lambda: counts()["tasks"])
     metrics.gauge("versions", "Versions of all tasks.", lambda: counts()["versions"])
     metrics.gauge("versions_unavailable", "Versions that could not be loaded.", lambda: counts()["unavailable"])
-    metrics.gauge("files_damaged", "Stored files that were found damaged.", lambda: counts()["damaged"])
     position = catalog.directory.position
     metrics.gauge("feed_seq", "The registry's last change that is shown here.", lambda: position.seq)
     metrics.gauge("feed_age_seconds", "Time since the registry was last looked at.", lambda: follower.age)

@@ -124,7 +124,7 @@ class Catalog:
             context.principal.require(Action.UPLOAD, task)
             delta = loads(body.read())
             self.catch_up()
-            if known := self.directory.find(task, delta.digest):
+            if (known := self.directory.find(task, delta.digest)) and self._is_whole(known):
                 return UploadResult(known.entry, False, self.directory.position.seq)
             self.require_room(task, body.size, context)
             slot = self._residents.install(delta)
@@ -247,11 +247,7 @@ class Catalog:
 
     def read_delta(self, version: Version) -> bytes:
         """Returns the canonical bytes of a version, verified."""
-        try:
-            return self._registry.read(version.entry)
-        except StoreCorrupt as error:
-            self._residents.found_damaged(version, error)
-            raise
+        return self._registry.read(version.entry)
 
     def _load_all(self, versions: list[Version], progress: Progress, until: float) -> list[Version]:
         progress.begin("versions", len(versions))
@@ -266,6 +262,14 @@ class Catalog:
         unloaded = fetches.give_up() + versions
         return unloaded if room else []
 
+    def _is_whole(self, version: Version) -> bool:
+        """Whether a version's stored file is what its digest says; the same upload replaces a damaged one."""
+        try:
+            self._registry.verify(version.entry)
+        except StoreCorrupt:
+            return False
+        return True
+
     def _register(self, offer: Offer, delta: Delta, stored: Stored, context: Context, live: bool) -> Added:
         with self._follower.offering(offer):
             # No deadline: the body may have taken any time to arrive.
@@ -273,8 +277,8 @@ class Catalog:
                 added = self._registry.add_stored(offer.task, delta, stored, context.actor, live)
                 self._follower.reach(added.seq)
             if not added.created:
-                # Registered already: it is unavailable or damaged here, or another replica has taken the same content
-                # meanwhile.
+                # Registered already: it is unavailable here, its file was damaged, or another replica has taken the
+                # same content meanwhile.
                 self._follower.show_registered(added.record)
             return added
 

@@ -188,10 +188,10 @@ class Directory(States):
             return self._find(name, who).version(number)
 
     def find(self, name: str, digest: str) -> Version | None:
-        """Returns the version of a task with this content, unless it is unavailable or its stored file is damaged."""
+        """Returns the version of a task with this content, unless it is unavailable."""
         with self._lock:
             task = self._tasks.get(name, TaskEntry(name))
-            sound = (v for v in task.versions.values() if v.state is not State.UNAVAILABLE and not v.damaged)
+            sound = (v for v in task.versions.values() if v.state is not State.UNAVAILABLE)
             return next((version for version in sound if version.entry.digest == digest), None)
 
     def versions(self) -> list[Version]:
@@ -230,7 +230,6 @@ class Directory(States):
                 "versions": self._num_versions,
                 "resident": len(self._residents),
                 "unavailable": len(self._unavailable),
-                "damaged": len(self._damaged),
             }
 
     def _resolve(self, ref: TaskRef, principal: Principal, key_of: KeyOf) -> Held:

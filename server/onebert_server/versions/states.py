@@ -43,7 +43,6 @@ class States:
         # Kept by `_note`, so that neither a scrape of the metrics nor a retry walks ten thousand versions under the
         # lock that every request takes.
         self._unavailable: set[Version] = set()
-        self._damaged: set[Version] = set()
 
     def unpin(self, pinned: Iterable[Version], stay: float = 0.0) -> None:
         """Gives pins back; any thread may call it. The versions stay for some more seconds, or until they are used."""
@@ -118,7 +117,7 @@ class States:
         """Records a checked row in a slot of a bank; the record may come from the file itself."""
         with self._lock:
             version.learn(record)
-            version.proved, version.failures, version.damaged = True, 0, False
+            version.proved, version.failures = True, 0
             version.reason = version.next_try = None
             if retired := version.retired:
                 version.state = State.EVICTED
@@ -131,12 +130,11 @@ class States:
         if retired:
             slot.release()
 
-    def failed(self, version: Version, reason: str, next_try: float | None, damaged: bool = False) -> None:
+    def failed(self, version: Version, reason: str, next_try: float | None) -> None:
         """Records a failed load: requests are refused with the reason until the next try."""
         with self._lock:
             version.state, version.reason, version.next_try = State.UNAVAILABLE, reason, next_try
             version.failures += 1
-            version.damaged = damaged
             self._end_loading(version, self._refusal(version))
 
     def unloaded(self, version: Version, error: Exception) -> None:
@@ -171,13 +169,6 @@ class States:
         with self._lock:
             for shadow in shadows:
                 self._miss(answering, shadow)
-
-    def mark_damaged(self, version: Version, reason: str | None) -> None:
-        """Records the result of a check of a version's stored file: its damage, or None."""
-        with self._lock:
-            if version.state is not State.UNAVAILABLE:
-                version.damaged, version.reason = reason is not None, reason
-                self._note(version)
 
     # The methods below are called under the lock.
 
@@ -251,18 +242,15 @@ class States:
             loading.set_result(None)
 
     def _unload(self, version: Version, error: Exception | None = None) -> None:
-        version.state, version.next_try = State.EVICTED if version.proved else State.REGISTERED, None
-        if not version.damaged:
-            version.reason = None
+        version.state = State.EVICTED if version.proved else State.REGISTERED
+        version.reason = version.next_try = None
         self._end_loading(version, error)
 
     def _note(self, version: Version) -> None:
-        unavailable = version.state is State.UNAVAILABLE
-        for counted, versions in ((unavailable, self._unavailable), (version.damaged, self._damaged)):
-            if counted and not version.retired:
-                versions.add(version)
-            else:
-                versions.discard(version)
+        if version.state is State.UNAVAILABLE and not version.retired:
+            self._unavailable.add(version)
+        else:
+            self._unavailable.discard(version)
 
     def _add_resident(self, version: Version) -> None:
         slot = version.slot

@@ -42,13 +42,12 @@ class Version:
         row_bytes: bytes of its row on the device; 0 until it was folded once.
         proved: whether this process has seen its golden logits, or finite answers; its content never changes.
         loading: ends when it is resident, or with the error; None while nobody loads it.
-        reason: why it is unavailable, or the damage of its stored file while it answers from memory.
+        reason: why it is unavailable.
         next_try: time of the next try, in seconds of `time.monotonic()`; None if another try cannot help.
         tried_again: whether the server loads it on its own account, without a request.
         spare: whether its last loading on the server's account was only for room that nobody else needs: a shadow's.
         spare_again: time from which a question may load it so again, in seconds of `time.monotonic()`.
         missed: by the answering version's number, the questions that it was a shadow of and not in memory for.
-        damaged: whether its stored file was damaged or unreadable at the last check.
     """
 
     entry: VersionEntry
@@ -67,7 +66,6 @@ class Version:
     spare: bool = False
     spare_again: float = 0.0
     missed: dict[int, int] | None = None
-    damaged: bool = False
     pins: int = 0
     retired: bool = False
 

@@ -264,12 +264,6 @@ def test_content_is_found_unless_it_is_broken_so_that_an_upload_heals_it(filled)
     assert filled.find("a", version.entry.digest) is version
     for task in ("broken", "nobody"):
         assert filled.find(task, f"sha256:{1:064x}") is None
-    filled.mark_damaged(version, "other content than its digest says")
-    assert filled.find("a", version.entry.digest) is None
-    assert filled.ask("a@2") == [version]
-    assert filled.counts()["damaged"] == 1
-    filled.mark_damaged(version, None)
-    assert filled.find("a", version.entry.digest) is version
 
 
 def test_the_refusal_says_why_and_when_to_come_back(directory):
@@ -382,7 +376,7 @@ def test_what_is_counted_is_counted_without_a_look_at_each_version(directory):
     for number in range(1, 11):
         directory.add("task", number, slot=number, version=Watched)
     looked_at.clear()
-    assert directory.counts() == {"tasks": 1, "versions": 10, "resident": 10, "unavailable": 0, "damaged": 0}
+    assert directory.counts() == {"tasks": 1, "versions": 10, "resident": 10, "unavailable": 0}
     assert looked_at == []
 
 
@@ -445,7 +439,7 @@ class Residency(RuleBasedStateMachine):
             slot = self.directory.host.slot(self.slots)
             self.directory.loaded(version, slot, record_of("task", version.entry.version))
         elif outcome == "failed":
-            self.directory.failed(version, "for a test", self.directory.now + 2.0, damaged=len(self.present) % 2 == 0)
+            self.directory.failed(version, "for a test", self.directory.now + 2.0)
         else:
             self.directory.unloaded(version, VersionUnavailable("no room"))
 
@@ -475,11 +469,6 @@ class Residency(RuleBasedStateMachine):
             self.asked.remove(version)
             self.late.append(version)
             assert loading.done()
-
-    @precondition(lambda self: self.present)
-    @rule(data=st.data(), reason=st.sampled_from([None, "for a test"]))
-    def look_at_the_file(self, data, reason):
-        self.directory.mark_damaged(self.any_version(data), reason)
 
     @rule()
     def time_passes(self):
@@ -512,7 +501,6 @@ class Residency(RuleBasedStateMachine):
             "versions": len(versions),
             "resident": sum(one.state is State.RESIDENT for one in versions),
             "unavailable": sum(one.state is State.UNAVAILABLE for one in versions),
-            "damaged": sum(one.damaged for one in versions),
         }
 
     @invariant()

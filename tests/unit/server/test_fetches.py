@@ -33,7 +33,7 @@ class Bucket:
 
     def __init__(self, folder):
         self._blobs = FolderBlobs(folder, MAX_FILE_BYTES)
-        self.copies, self.asked, self.looked, self.away = set(), [], [], False
+        self.copies, self.asked, self.away = set(), [], False
         self.gate = threading.Event()
         self.hold = self.gate
         self.under_way, self.most_under_way = 0, 0
@@ -44,11 +44,6 @@ class Bucket:
 
     def get_local(self, digest):
         return self._blobs.get(digest) if digest in self.copies else None
-
-    def verify(self, digest, stop=lambda: False):
-        self.looked.append(digest)
-        assert self.gate.wait(WAIT)
-        return self._blobs.verify(digest, stop)
 
     def get(self, digest):
         if digest in self.copies:
@@ -71,7 +66,7 @@ class Bucket:
 def bucket(tmp_path, monkeypatch):
     made = Bucket(tmp_path / "bucket")
     monkeypatch.setitem(store.BLOBS, "held", lambda address, make: made)
-    monkeypatch.setattr(loader, "SCRUB_PAUSE", 0.01)
+    monkeypatch.setattr(loader, "LOOK_EVERY", 0.01)
     return made
 
 
@@ -198,14 +193,6 @@ def test_a_start_fetches_no_more_than_the_bank_holds(tmp_path, bucket):
         assert 1 < held <= len(bucket.asked) <= held + 2 * AT_ONCE < count
         [last] = [number for number in range(count) if state(runtime, number) is State.REGISTERED][-1:]
         ask(runtime, last)[1][0].result(WAIT)
-
-
-@pytest.mark.promise("bucket-hangs")
-def test_a_look_at_stored_files_holds_up_nothing(tmp_path, bucket):
-    with opened(tmp_path, bucket, 1, copies=[0]) as (runtime, _):
-        wait_until(lambda: bucket.looked)
-        ask(runtime, 0)[1][0].result(WAIT)
-        assert not bucket.gate.is_set()
 
 
 @pytest.mark.promise("bucket-hangs")

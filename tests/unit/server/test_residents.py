@@ -503,28 +503,19 @@ def test_a_version_that_is_larger_than_the_bank_evicts_nobody(tmp_path):
 
 
 @pytest.mark.promise("damaged-while-serving")
-def test_a_file_that_is_damaged_while_it_is_served_is_noticed_counted_and_healed(tmp_path):
+def test_a_file_that_is_damaged_while_it_is_served_fails_where_it_is_read_and_is_healed_by_its_upload(tmp_path):
     task = Task(seed=1)
     [record] = store(tmp_path, task=task)
-    with opened(tmp_path) as runtime:
-        blob(tmp_path, record).write_bytes(b"something else")
-        wait_until(lambda: gauge(runtime, "files_damaged") == 1)
-        assert_answers(runtime, task=task)
-        kept, created, _ = upload(runtime, "task", task)
-        assert (kept.version, created) == (1, False)
-        wait_until(lambda: gauge(runtime, "files_damaged") == 0)
-        assert runtime.catalog.read_delta(runtime.directory.version("task", 1)) == task.file
-
-
-@pytest.mark.promise("damaged-while-serving")
-def test_a_download_that_finds_a_damaged_file_says_so_to_all(tmp_path):
-    [record] = store(tmp_path, task=Task(seed=1))
     with opened(tmp_path) as runtime:
         blob(tmp_path, record).write_bytes(b"something else")
         version = runtime.directory.version("task", 1)
         with pytest.raises(StoreCorrupt):
             runtime.catalog.read_delta(version)
-        assert version.damaged
+        assert_answers(runtime, task=task)
+        kept, created, _ = upload(runtime, "task", task)
+        assert (kept.version, created) == (1, False)
+        assert runtime.catalog.read_delta(version) == task.file
+        assert_answers(runtime, task=task)
 
 
 def test_opening_a_replica_changes_nothing_of_the_thread_that_opens_it(tmp_path, two_threads):

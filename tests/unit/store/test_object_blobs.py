@@ -208,7 +208,7 @@ def test_a_copy_on_this_machine_answers_without_the_bucket(location, tmp_path, b
     for kept in (cache, read):
         blobs = location.open(100, kept)
         assert blobs.get(HELLO) == blobs.get_local(HELLO) == b"hello"
-        # A scrub is of the bucket, whatever there is here.
+        # A check is of the bucket, whatever there is here.
         with pytest.raises(StoreCorrupt, match="missing"):
             blobs.verify(HELLO)
         blobs.delete(HELLO)

@@ -211,7 +211,7 @@ def test_damage_is_found_on_reading_and_healed_by_the_same_upload(registry, tmp_
         for look in (registry.read, registry.verify):
             with pytest.raises(StoreCorrupt, match=r"other content|is missing"):
                 look(record)
-        assert registry.verify(other)
+        registry.verify(other)
         assert registry.add("spam", make_delta()) == (record, False)
         assert registry.read(record) == dumps(make_delta())
 

@@ -53,7 +53,7 @@ async def readyz(runtime: RuntimeOf) -> Health:
     """The server answers requests; 503 while it stops, and with `/healthz`.
 
     The body has `storage`, the state of the disk at the last change and of the registry; without keys also the
-    numbers of `tasks` and `versions`, of versions `resident`, `unavailable` and `damaged`, `seq`, the registry's last
+    numbers of `tasks` and `versions`, of versions `resident` and `unavailable`, `seq`, the registry's last
     change shown, and `age`, the seconds since it last looked for others.
     """
     runtime.check_ready()

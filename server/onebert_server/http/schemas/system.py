@@ -24,7 +24,6 @@ class Health(BaseModel):
     versions: int | None = None
     resident: Annotated[int | None, Field(description="versions in memory")] = None
     unavailable: Annotated[int | None, Field(description="versions that cannot be loaded")] = None
-    damaged: Annotated[int | None, Field(description="versions whose stored file was found damaged")] = None
     storage: Annotated[
         str | None,
         Field(

@@ -15,12 +15,11 @@ AT_ONCE = 4
 class Fetches:
     """Gives the loader's thread the files of versions once they are here; only that thread calls the methods.
 
-    `queue` gets each version whose file has come. `threads` has one thread more than `AT_ONCE`, for checks of stored
-    files.
+    `queue` gets each version whose file has come.
     """
 
     def __init__(self, registry: Registry, directory: Directory, queue: LoadQueue) -> None:
-        self.threads = ThreadPoolExecutor(AT_ONCE + 1, "onebert-fetcher")
+        self._threads = ThreadPoolExecutor(AT_ONCE, "onebert-fetcher")
         self._registry = registry
         self._directory = directory
         self._queue = queue
@@ -55,7 +54,7 @@ class Fetches:
 
     def close(self) -> list[Version]:
         """Waits for running fetches, and returns, once, each version that still has to be loaded."""
-        self.threads.shutdown(cancel_futures=True)
+        self._threads.shutdown(cancel_futures=True)
         return [*self._waiting.clear(), *(version for version in self._files if version.state is State.LOADING)]
 
     def _begin(self) -> None:
@@ -65,5 +64,5 @@ class Fetches:
                 self._fetch(version)
 
     def _fetch(self, version: Version) -> None:
-        file = self._files[version] = self.threads.submit(self._registry.read, version.entry)
+        file = self._files[version] = self._threads.submit(self._registry.read, version.entry)
         file.add_done_callback(lambda _: self._queue.put(version, ""))

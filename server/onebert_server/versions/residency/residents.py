@@ -150,12 +150,6 @@ class Residents:
                     late = "the request's time was over before its versions were loaded"
                     raise errors.DeadlineExceeded(late) from None
 
-    def found_damaged(self, version: Version, error: errors.OneBertError) -> None:
-        """Marks a version's stored file as damaged; its row in memory answers as before."""
-        if not version.damaged:
-            logger.error("the stored file with %s is damaged: %s", version.entry.digest, error.code)
-        self.directory.mark_damaged(version, error.detail)
-
     def _check_sum(self, pinned: Sequence[Version]) -> None:
         """Refuses versions that exceed the bank together; one that was never in memory counts its least size."""
         total = sum(version.row_bytes or self._least_bytes(version) for version in set(pinned))
@@ -249,7 +243,7 @@ class Residents:
             logger.exception("version %d with %s is unavailable", entry.version, entry.digest)
         # No next try for wrong content: the file never changes, and neither do the base and the bank's bound.
         next_try = None if isinstance(error, errors.InvalidDelta | LargerThanBank) else self._next_try(version)
-        self.directory.failed(version, reason, next_try, damaged=isinstance(error, errors.StoreCorrupt))
+        self.directory.failed(version, reason, next_try)
 
     def _next_try(self, version: Version) -> float:
         # Ten doublings exceed the bound already; a thousand would overflow a float.
