@@ -51,7 +51,7 @@ BIG = b"x" * (16 * 2**20 + 1)
         (
             "a.csv",
             "text,label\nsüß,b\n".encode() + "größe,b\n".encode("cp1252"),
-            "a.csv mixes encodings: line 2 is UTF-8",
+            "a.csv mixes encodings: line 3 is not UTF-8",
         ),
         ("a.csv.gz", gzip.compress(b"text,label\n" + b"a,b\n" * 999, mtime=0)[:-20], "a.csv.gz is not readable"),
         ("a.jsonl", b'{"text": "a"}\n{"text": \n[1]\n', "a.jsonl lines 2 and 3: not a JSON object"),

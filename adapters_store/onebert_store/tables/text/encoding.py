@@ -1,11 +1,11 @@
-"""Finds a text file's encoding: by its byte order mark, as UTF-8, or by what its bytes leave possible."""
+"""Finds a text file's encoding: by its byte order mark, as UTF-8, or as charset-normalizer guesses it."""
 
 import codecs
-import re
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from io import TextIOWrapper
+from zlib import crc32
 
 from onebert_store.errors import InvalidData, InvalidSettings
 from onebert_store.tables.file import File
@@ -21,19 +21,36 @@ _MARKS = (
 _WESTERN = "cp1252"
 _CHUNK_BYTES = 2**20
 _LINE_BYTES = 2**24  # longer lines are examined in pieces of this size
-# Signs of cp1252 that never stand inside a word; in other encodings their bytes are letters. Quotes touch words.
-_QUOTES = "\u00a1\u00ab\u00bb\u00bf\u201a\u201c\u201d\u201e\u2039\u203a"
-_SIGNS = (
-    "\u00a2-\u00aa\u00ac\u00ae-\u00b3\u00b5\u00b6\u00b8-\u00ba\u00bc-\u00be\u00d7\u00f7"
-    "\u0192\u02c6\u02dc\u2020\u2021\u2022\u2030\u20ac"
-)
-_INSIDE_A_WORD = re.compile(rf"(?<=[^\W\d_])[{_SIGNS}{_QUOTES}](?=[^\W\d_])")
-_MOST_ODD = 0.1
-# In the languages of cp1252, few letters of an accented word have accents; in Cyrillic or Greek all letters are high
-# bytes. ASCII words prove nothing: they may be JSON keys, or labels.
-_WORD = re.compile(rf"(?:[^\W\d_]|[{_SIGNS}])+")
-_MOST_ACCENTED = 0.75
-_MANY_ACCENTED = 0.5
+_SAMPLE_BYTES = 2**18  # of lines that are not ASCII
+# The library knows more, which it finds in short texts, though nobody writes them.
+_CANDIDATES = [
+    *(
+        _WESTERN,
+        "cp1250",
+        "cp1251",
+        "cp1253",
+        "cp1254",
+        "cp1255",
+        "cp1256",
+        "cp1257",
+        "cp437",
+        "cp850",
+        "cp852",
+        "cp866",
+    ),
+    *(
+        "iso8859_2",
+        "iso8859_5",
+        "iso8859_7",
+        "iso8859_9",
+        "iso8859_15",
+        "koi8_r",
+        "koi8_u",
+        "mac_roman",
+        "mac_cyrillic",
+    ),
+    *("cp932", "shift_jis", "euc_jp", "gb18030", "big5", "cp949"),
+]
 
 
 def check_encoding(encoding: str) -> None:
@@ -55,9 +72,8 @@ class Encoding:
 def find_encoding(file: File, preferred: str | None) -> Encoding:
     """Finds a text file's encoding: its byte order mark, else `preferred` by the user, else from all its bytes.
 
-    The last yields UTF-8, UTF-16 if the first letters show it, or cp1252 if the text looks Western European. All lines
-    are read before the decision, so that their order does not matter. Raises InvalidData if a byte is 0, the file mixes
-    encodings, or the encoding cannot be determined.
+    The last yields UTF-8, UTF-16 if the first letters show it, or a guess. Raises InvalidData if a byte is 0, the file
+    mixes encodings, or none can be guessed.
     """
     if preferred is not None:
         check_encoding(preferred)
@@ -68,9 +84,7 @@ def find_encoding(file: File, preferred: str | None) -> Encoding:
             return Encoding(marked)
         if wide := _wide(head):
             return Encoding(wide, f"{file.name} has no byte order mark and is read as {wide}")
-    if (line := first_undecodable(file, "utf-8")) is None:
-        return Encoding("utf-8")
-    return _one_byte(file, line)
+    return Encoding("utf-8") if first_undecodable(file, "utf-8") is None else _guessed(file)
 
 
 def open_text(file: File, encoding: str) -> TextIOWrapper:
@@ -105,32 +119,34 @@ def _wide(head: bytes) -> str | None:
     return "utf-16-be" if not any(low) and all(high) else None
 
 
-@dataclass
-class _Statistics:
-    lines: dict[bool, list[int]] = field(default_factory=dict)  # is it UTF-8 -> number of the first line, count
-    alone: int = 0  # words of one letter, such as à, è and é; in other encodings their bytes are words as well
-    letters: int = 0  # letters of longer words that have an accent
-    accented: int = 0
-    odd: int = 0
-    unreadable: bool = False
+def _guessed(file: File) -> Encoding:
+    from charset_normalizer import from_bytes  # noqa: PLC0415 - slow to import, and few files need it
 
-    def add(self, number: int, line: bytes) -> None:
-        utf8 = _is_utf8(line)
-        self.lines.setdefault(utf8, [number, 0])[1] += 1
-        if utf8:
-            return
-        text = line.decode(_WESTERN, "replace")
-        self.unreadable |= "\ufffd" in text
-        for match in _WORD.finditer(text):
-            word = match[0]
-            if word.isascii():
+    first, sample, size = dict[bool, int](), set[bytes](), 0  # is it UTF-8 -> number of the first such line
+    with closing(file.unpacked()) as stream:
+        for number, line in enumerate(iter(partial(stream.readline, _LINE_BYTES), b""), start=1):
+            if line.isascii():
                 continue
-            if len(word) == 1:
-                self.alone += word.isalpha()
-            else:
-                self.letters += len(word)
-                self.accented += sum(not letter.isascii() for letter in word)
-        self.odd += sum(1 for _ in _INSIDE_A_WORD.finditer(text))
+            first.setdefault(_is_utf8(line), number)
+            if size < _SAMPLE_BYTES and line not in sample:
+                sample.add(line)
+                size += len(line)
+    if len(first) > 1:
+        raise InvalidData(
+            f"{file.name} mixes encodings: line {first[False]} is not UTF-8, while line {first[True]} is; save it in "
+            "one, or say which with --encoding"
+        )
+    # By checksums, so that no order of rows matters, and rows that begin alike are not together.
+    matches = from_bytes(b"".join(sorted(sample, key=crc32)), cp_isolation=_CANDIDATES)
+    if not (best := matches.best()):
+        raise InvalidData(
+            f"{file.name} line {first[False]} is not readable as UTF-8; say what it is with --encoding, as cp1251"
+        )
+    # Without words of a known language nothing but bytes without a meaning speaks against the most common one.
+    unclear = not best.coherence and any(match.encoding == _WESTERN for match in matches)
+    name = _WESTERN if unclear else best.encoding
+    guess = f"{file.name} is not UTF-8 and is read as {name}; if letters come out wrong, say what it is with --encoding"
+    return Encoding(name, guess)
 
 
 def _is_utf8(line: bytes) -> bool:
@@ -139,27 +155,3 @@ def _is_utf8(line: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _one_byte(file: File, first: int) -> Encoding:
-    stats = _Statistics()
-    with closing(file.unpacked()) as stream:
-        for number, line in enumerate(iter(partial(stream.readline, _LINE_BYTES), b""), start=1):
-            if not line.isascii():
-                stats.add(number, line)
-    if len(stats.lines) > 1:
-        rarer, commoner = sorted(stats.lines, key=lambda utf8: stats.lines[utf8][1])
-        kinds = {True: "UTF-8", False: "not UTF-8"}
-        raise InvalidData(
-            f"{file.name} mixes encodings: line {stats.lines[rarer][0]} is {kinds[rarer]}, while line "
-            f"{stats.lines[commoner][0]} is {kinds[commoner]}; save it in one, or say which with --encoding"
-        )
-    strange = stats.accented > stats.letters * _MOST_ACCENTED or stats.odd > (stats.accented + stats.odd) * _MOST_ODD
-    if stats.unreadable or strange:
-        raise InvalidData(
-            f"{file.name} line {first} is not readable as UTF-8; say what it is with --encoding, as cp1251 (Cyrillic)"
-        )
-    doubt = f"{file.name} is not UTF-8 and is read as {_WESTERN} (Western European Windows)"
-    if stats.accented > stats.letters * _MANY_ACCENTED or (stats.alone and not stats.letters):
-        doubt += ", though the few words with accents may as well be of another encoding"
-    return Encoding(_WESTERN, f"{doubt}; if letters come out wrong, say what it is with --encoding")
