@@ -1,4 +1,4 @@
-"""The queue: fair turns against a brute-force twin, nobody starves, what waits is bounded in time and by shares."""
+"""The queue: fair turns, nobody starves, what waits is bounded in time and by shares."""
 
 from collections import defaultdict
 from contextlib import suppress
@@ -18,7 +18,6 @@ from onebert_server.engine.queue.beside import Beside
 from onebert_server.engine.queue.fair_queue import QUANTUM, FairQueue
 from onebert_server.engine.queue.waiting import REQUEST_TURN, WAITING, Texts
 from onebert_store.errors import DeadlineExceeded, OneBertError, OverShare, QueueFull, TooLarge
-from queue_twin import FairQueueTwin
 
 BATCH = 1024
 PER_TOKEN = 0.001
@@ -43,7 +42,7 @@ class Request:
 
 
 class Queue(FairQueue):
-    """The queue with requests as objects, as its twin has them."""
+    """The queue with requests as objects."""
 
     def __init__(self, limits, hosts="x"):
         super().__init__(limits, len(hosts))
@@ -173,83 +172,45 @@ def any_steps(several):
     )
 
 
-def outcome(work, *arguments):
-    """What a call returns, or the error that it raises."""
-    try:
-        return work(*arguments)
-    except OneBertError as error:
-        return type(error), str(error), error.retry_after
-
-
-def put_both(real, twin, given_requests, now):
-    for request in given_requests:
-        # No two at the same time.
-        request.deadline += now + request.number * 1e-9
-    errors = real.put_all(given_requests, now)
-    for request in given_requests:
-        error = errors.get(request)
-        assert outcome(twin.put, [request], now) == (error and (type(error), str(error), error.retry_after))
-
-
-def take_both(real, twin, tokens, now):
-    waiting, bounds = twin.sequences, lambda _: (tokens, 2 * tokens)
-    taken, expected = real.take(bounds, now), twin.take(bounds, now)
-    if len(expected) == waiting:
-        # All that waits, in any order.
-        taken, expected = ({(one.number, place) for one, place in batch} for batch in (taken, expected))
-    assert taken == expected
-
-
-def expire_both(real, twin, known, now):
-    for deadline in sorted({one.deadline for one in known if one.deadline <= now}):
-        # Several at once would settle a principal's turn once.
-        assert real.expire(deadline) == twin.expire(deadline)
-    assert real.expire(now) == twin.expire(now) == []
-
-
-def step(real, twin, what, value, known, now):
-    """Does the same with both, and compares what comes of it."""
-    if what == "put":
-        put_both(real, twin, value, now)
-        known += value
-    elif what == "take":
-        take_both(real, twin, value, now)
-    elif what == "beside":
-        room, served, most = value
-        arguments = Room(room, [served]), lambda _: (most, 2 * most), now
-        assert real.take_beside(*arguments) == twin.take_beside(*arguments)
-    elif what == "left":
-        real.note_left(*value, now)
-        twin.note_left(*value, now)
-    elif what == "remove" and known:
-        gone = known[value % len(known)]
-        assert real.remove(gone) == twin.remove(gone)
-    elif what == "wait":
-        expire_both(real, twin, known, now)
-
-
-def compare(real, twin):
-    assert (real.sequences, real.tokens) == (twin.sequences, twin.tokens)
-    assert real.seconds == pytest.approx(twin.seconds)
-    assert real.flood_seconds(0.1) == pytest.approx(twin.flood_seconds(0.1))
-    assert real.fills(lambda _: (300, 300)) == twin.fills(lambda _: (300, 300))
-    assert real.others_wait("ab") == twin.others_wait("ab")
-    for principal in "abcd":
-        assert outcome(real.check, principal) == outcome(twin.check, principal)
-        assert real.may_run_beside([principal], Room(100, ["a"])) == twin.may_run_beside(principal, Room(100, ["a"]))
-
-
 @pytest.mark.promise("fair-queue")
-@pytest.mark.parametrize("several", [False, True], ids=["one host", "several"])
+@pytest.mark.parametrize("hosts", ["x", HOSTS], ids=["one host", "several"])
 @given(st.data())
-def test_takes_and_refuses_what_its_twin_does(several, data):
-    limits = QueueLimits(*data.draw(st.sampled_from([(10**6, 10**9, INFINITY), (10**6, 10**9, 1.0), (40, 9000, 5.0)])))
-    real, twin, known, now = Queue(limits, HOSTS if several else "x"), FairQueueTwin(limits), [], 0.0
-    real.backlog.seconds_per_token = twin.seconds_per_token = PER_TOKEN
-    for what, value in [*data.draw(any_steps(several)), ("take", 10**6)]:
-        now += value if what == "wait" else 0.0
-        step(real, twin, what, value, known, now)
-        compare(real, twin)
+def test_each_sequence_is_taken_once_within_the_bounds_of_its_batch(hosts, data):
+    limits = data.draw(st.sampled_from([{}, {"max_seconds": 1.0}, {"max_sequences": 40, "max_tokens": 9000}]))
+    waiting, known, now = queue(**limits, hosts=hosts), [], 0.0
+    waiting.backlog.seconds_per_token, inside = PER_TOKEN, set()
+    for what, value in [*data.draw(any_steps(hosts == HOSTS)), ("take", 10**6)]:
+        batch, most = [], value
+        if what == "put":
+            for request in value:
+                request.deadline += now
+            refused = waiting.put_all(value, now)
+            known += [request for request in value if request not in refused]
+            inside |= {(one, place) for one in known if one in value for place in range(len(one.lengths))}
+        elif what == "take":
+            batch = waiting.take(lambda _, most=most: (most, 2 * most), now)
+        elif what == "beside":
+            room, served, most = value
+            batch = waiting.take_beside(Room(room, [served]), lambda _, most=most: (most, 2 * most), now)
+            assert served not in {request.principal for request, _ in batch}
+        elif what == "left":
+            waiting.note_left(*value, now)
+        elif what == "remove" and known:
+            gone = known[value % len(known)]
+            waiting.remove(gone)
+            inside = {(request, place) for request, place in inside if request is not gone}
+        elif what == "wait":
+            now += value
+            assert set(waiting.expire(now)) == {request for request, _ in inside if request.deadline <= now}
+            inside = {(request, place) for request, place in inside if request.deadline > now}
+        assert len(set(batch)) == len(batch)
+        assert inside.issuperset(batch)
+        assert len(bases_of(batch)) <= 1
+        if len(batch) > 1:
+            assert sum(request.costs[place] for request, place in batch) <= most
+            assert sum(request.lengths[place] for request, place in batch) <= 2 * most
+        inside -= set(batch)
+        assert (waiting.sequences, waiting.tokens) == (len(inside), sum(one.lengths[place] for one, place in inside))
 
 
 @pytest.mark.promise("fair-queue")
