@@ -341,29 +341,6 @@ def test_the_least_recently_used_goes_first_and_comes_back_when_it_is_asked_for(
     assert back.state is State.LOADING
 
 
-@pytest.mark.promise("pinned-stays")
-def test_a_version_stays_until_its_last_pin_is_given_back(directory):
-    directory.add("task", slot=1)
-    first, second = directory.ask("task"), directory.ask("task", "task@1")
-    directory.unpin(second)
-    assert directory.evict() is None
-    directory.unpin(first)
-    assert directory.evicted() == 1
-
-
-def test_a_version_that_is_deleted_while_it_is_loaded_keeps_nobody_waiting_and_gives_its_slot_back(directory):
-    version = directory.add("task")
-    pinned = directory.ask("task")
-    [loading] = directory.awaited(pinned, ASKS.name)
-    retire(directory, "task", 1)
-    assert loading.done()
-    assert directory.awaited(pinned, ASKS.name) == []
-    directory.loaded(version, directory.host.slot(4), record_of("task", 1))
-    assert directory.freed == [4]
-    directory.unpin(pinned)
-    assert (directory.freed, directory.evict()) == ([4], None)
-
-
 def test_what_is_counted_is_counted_without_a_look_at_each_version(directory):
     """A scrape of the metrics costs the same with ten versions and with ten thousand."""
     looked_at = []

@@ -13,7 +13,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from bases import far_row, loaded
 from lengths import examples
-from onebert_encoder.maths.batch import BASE_ROW
 from onebert_server.engine.banks.bank import Bank
 from onebert_server.engine.banks.uses import Uses
 
@@ -56,44 +55,6 @@ def test_slots_that_do_not_exist_and_generations_that_never_were_are_refused(slo
     assert uses.uses.sum() == held.sum()
 
 
-def test_a_slot_of_another_row_is_refused_with_the_generation_of_the_row_before(bank):
-    slot = bank.install(row())
-    before = int(bank.generation[slot])
-    bank.release(slot)
-    assert not hold(bank, slot, before)
-    assert bank.install(row(2)) == slot
-    assert not hold(bank, slot, before)
-    assert hold(bank, slot, bank.generation[slot])
-
-
-def test_a_renewed_row_is_refused_until_it_is_resolved_again_and_what_holds_it_goes_on(bank):
-    slot = bank.install(row())
-    before = int(bank.generation[slot])
-    assert hold(bank, slot, before)
-    bank.renew(slot)
-    assert not hold(bank, slot, before)
-    assert hold(bank, slot, bank.generation[slot])
-    let_go(bank, slot, slot)
-    assert bank.uses.sum() == 0
-
-
-def test_a_released_row_stays_until_its_last_use_and_takes_no_new_one(bank):
-    slot = bank.install(row())
-    generation = int(bank.generation[slot])
-    taken = bank.num_bytes
-    assert hold(bank, slot, generation)
-    assert hold(bank, slot, generation)
-    bank.release(slot)
-    bank.renew(slot)
-    assert not hold(bank, slot, generation)
-    assert not hold(bank, slot, 0)
-    let_go(bank, slot)
-    assert bank.num_bytes == taken
-    assert bank.install(row(2)) != slot, "its row is still read"
-    let_go(bank, slot)
-    assert bank.install(row(3)) == slot
-
-
 def test_a_row_that_is_released_while_another_one_is_installed_is_freed_after_both(bank, monkeypatch):
     """The last use ends while the lock of the bytes is taken, which takes as long as a large row's copies."""
     slot, copying, copied = bank.install(row()), Event(), Event()
@@ -127,11 +88,6 @@ def test_the_row_that_was_used_last_goes_last_unless_a_shadow_has_used_it(bank, 
         assert bank.hold(slots_of(first), bank.generation[[first]], fresh).all()
         bank.let_go(slots_of(first))
         assert bank.oldest()[1] == (second if fresh else first)
-
-
-def test_the_base_is_used_like_any_row(bank):
-    assert hold(bank, BASE_ROW, bank.generation[BASE_ROW])
-    let_go(bank, BASE_ROW)
 
 
 def test_threads_that_hold_while_others_release_never_use_a_row_of_another_version(bank):
