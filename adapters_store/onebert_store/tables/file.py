@@ -3,29 +3,8 @@
 import gzip
 from collections.abc import Callable
 from dataclasses import dataclass
-from io import BufferedReader, RawIOBase
+from io import BufferedReader
 from pathlib import Path
-from typing import Any
-
-from onebert_store.errors import InvalidData
-
-# A file may unpack to FREE bytes, or to MOST_TIMES its size if that is more; text compresses about tenfold.
-FREE, MOST_TIMES = 2**26, 200
-
-
-class Unpacking:
-    """Counts the bytes that a file unpacks to, and rejects a decompression bomb."""
-
-    def __init__(self, name: str) -> None:
-        self._name, self._bytes = name, 0
-
-    def add(self, unpacked: int, packed: int) -> None:
-        """Adds unpacked bytes; raises InvalidData if they are too many for `packed`, the packed bytes read so far."""
-        self._bytes += unpacked
-        if self._bytes > max(FREE, packed * MOST_TIMES):
-            raise InvalidData(
-                f"{self._name} unpacks to more than {FREE:,} bytes and {MOST_TIMES} times its size, which no table does"
-            )
 
 
 @dataclass(frozen=True)
@@ -39,7 +18,7 @@ class File:
     def unpacked(self) -> BufferedReader:
         """Opens the bytes, decompressed if the name ends in .gz; closing the stream also closes the file."""
         stream = self.open()
-        return BufferedReader(_Unpacked(stream, self.name), 2**17) if self.name.lower().endswith(".gz") else stream
+        return BufferedReader(_Unpacked(stream), 2**17) if self.name.lower().endswith(".gz") else stream
 
     @property
     def bare_name(self) -> str:
@@ -51,20 +30,13 @@ def file_at(path: Path, sheet: str | None = None) -> File:
     return File(path.name, lambda: path.open("rb"), sheet)
 
 
-class _Unpacked(RawIOBase):
-    def __init__(self, packed: BufferedReader, name: str) -> None:
-        self._packed, self._gzip, self._count = packed, gzip.GzipFile(fileobj=packed), Unpacking(name)
+class _Unpacked(gzip.GzipFile):
+    """Closes the packed file, too."""
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._gzip.read1(len(buffer))
-        self._count.add(len(data), self._packed.tell())
-        buffer[: len(data)] = data
-        return len(data)
+    def __init__(self, packed: BufferedReader) -> None:
+        super().__init__(fileobj=packed)
+        self._packed = packed
 
     def close(self) -> None:
         super().close()
-        self._gzip.close()
         self._packed.close()

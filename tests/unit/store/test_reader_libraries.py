@@ -206,6 +206,16 @@ def test_a_time_that_python_has_not_is_one_bad_row(tmp_path, kind, value):
         read_file(tmp_path / "a.arrow")
 
 
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow", "a.csv.gz"])
+def test_a_column_that_packs_well_is_read(tmp_path, name):
+    frame = pandas.DataFrame({"text": ["x" * 2**12] * 17_000, "label": "a"})
+    if name == "a.arrow":
+        pyarrow.feather.write_feather(pyarrow.Table.from_pandas(frame), str(tmp_path / name), compression="zstd")
+    else:
+        (frame.to_parquet if name == "a.parquet" else frame.to_csv)(tmp_path / name)
+    assert read_file(tmp_path / name).rows == 17_000
+
+
 def test_a_file_that_breaks_off_says_after_which_row(tmp_path):
     path = tmp_path / "a.arrow"
     batches = pyarrow.Table.from_pylist(ROWS).to_batches(max_chunksize=10)

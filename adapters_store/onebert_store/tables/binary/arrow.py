@@ -2,18 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from io import SEEK_END
 from typing import Any
 
 import numpy as np
 import pyarrow
-import pyarrow.compute as pc
 import pyarrow.parquet
-from pyarrow import types
 
-from onebert_store.errors import InvalidData
 from onebert_store.file.strict_json import printable
-from onebert_store.tables.file import File, Unpacking
+from onebert_store.tables.file import File
 from onebert_store.tables.text.json_rows import parse_json
 
 BAD_CELL = "a text is not valid UTF-8, or a time is in nanoseconds or out of range"
@@ -28,7 +24,6 @@ class Parquet:
 
     def __init__(self, file: File, opened: ExitStack) -> None:
         stream = opened.enter_context(file.open())
-        self._name, self._size = file.name, stream.seek(0, SEEK_END)
         # Column chunks are read through a buffer; each may be as large as the file.
         self._file = pyarrow.parquet.ParquetFile(stream, buffer_size=_BUFFER_BYTES, pre_buffer=False)
         self.schema = self._file.schema_arrow
@@ -48,7 +43,7 @@ class Parquet:
         skipped = start - int(self._starts[first])
         groups = list(range(first, self._file.num_row_groups))
         batches = self._file.iter_batches(self._batch_rows, groups, columns) if groups else iter(())
-        for batch in _bounded(batches, self._size, self._name):
+        for batch in batches:
             if len(batch) > skipped:
                 yield batch.slice(skipped)
             skipped = max(skipped - len(batch), 0)
@@ -60,68 +55,15 @@ def parquet_batches(file: File, opened: ExitStack) -> tuple[pyarrow.Schema, Iter
     return parquet.schema, parquet.batches()
 
 
-def _bounded(batches: Iterator[pyarrow.RecordBatch], size: int, name: str) -> Iterator[pyarrow.RecordBatch]:
-    count = Unpacking(name)
-    for batch in batches:
-        count.add(_unpacked_bytes(batch, name), size)
-        yield batch
-
-
-def _unpacked_bytes(batch: pyarrow.RecordBatch, name: str) -> int:
-    """Counts the bytes of a batch's cells; a value that several cells share counts once per cell."""
-    total = 0
-    for column, cells in zip(batch.schema.names, batch.columns, strict=True):
-        if (size := _bytes(cells)) is None:
-            raise InvalidData(f"{name}: the column {printable(column, 40)} is of type {cells.type}, which is not read")
-        total += size
-    return total
-
-
-def _bytes(cells: pyarrow.Array) -> int | None:
-    kind = cells.type
-    if not _shares(kind):
-        return int(cells.nbytes)
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        return _bytes(cells.flatten())
-    if types.is_struct(kind):
-        inside = [_bytes(part) for part in cells.flatten()]
-        return None if None in inside else sum(filter(None, inside))
-    lengths = _lengths(cells.dictionary if types.is_dictionary(kind) else cells)
-    if lengths is not None and types.is_dictionary(kind):
-        lengths = lengths.take(cells.indices)
-    return None if lengths is None else int(pc.sum(lengths).as_py() or 0)
-
-
-def _shares(kind: pyarrow.DataType) -> bool:
-    """True if cells of this type, or cells nested in them, may share their values."""
-    if types.is_dictionary(kind):
-        return not (types.is_primitive(kind.value_type) or types.is_decimal(kind.value_type))
-    inside = any(_shares(kind.field(place).type) for place in range(kind.num_fields))
-    return inside or types.is_run_end_encoded(kind) or "_view" in str(kind).partition("<")[0]
-
-
-def _lengths(cells: pyarrow.Array) -> pyarrow.Array | None:
-    if types.is_string_view(cells.type) or types.is_binary_view(cells.type):
-        # A view is 16 bytes; the first four are its length.
-        views = np.frombuffer(cells.buffers()[1], dtype="<i4")[4 * cells.offset :: 4][: len(cells)]
-        return pc.if_else(cells.is_valid(), pyarrow.array(views, pyarrow.int64()), 0)
-    try:
-        return pc.binary_length(cells)
-    except pyarrow.ArrowNotImplementedError:
-        return None
-
-
 def arrow_batches(file: File, opened: ExitStack) -> tuple[pyarrow.Schema, Iterator[pyarrow.RecordBatch]]:
     """Returns an Arrow file's schema and its batches as stored; reads both the file and the stream format."""
     stream = opened.enter_context(file.open())
-    head, size = stream.peek(len(_FILE_MARK)), stream.seek(0, SEEK_END)
-    stream.seek(0)
-    if head.startswith(_FILE_MARK):
+    if stream.peek(len(_FILE_MARK)).startswith(_FILE_MARK):
         reader = opened.enter_context(pyarrow.ipc.open_file(stream))
         batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
     else:
         reader = batches = opened.enter_context(pyarrow.ipc.open_stream(stream))
-    return reader.schema, _bounded(batches, size, file.name)
+    return reader.schema, batches
 
 
 def rows_of(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[dict[str, Any] | None]:

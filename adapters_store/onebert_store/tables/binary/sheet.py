@@ -7,15 +7,15 @@ from contextlib import ExitStack
 from datetime import date, datetime, time, timedelta
 from itertools import islice
 from typing import Any
-from zipfile import BadZipFile, ZipFile
+from zipfile import BadZipFile
 
 from onebert_store.errors import InvalidData
 from onebert_store.file.strict_json import printable
 from onebert_store.suggestion import suggestion
-from onebert_store.tables.binary.workbook import MAX_ROWS, check_size
 from onebert_store.tables.file import File
 from onebert_store.tables.text.csv_rows import header_of
 
+_MAX_ROWS = 2**20  # the limit of spreadsheets
 _TITLES = 10  # rows of one cell that may be above the header
 # `_x000D_` is a carriage return, `_x005F_` an escaped underscore; an emoji may be two escapes.
 _ESCAPE = re.compile("_x([0-9A-Fa-f]{4})_")
@@ -62,8 +62,8 @@ class Sheet(Iterator[tuple[int, list[str | None]]]):
                 raise StopIteration
             self._number += 1
             # A row may state any number, and the rows before it count as blank.
-            if self._number > MAX_ROWS:
-                raise InvalidData(f"{self._name} has more than {MAX_ROWS:,} rows, which no spreadsheet has")
+            if self._number > _MAX_ROWS:
+                raise InvalidData(f"{self._name} has more than {_MAX_ROWS:,} rows, which no spreadsheet has")
             cells = [_as_text(cell) for cell in row]
             while cells and cells[-1] is None:
                 cells.pop()
@@ -76,9 +76,6 @@ class Sheet(Iterator[tuple[int, list[str | None]]]):
         # openpyxl warns at any time about features that it ignores, such as styles and rules for cells.
         warnings.filterwarnings("ignore", module="openpyxl")
         stream = opened.enter_context(file.open())
-        with ZipFile(stream) as packed:
-            check_size(packed, file.name)
-        stream.seek(0)
         workbook = load_workbook(stream, read_only=True, data_only=True, keep_links=False)
         opened.callback(workbook.close)
         sheets = {sheet.title: sheet for sheet in workbook.worksheets if sheet.sheet_state == "visible"}
