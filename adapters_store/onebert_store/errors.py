@@ -27,7 +27,6 @@ docs/generate.py makes docs/reference/errors.md of the classes.
     │   └── CheckOutdated             412  alias-conflict
     ├── ChangeUnknown                 412  change-unknown
     ├── VersionInUse                  409  version-in-use
-    ├── TaskExists                    409  task-exists
     ├── GateFailed                    409  gate-failed
     ├── NoAdmin                       409  no-admin
     ├── SamplesKeyNeeded              409  samples-key-needed
@@ -191,10 +190,6 @@ class ChangeUnknown(OneBertError, status=412, code="change-unknown", title="No s
 
 class VersionInUse(OneBertError, status=409, code="version-in-use", title="Version in use"):
     """An alias points at the version."""
-
-
-class TaskExists(OneBertError, status=409, code="task-exists", title="The name is taken"):
-    """The new name of a task is in use, or was: `name@3` would mean two things."""
 
 
 class GateFailed(OneBertError, status=409, code="gate-failed", title="The gate refuses"):

@@ -136,7 +136,7 @@ HOLDINGS = Table(
     info={"since": 5},
 )
 
-# JSON that an extension keeps of a task, under the extension's name; it is renamed and deleted with the task.
+# JSON that an extension keeps of a task, under the extension's name; it is deleted with the task.
 DOCUMENTS = Table(
     "documents",
     TABLES,
@@ -146,8 +146,8 @@ DOCUMENTS = Table(
     info={"since": 11},
 )
 
-# Names a task for good: a rename keeps the id, and a new task with an old name gets another one. `unkept_at`: when its
-# keeping ended last.
+# Names a task for good: a new task with the name of a deleted one gets another id. `unkept_at`: when its keeping ended
+# last.
 IDENTITIES = Table(
     "identities",
     TABLES,

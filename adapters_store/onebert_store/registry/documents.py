@@ -1,4 +1,4 @@
-"""Documents that extensions keep of tasks: JSON under the extension's name, renamed and deleted with the task."""
+"""Documents that extensions keep of tasks: JSON under the extension's name, deleted with the task."""
 
 from sqlalchemy import select
 

@@ -83,8 +83,8 @@ class Feed:
     ) -> list[Change]:
         """Returns the first `limit` changes above number `after` (0: from the start), in order, without their entries.
 
-        `newest` returns the last ones, latest first. `task` also selects the rename to this name. Raises InvalidInput
-        if the name of the task or principal breaks the rule.
+        `newest` returns the last ones, latest first. `task` also selects an old rename to this name. Raises
+        InvalidInput if the name of the task or principal breaks the rule.
         """
         if task is not None:
             check_name(task)
@@ -103,25 +103,22 @@ class Feed:
             return [_change(row) for row in connection.execute(changes)]
 
     def last_moves(self, tasks: Collection[str]) -> dict[str, Change]:
-        """Returns the last of `moves` of each task that has any, under the task's present name."""
+        """Returns the last of `moves` of each task that has any."""
         of_tasks = CHANGES.c.task.in_(tasks)
         with self._database.reading() as connection:
             moved = _latest(connection, CHANGES.c.task, of_tasks, CHANGES.c.alias.is_not(None))
             ended = _latest(connection, CHANGES.c.task, of_tasks, _ENDS)
-            named = _latest(connection, CHANGES.c.name, CHANGES.c.name.in_(tasks))
-            current = [seq for task, seq in moved.items() if seq > max(ended.get(task, 0), named.get(task, 0))]
+            current = [seq for task, seq in moved.items() if seq > ended.get(task, 0)]
             changes = connection.execute(select(CHANGES).where(CHANGES.c.seq.in_(current)))
-            last = {str(move.task): move for move in map(_change, changes)}
-            # Renamed since their last move.
-            for task in named.keys() - last.keys():
-                if moves := _moves(connection, task, 1):
-                    last[task] = moves[0]
-            return last
+            return {str(move.task): move for move in map(_change, changes)}
 
     def moves(self, task: str, limit: int) -> list[Change]:
-        """Returns the last changes of a task's aliases, the latest first, also from before it was renamed."""
+        """Returns the last changes of a task's aliases, the latest first."""
         with self._database.reading() as connection:
-            return _moves(connection, task, limit)
+            # Changes before the name was free are another task's.
+            ended = _latest(connection, CHANGES.c.task, CHANGES.c.task == task, _ENDS).get(task, 0)
+            moves = select(CHANGES).where(CHANGES.c.task == task, CHANGES.c.alias.is_not(None), CHANGES.c.seq > ended)
+            return [*map(_change, connection.execute(moves.order_by(CHANGES.c.seq.desc()).limit(limit)))]
 
     def listening(self) -> AbstractContextManager[Listener | None]:
         return self._database.listening()
@@ -136,7 +133,6 @@ class Feed:
         alias: str | None = None,
         before: int | None = None,
         key: str | None = None,
-        name: str | None = None,
         target: str | None = None,
         forced: str | None = None,
         before_target: str | None = None,
@@ -146,7 +142,7 @@ class Feed:
         seq: int = connection.execute(counted.returning(FEED.c.last)).scalar_one()
         change = {"action": action, "task": task, "version": version, "alias": alias, "before": before}
         actor = {"principal": by.principal, "request": by.request}
-        row = {"seq": seq, "at": datetime.now(UTC), **change, **actor, "key": key, "name": name, "target": target}
+        row = {"seq": seq, "at": datetime.now(UTC), **change, **actor, "key": key, "target": target}
         connection.execute(insert(CHANGES).values(row | {"forced": forced, "before_target": before_target}))
         self._database.announce(connection)
         return seq
@@ -187,24 +183,6 @@ def _latest(connection: Connection, by: ColumnElement[Any], *where: ColumnElemen
         str(name): seq
         for name, seq in connection.execute(select(by, func.max(CHANGES.c.seq)).where(*where).group_by(by))
     }
-
-
-def _moves(connection: Connection, task: str, limit: int) -> list[Change]:
-    moves, name, until = list[Change](), task, sys.maxsize
-    while len(moves) < limit:
-        # Changes before the name came, or was another task's, are not of this task.
-        gone = and_(CHANGES.c.task == name, _ENDS)
-        begins = select(CHANGES).where(or_(CHANGES.c.name == name, gone), CHANGES.c.seq < until)
-        begin = connection.execute(begins.order_by(CHANGES.c.seq.desc()).limit(1)).first()
-        after = begin.seq if begin else 0
-        of_alias = CHANGES.c.task == name, CHANGES.c.alias.is_not(None)
-        last = select(CHANGES).where(*of_alias, CHANGES.c.seq > after, CHANGES.c.seq < until)
-        last = last.order_by(CHANGES.c.seq.desc()).limit(limit - len(moves))
-        moves += map(_change, connection.execute(last))
-        if begin is None or begin.name != name:
-            break
-        name, until = begin.task, begin.seq
-    return moves
 
 
 def _keepings(connection: Connection) -> dict[str, Keeping]:

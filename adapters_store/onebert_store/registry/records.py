@@ -129,6 +129,7 @@ class Action(StrEnum):
     DELETE_ALIAS = "delete-alias"
     DELETE_VERSION = "delete-version"
     DELETE_TASK = "delete-task"
+    # Of earlier releases: nothing renames a task any more.
     RENAME_TASK = "rename-task"
     SET_SAMPLES = "set-samples"
     DELETE_SAMPLES = "delete-samples"
@@ -168,7 +169,7 @@ class Change:
         alias: the alias that was moved or deleted; `live` for a task's first upload.
         before: the version that the alias pointed at before; None if the alias is new.
         key: name and id of the key that was made or revoked.
-        name: a renamed task's new name.
+        name: the new name of a task that an earlier release renamed.
         forced: why the alias moved past the checks of extensions; None if it did not.
         before_target: the earlier meaning of the alias as a whole; None for one version alone.
         entry: the uploaded version if it still exists; a VersionRecord unless its manifest is damaged.

@@ -313,22 +313,6 @@ class Registry:
 
         return self.database.erase(delete, by.until)
 
-    def rename_task(self, task: str, name: str, by: Actor = CLI) -> int:
-        """Renames a task in one transaction; versions keep their numbers and aliases their versions.
-
-        The old name can be used by a new task, whose version numbers continue after the old task's last number. Raises
-        TaskExists if `name` has or had versions (but a task may take back the name it had before), and VersionInUse if
-        another process moved an alias at the same time.
-        """
-        check_name(task)
-        check_name(name)
-        try:
-            with self._store.database.writing(by.until) as connection:
-                statements.rename_task(connection, task, name)
-                return self.feed.write(connection, by, Action.RENAME_TASK, task, name=name)
-        except IntegrityError:
-            raise VersionInUse(_MEANWHILE) from None
-
     @contextmanager
     def _unless_deleted(self, version: VersionEntry) -> Iterator[None]:
         try:

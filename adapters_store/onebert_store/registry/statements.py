@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import sqlalchemy as sa
 
-from onebert_store.errors import InvalidInput, OverQuota, TaskExists
+from onebert_store.errors import InvalidInput, OverQuota
 from onebert_store.file.delta import Delta, manifest_json
 from onebert_store.registry.database import (
     ALIASES,
@@ -150,38 +150,11 @@ def delete_alias(connection: sa.Connection, task: str, alias: str, expected: Tar
 def delete_task(connection: sa.Connection, task: str) -> None:
     """Deletes a task's aliases and versions; raises IntegrityError if an alias was pointed at one meanwhile."""
     _lock_task(connection, task)
-    # Check only now: before its row is held, another process may rename the task.
+    # Check only now: before its row is held, another process may delete the task.
     require_task(connection, task)
     _mark_orphans(connection, VERSIONS.c.task == task)
     _hold_every_version(connection, task)
     _delete_of_task(connection, (ALIASES, VERSIONS, HOLDINGS, DOCUMENTS, KEEPINGS), task)
-
-
-def rename_task(connection: sa.Connection, task: str, name: str) -> None:
-    """Renames a task; its version numbers stay, and are never used again under either name.
-
-    Raises TaskExists if `name` has had versions and the task did not have this name just before, and IntegrityError if
-    another process has pointed an alias at one of the versions meanwhile.
-    """
-    connection.execute(upsert(connection, TASKS).values(name=name, last_version=0).on_conflict_do_nothing())
-    for each in sorted((task, name)):
-        _lock_task(connection, each)
-    require_task(connection, task)
-    _hold_every_version(connection, task)
-    last = sa.select(TASKS.c.last_version).where(TASKS.c.name == task).scalar_subquery()
-    used = connection.scalar(sa.select(TASKS.c.last_version).where(TASKS.c.name == name))
-    if used and not _had(connection, name, task):
-        raise TaskExists(f"there are versions of {name}, or were; a task takes a name that none has had")
-    raised = sa.case((TASKS.c.last_version < last, last), else_=TASKS.c.last_version)
-    connection.execute(sa.update(TASKS).where(TASKS.c.name == name).values(last_version=raised))
-    columns = [column.name for column in VERSIONS.columns]
-    theirs = [sa.literal(name) if column == "task" else VERSIONS.c[column] for column in columns]
-    # Insert the new rows, move the aliases, then delete the old rows: an alias always points at an existing version.
-    connection.execute(sa.insert(VERSIONS).from_select(columns, sa.select(*theirs).where(VERSIONS.c.task == task)))
-    connection.execute(sa.update(ALIASES).where(ALIASES.c.task == task).values(task=name))
-    connection.execute(sa.delete(VERSIONS).where(VERSIONS.c.task == task))
-    for table in (HOLDINGS, DOCUMENTS, KEEPINGS, IDENTITIES):
-        connection.execute(sa.update(table).where(table.c.task == task).values(task=name))
 
 
 def set_document(connection: sa.Connection, task: str, name: str, content: str) -> None:
@@ -231,14 +204,6 @@ def _set_of_task(
     connection.execute(new.on_conflict_do_update(index_elements=[*key], set_=row))
 
 
-def _had(connection: sa.Connection, name: str, task: str) -> bool:
-    """True if the latest change about `name` renamed it to `task`, so that its numbers still mean the same."""
-    about = sa.or_(CHANGES.c.task == name, CHANGES.c.name == name)
-    latest = sa.select(CHANGES.c.task, CHANGES.c.name).where(about).order_by(CHANGES.c.seq.desc()).limit(1)
-    row = connection.execute(latest).first()
-    return row is not None and tuple(row) == (name, task)
-
-
 def _mark_orphans(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> None:
     duplicates = VERSIONS.alias()
     same_blob = sa.exists().where(duplicates.c.digest == VERSIONS.c.digest, duplicates.c.task != VERSIONS.c.task)
@@ -261,7 +226,7 @@ def _discount_upload(connection: sa.Connection, task: str, n: int, size: int) ->
 
 
 def _uploader(connection: sa.Connection, task: str, n: int) -> str | None:
-    """Finds who uploaded a version, following the task's renames; None if the trail does not have it."""
+    """Finds who uploaded a version, following the renames of earlier releases; None if the trail does not have it."""
     name, before = task, MAX_SEQ
     while True:
         uploads = (CHANGES.c.task == name, CHANGES.c.version == n, CHANGES.c.action == Action.UPLOAD)

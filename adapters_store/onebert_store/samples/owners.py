@@ -14,7 +14,7 @@ _SAME = IDENTITIES.c.task == KEEPINGS.c.task
 
 
 class Owners:
-    """Reads the registry's ids, which a rename does not change.
+    """Reads the registry's ids, of which a new task with the name of a deleted one has another.
 
     `keeping` and `lock` run inside the caller's transaction on `database`, its own: no deletion comes between the query
     and the commit. In one database they lock the registry's rows. Beside an SQLite registry, a deletion changes that
@@ -60,7 +60,6 @@ class Owners:
         query = select(*columns).join_from(KEEPINGS, IDENTITIES, _SAME)
         query = query.where(KEEPINGS.c.id.in_(ids)).order_by(KEEPINGS.c.id)
         with self._registry_connection(connection) as registry:
-            # Both tables: PostgreSQL reads locked rows anew, and would compare a new name with an old one.
             rows = registry.execute(query.with_for_update(read=True, key_share=True))
             return {row.keeping: row.task for row in rows}
 

@@ -1,4 +1,4 @@
-"""The commands `rename`, `download` and `delete`."""
+"""The commands `download` and `delete`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,29 +7,12 @@ from typing import Annotated
 import typer
 
 from onebert_server.cli.completion import references
-from onebert_server.cli.options import OUTPUT, REFERENCE, URL, ApiKey, TaskName, Url
+from onebert_server.cli.options import OUTPUT, REFERENCE, URL, ApiKey, Url
 from onebert_server.client import Client
 from onebert_server.client.references import tag_of, version_of
 from onebert_store.command import console
 from onebert_store.errors import InvalidInput
 from onebert_store.registry.names import parse_ref
-
-
-def rename(
-    task: TaskName,
-    name: Annotated[str, typer.Argument(help="What it is called from now on.", metavar="NEW")],
-    url: Url = URL,
-    api_key: ApiKey = None,
-) -> None:
-    """Give a task another name.
-
-    Versions keep their numbers, aliases stay where they are, requests under way are answered. The old name is not found
-    any more. Keys are not changed: those for the old name alone do not see the task by its new one.
-    """
-    with Client(url, api_key) as client:
-        client.rename_task(task, name)
-    console.say(f"{task}: is {name} now; keys and callers that say {task} do not find it")
-    console.say(f"to go back: onebert rename {name} {task}")
 
 
 def download(

@@ -89,7 +89,6 @@ class Client(Asking):
     delete_sample = run(AsyncClient.delete_sample)
     feedback = run(AsyncClient.feedback)
     delete_task = run(AsyncClient.delete_task)
-    rename_task = run(AsyncClient.rename_task)
     delete_version = run(AsyncClient.delete_version)
     create_key = run(AsyncClient.create_key)
     keys = run(AsyncClient.keys)

@@ -203,14 +203,6 @@ class TaskCalls(Asking):
         """Deletes a task with all of its aliases and versions."""
         await self._ask("DELETE", f"/v1/tasks/{quoted(task)}", repeatable=False)
 
-    async def rename_task(self, task: str, name: str) -> None:
-        """Renames a task; version numbers and aliases stay.
-
-        Raises:
-            TaskExists: the new name has or had versions; a task may get its last name back.
-        """
-        await self._ask("POST", f"/v1/tasks/{quoted(task)}/rename", {"name": name}, repeatable=False)
-
     async def delete_version(self, task: str, version: int) -> None:
         """Deletes a version; raises VersionInUse if an alias points at it."""
         await self._ask("DELETE", _version_path(task, version), repeatable=False)

@@ -72,7 +72,7 @@ class Change(Declared, frozen=True, kw_only=True):
     """One row of the audit trail; which fields there are depends on the action."""
 
     _document = "Changed"
-    _always = ("task", "alias", "before", "version", "key", "name", "reason")
+    _always = ("task", "alias", "before", "version", "key", "reason")
 
     seq: int
     at: datetime
@@ -83,7 +83,6 @@ class Change(Declared, frozen=True, kw_only=True):
     version: int | None = None
     target: Annotated[TargetFacts | None, Rule("the new meaning of an alias that is more than one version")] = None
     key: Annotated[str | None, Rule("name and id of a key that was made or revoked")] = None
-    name: Annotated[str | None, Rule("what a renamed task is called since")] = None
     what: Annotated[str, Rule("in words: of an alias `1 → 2`, `shadow 5 ended`, `rolled back to 1`")]
     reason: Annotated[str | None, Rule("why an alias was moved past its task's gate, or of a verdict")] = None
     principal: Annotated[str, Rule("who made the change")]

@@ -68,7 +68,7 @@ def open_runtime(
         residents = Residents(engine, registry)
         loader = Loader(residents)
         presence = Presence(registry.replicas) if registry.shared else None
-        follower = Follower(registry.feed, residents.directory, presence, metrics.answers.rename)
+        follower = Follower(registry.feed, residents.directory, presence)
         catalog = Catalog(registry, residents, follower, settings.max_upload_bytes, hooks.deleting, hooks.storage)
         opened.callback(follower.close)
         opened.callback(loader.close)

@@ -1,4 +1,4 @@
-"""The versions that answered last, with one lock, one bound and one rename for all counts of their answers."""
+"""The versions that answered last, with one lock and one bound for all counts of their answers."""
 
 import math
 import threading
@@ -22,21 +22,18 @@ class RequestAnswers(NamedTuple):
 
 Listener = Callable[[Sequence[RequestAnswers]], None]
 """Gets the requests that one turn of an event loop has finished, while the lock is held, so it must not wait."""
-Left = Callable[[Key, S, str], None]
-"""Gets a key whose state leaves it, the state and the reason, while the lock is held."""
+Left = Callable[[Key, S], None]
+"""Gets a key whose state leaves it, and the state, while the lock is held."""
 
 # Versions that are held. Each takes about 1 KB, without the counts of extensions.
 MAX_VERSIONS = 10_000
-
-RENAMED = "its task is renamed"
-EVICTED = "other versions have answered since"
 
 
 class AnswerCounts:
     """Holds the versions that answered last; a `Slot` keeps counts of one kind for them.
 
     Attributes:
-        lock: held while requests are counted and while versions are renamed. Slots are used under it.
+        lock: held while requests are counted. Slots are used under it.
         listeners: count requests in their slots.
     """
 
@@ -61,17 +58,6 @@ class AnswerCounts:
             for listener in self.listeners:
                 listener(requests)
 
-    def rename(self, task: str, name: str) -> None:
-        """Goes on with a task under its new name, as if it had just answered; a task of that name before ends."""
-        with self.lock:
-            for key in [key for key in self._versions if key[0] == name]:
-                self._drop(key, RENAMED)
-            for key in [key for key in self._versions if key[0] == task]:
-                states, renamed = self._drop(key, RENAMED), (name, key[1])
-                self._hold([renamed])
-                for slot, state, size in states:
-                    slot.put(renamed, state, size)
-
     def _hold(self, keys: Iterable[Key]) -> None:
         for key in keys:
             self._versions.setdefault(key)
@@ -81,11 +67,9 @@ class AnswerCounts:
                 if key in slot.states:
                     slot.states.move_to_end(key)
         while len(self._versions) > MAX_VERSIONS:
-            self._drop(next(iter(self._versions)), EVICTED)
-
-    def _drop(self, key: Key, reason: str) -> list[tuple["Slot[Any]", Any, int]]:
-        del self._versions[key]
-        return [(slot, *dropped) for slot in self._slots if (dropped := slot.drop(key, reason)) is not None]
+            oldest, _ = self._versions.popitem(last=False)
+            for slot in self._slots:
+                slot.drop(oldest)
 
 
 class Slot(Generic[S]):
@@ -93,7 +77,7 @@ class Slot(Generic[S]):
 
     Args:
         most: the largest sum of their sizes.
-        left: called when a state leaves its key; after a rename it goes on under the new one.
+        left: called when a state leaves its key.
 
     Attributes:
         states: only the slot changes them.
@@ -114,14 +98,12 @@ class Slot(Generic[S]):
         self._size += size - self._sizes.get(key, 0)
         self.states[key], self._sizes[key] = state, size
         while self._size > self._most and len(self.states) > 1:
-            self.drop(next(iter(self.states)), EVICTED)
+            self.drop(next(iter(self.states)))
         return state
 
-    def drop(self, key: Key, reason: str) -> tuple[S, int] | None:
-        """Returns the state that was there, and its size."""
+    def drop(self, key: Key) -> None:
         if key not in self.states:
-            return None
-        state, size = self.states.pop(key), self._sizes.pop(key)
-        self._size -= size
-        self._left(key, state, reason)
-        return state, size
+            return
+        state = self.states.pop(key)
+        self._size -= self._sizes.pop(key)
+        self._left(key, state)

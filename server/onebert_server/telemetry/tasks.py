@@ -100,7 +100,7 @@ class TaskSeries(Collector):
         for new, old in zip(coming, going, strict=False):
             if traffic[new] <= MARGIN * traffic[old]:
                 break
-            self._shown.drop(old, "others have more traffic")
+            self._shown.drop(old)
             self._shown.put(new, _Series())
         for _, followed in self._traffic.states.items():
             followed.requests //= 2

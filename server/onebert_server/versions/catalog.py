@@ -239,12 +239,6 @@ class Catalog:
                 entered.enter_context(listener(task))
             yield
 
-    def rename_task(self, task: str, name: str, context: Context) -> int:
-        """Renames a task; requires the rights to delete the old name and to upload to the new one."""
-        context.principal.require(Action.DELETE, task)
-        context.principal.require(Action.UPLOAD, name)
-        return self.change(self._registry.rename_task, context, task, name)
-
     def read_delta(self, version: Version) -> bytes:
         """Returns the canonical bytes of a version, verified."""
         return self._registry.read(version.entry)

@@ -104,21 +104,6 @@ class Directory(States):
                 slot.release()
         return aliased
 
-    def rename(self, name: str, new: str) -> None:
-        """Renames a task, if it exists, and forgets the task with the new name; pinned versions are not disturbed."""
-        if name not in self._tasks:
-            return
-        self.show(new, (), {})
-        with self._lock:
-            task = self._tasks[name]
-            renamed = TaskEntry(new, task.versions, task.aliases)
-            for version in renamed.versions.values():
-                version.rename(new)
-            self._renew(renamed.versions.values())
-            task.versions = {}
-            self._list(task)
-            self._list(renamed)
-
     def keep(self, keepings: Mapping[str, Keeping]) -> None:
         """Changes how much is kept of the answers of tasks."""
         with self._lock:

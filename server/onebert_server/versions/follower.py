@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -53,14 +53,12 @@ class Follower:
         feed: Feed,
         directory: Directory,
         presence: Presence | None = None,
-        renamed: Callable[[str, str], None] = lambda *_: None,
     ) -> None:
         self.polled_at = time.monotonic()
         self._feed = feed
         self._directory = directory
         self._position = directory.position
         self._presence = presence
-        self._renamed = renamed
         # Held while changes are read and applied: each is applied once, in its order.
         self._applying = threading.Lock()
         # Time of the last change that the directory shows; None before the first one.
@@ -212,21 +210,16 @@ class Follower:
         # Read everything before showing anything: if the registry cannot be read, the same changes are read again.
         registered = {task: self._feed.task(task, numbers) for task, numbers in tasks.items()}
         # Any change of such a task: the deletion of its last version ends its keeping, too.
-        named = {name for change in changes for name in (change.task, change.name)}
+        named = {change.task for change in changes}
         of_samples = any(change.action == Action.SET_SAMPLES for change in changes)
         if of_samples or not named.isdisjoint(self._directory.keepings):
             self._directory.keep(self._feed.keepings())
-        for change in changes:
-            # Rows in memory stay there.
-            if change.action == Action.RENAME_TASK and change.task and change.name:
-                self._directory.rename(change.task, change.name)
-                self._renamed(change.task, change.name)
         known = [*known, *(change.entry for change in changes if change.entry)]
         records = {(record.task, record.version, record.digest): record for record in known}
         aliased: dict[Version, bool] = {}
         for task, (entries, aliases) in registered.items():
             if not entries and tasks[task] is not None:
-                # A later change renames or deletes the task, or one of these deletes its last version.
+                # A later change deletes the task, or one of these deletes its last version.
                 deleted = (c.version for c in changes if c.task == task and c.action == Action.DELETE_VERSION)
                 self._directory.show(task, (), None, set(filter(None, deleted)))
             else:

@@ -58,7 +58,7 @@ class Manifests:
         try:
             record = version.entry.with_manifest(self.read(version.entry))
         except NotFound:
-            # Deleted or renamed a moment ago; the follower is about to show it.
+            # Deleted a moment ago; the follower is about to show it.
             return
         except OneBertError as error:
             # A version that could not be loaded keeps its own reason and the time of its next try.

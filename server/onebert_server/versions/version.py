@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterable
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
@@ -89,16 +89,10 @@ class Version:
 
     def learn(self, record: VersionRecord) -> None:
         """Keeps the needed part of a manifest, and no more: ten thousand versions lie in memory."""
-        # The task may have been renamed since the record was read.
-        self.entry = VersionEntry(self.entry.task, record.version, record.digest, record.size, record.created_at)
-        self.known_facts = replace(Facts.from_record(record), task=self.entry.task)
+        self.entry = VersionEntry(record.task, record.version, record.digest, record.size, record.created_at)
+        self.known_facts = Facts.from_record(record)
         self.method = sys.intern(record.manifest.method)
         self.score = score_of(record.manifest.training)
-
-    def rename(self, task: str) -> None:
-        self.entry = replace(self.entry, task=task)
-        if self.known_facts is not None:
-            self.known_facts = replace(self.known_facts, task=task)
 
 
 class Held(tuple[Version, ...]):

@@ -177,28 +177,6 @@ def begun(counts, watch, task="tone"):
     wait_until(lambda: watch.get(task, 1) is not None)
 
 
-def test_an_alarm_ends_when_its_task_is_renamed_and_is_raised_anew_by_the_next_window(counts, watch, changed):
-    begun(counts, watch)
-    tell(counts, "label 0")
-    wait_until(lambda: changed)
-    counts.rename("tone", "voice")
-    tell(counts, "label 0", PART, task="voice")
-    wait_until(lambda: len(changed) == 3)
-    assert [change[:3] for change in changed] == [("on", "tone", 1), ("off", "tone", 1), ("on", "voice", 1)]
-    assert changed[0][3] == {
-        "cause": "label_shares",
-        "labels": [
-            {"label": "label 0", "reference": 0.5, "live": 1.0},
-            {"label": "label 1", "reference": 0.5, "live": 0.0},
-            {"label": ABSTAINED, "reference": 0.0, "live": 0.0},
-        ],
-        "scores": {"reference": 0.7, "live": pytest.approx(0.65)},
-        "repeats": 0,
-    }
-    assert watch.get("tone", 1) is None
-    assert watch.alarms() == [("voice", 1)]
-
-
 def test_an_alarm_ends_with_the_last_alias_of_its_version(counts, watch, versions, changed, monkeypatch):
     begun(counts, watch)
     tell(counts, "label 0")

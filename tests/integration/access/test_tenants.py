@@ -100,12 +100,7 @@ def other_requests(name):
         {"json": {"data": [{"task": name, "text": TEXT, "label": "label 0", "identifier": "a"}]}},
     )
     yield "GET", f"/v1/tasks/{name}/improvement", {}
-    yield "POST", f"/v1/tasks/{name}/rename", {"json": {"name": "acme-new"}}
     yield "DELETE", f"/v1/tasks/{name}", {}
-
-
-def renames_to(name):
-    yield "POST", "/v1/tasks/acme-tone/rename", {"json": {"name": name}}
 
 
 def uploads(name):
@@ -130,7 +125,6 @@ def test_a_foreign_task_answers_like_one_that_is_not_there(asker):
     assert_alike(asker, facade_looks, (FOREIGN, NOBODYS, FREE))
     # Nobody could upload to a free name of its own and have the same answer.
     assert_alike(asker, uploads, (FOREIGN, NOBODYS))
-    assert_alike(asker, renames_to, (FOREIGN, NOBODYS))
 
 
 def test_what_a_bundle_says_of_a_foreign_task_it_says_of_none(asker):
@@ -231,7 +225,6 @@ ROUTES = {
     "GET /v1/tasks/{task}/status": (ANY, {}),
     "GET /v1/tasks/{task}/watch": (ANY, {}),
     "DELETE /v1/tasks/{task}": ({"admin"}, {"task": FREE}),
-    "POST /v1/tasks/{task}/rename": ({"admin"}, {"task": FREE, "json": {"name": "acme-new"}}),
     "GET /v1/tasks/{task}/versions/{version}": (ANY, {}),
     "GET /v1/tasks/{task}/versions/{version}/delta": (READ, {}),
     "GET /v1/tasks/{task}/versions/{version}/changes": (ANY, {}),

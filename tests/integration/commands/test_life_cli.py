@@ -51,29 +51,16 @@ def push(server, name, *seeds, **manifest):
     return tasks
 
 
-def test_a_task_is_renamed_and_back_and_its_moves_go_with_it(server, onebert, refused):
+def test_the_status_has_a_tasks_moves_the_latest_first(server, onebert, refused):
     push(server, "tone", 1, 2)
     onebert("promote", "tone", 2)
-    assert "tone: is mood now" in onebert("rename", "tone", "mood")
-    assert "there is no task tone" in refused("classify", "tone", "my order is late")
-    answer = json.loads(onebert("classify", "mood", "my order is late", "--json"))
-    # The version was in memory by its old name.
-    assert (answer["task"], answer["version"]) == ("mood", 2)
-    push(server, "tone", 9)  # another task, which has the name now
-    assert "there are versions of tone, or were" in refused("rename", "mood", "tone")
-    onebert("promote", "mood", 1)
-    status = json.loads(onebert("status", "mood", "--json"))
+    onebert("promote", "tone", 1)
+    status = json.loads(onebert("status", "tone", "--json"))
     assert [move["what"] for move in status["moves"]] == ["rolled back to 1", "1 → 2", "new → 1"]
-    # Neither task's moves have the other's, although both had one name; the second goes on under a third.
-    onebert("rename", "tone", "voice")
-    assert [move["what"] for move in json.loads(onebert("status", "voice", "--json"))["moves"]] == ["new → 3"]
-    assert "there is no task tone" in refused("status", "tone")
-    onebert("rename", "voice", "tone")
-    assert [move["what"] for move in json.loads(onebert("status", "tone", "--json"))["moves"]] == ["new → 3"]
     times = [datetime.fromisoformat(move["at"]) for move in status["moves"]]
     assert times == sorted(times, reverse=True)
     assert {time.utcoffset() for time in times} == {timedelta()}
-    lines = onebert("status", "mood").splitlines()
+    lines = onebert("status", "tone").splitlines()
     head = next(place for place, line in enumerate(lines) if line.startswith("time (UTC)"))
     assert lines[head + 2].startswith(f"{times[0]:%Y-%m-%d %H:%M:%S}")
     assert "rolled back to 1" in lines[head + 2]
@@ -278,9 +265,9 @@ def completed(line, **settings):
 
 def test_a_shell_completes_commands_tasks_versions_and_aliases(server):
     push(server, "complete-me", 14, 15)
-    assert {"rename", "report"} <= set(completed("onebert re"))
+    assert {"report"} <= set(completed("onebert re"))
     # A shell waits for half a second at most; a busy server is asked again.
-    wait_until(lambda: completed("onebert rename complete-", url=server.url) == ["complete-me"])
+    wait_until(lambda: completed("onebert gate complete-", url=server.url) == ["complete-me"])
     wait_until(lambda: completed("onebert classify complete-", url=server.url) == ["complete-me"])
     versions = [f"complete-me@{one}" for one in ("live", 1, 2)]
     wait_until(lambda: completed("onebert diff complete-me@", url=server.url) == versions)

@@ -29,14 +29,12 @@ def document(asker):
 
 
 def own(document):
-    """Path, method and operation, those that change the task last."""
-    found = [
+    return [
         (path, method, operation)
         for path, methods in document["paths"].items()
         for method, operation in methods.items()
         if not set(OWN).isdisjoint(operation["tags"])
     ]
-    return sorted(found, key=lambda one: one[0].endswith("/rename"))
 
 
 def contents(holders):

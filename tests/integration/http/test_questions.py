@@ -359,6 +359,7 @@ def test_an_id_is_taken_if_it_is_safe_to_log(ask, given, taken):
 
 
 # For the control plane.
+NEXT = "/v1/tasks/tone/aliases/next"
 CONTROL = [
     *(Request(path, b"", (), "GET") for path in ("/v1/tasks?limit=2", "/v1/tasks/tone", "/v1/whoami", "/openapi.json")),
     Request("/v1/tasks/tone/versions/1/file", b"", (), "GET"),
@@ -368,11 +369,11 @@ CONTROL = [
     Request("/v1/classify", b"", (), "GET"),
     Request("/nowhere", b"", (), "GET"),
     Request("/v1/tasks", b"", (), "OPTIONS"),
-    Request("/v1/tasks/tone/rename", {"name": "several"}),
-    Request("/v1/tasks/tone/rename", {"name": "several"}, parts=3),
-    Request("/v1/tasks/tone/rename", gzip.compress(b'{"name": "several"}'), (JSON, (b"content-encoding", b"gzip"))),
-    Request("/v1/tasks/tone/rename", b"no gzip", (JSON, (b"content-encoding", b"gzip"))),
-    Request("/v1/tasks/tone/rename", b"{"),
+    Request(NEXT, {"version": 9}, method="PUT"),
+    Request(NEXT, {"version": 9}, method="PUT", parts=3),
+    Request(NEXT, gzip.compress(b'{"version": 9}'), (JSON, (b"content-encoding", b"gzip")), "PUT"),
+    Request(NEXT, b"no gzip", (JSON, (b"content-encoding", b"gzip")), "PUT"),
+    Request(NEXT, b"{", method="PUT"),
     Request("/v1/tasks/tone/versions", b"no delta", (OCTETS,), "PUT"),
     Request("/v1/tasks/tone/versions", Task(seed=1).file, (OCTETS,), "PUT"),
     Request("/v1/tasks/tone/versions", b"{}", (JSON,), "PUT"),

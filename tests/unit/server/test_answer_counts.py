@@ -15,8 +15,7 @@ keys = st.tuples(tasks, st.integers(1, 2))
 steps = st.lists(
     st.tuples(st.just("count"), st.lists(st.lists(keys, max_size=5), max_size=3))
     | st.tuples(st.just("put"), keys, st.integers(0, 8))
-    | st.tuples(st.just("drop"), keys)
-    | st.tuples(st.just("rename"), st.permutations("abc").map(lambda names: names[:2])),
+    | st.tuples(st.just("drop"), keys),
     min_size=20,
     max_size=60,
 )
@@ -75,19 +74,12 @@ class Twin:
             self.leave(row)
             row[2] = None
 
-    def rename(self, task, name):
-        for row in [row for row in self.rows if row[0][0] == name]:
-            self.remove(row)
-        for row in [row for row in self.rows if row[0][0] == task]:
-            self.remove(row)
-            self.rows.append([(name, row[0][1]), *row[1:]])
-
 
 @given(steps)
-def test_any_order_of_answers_states_and_renames_is_that_of_a_plain_list(steps):
+def test_any_order_of_answers_and_states_is_that_of_a_plain_list(steps):
     twin, left, counts = Twin(), [], AnswerCounts()
     answers = Slot(counts)
-    sized = Slot(counts, MOST, lambda key, name, _: left.append((key, name)))
+    sized = Slot(counts, MOST, lambda key, name: left.append((key, name)))
 
     def listen(requests):
         assert counts.lock.locked()
@@ -107,11 +99,8 @@ def test_any_order_of_answers_states_and_renames_is_that_of_a_plain_list(steps):
                     sized.put(key, f"state {number}", size)
                     twin.put(key, size, f"state {number}")
                 case "drop", key:
-                    sized.drop(key, "")
+                    sized.drop(key)
                     twin.drop(key)
-                case "rename", (task, name):
-                    counts.rename(task, name)
-                    twin.rename(task, name)
             assert dict(answers.states.items()) == {key: count for key, count, _ in twin.rows if count}
             assert dict(sized.states.items()) == {key: state[0] for key, _, state in twin.rows if state}
             assert left == twin.left

@@ -177,9 +177,10 @@ def test_a_registry_that_can_be_read_again_is_well_without_a_change(runtime, mon
 @pytest.mark.promise("locked-database")
 def test_a_change_does_not_wait_longer_than_its_request_for_the_changes_of_others(runtime):
     with runtime.catalog._changing(math.inf), pytest.raises(DeadlineExceeded, match="nothing is changed"):
-        runtime.catalog.rename_task("task", "other", replace(WORK, deadline=time.monotonic() + 0.01))
-    runtime.catalog.rename_task("task", "other", WORK)
+        runtime.catalog.delete_task("task", replace(WORK, deadline=time.monotonic() + 0.01))
     assert list(runtime.registry.tasks()[0].versions) == [1, 2]
+    runtime.catalog.delete_task("task", WORK)
+    assert list(runtime.registry.tasks()) == []
 
 
 @pytest.mark.promise("answer-size")

@@ -37,7 +37,7 @@ from onebert_store.registry.replicas import Replicas
 from onebert_store.registry.store import join_store
 from onebert_store.registry.target import alone
 from parts import context
-from registry_changes import MUTATIONS
+from registry_changes import MUTATIONS, rename_as_before
 from servers import wait_until
 from tiny_delta import make_delta
 
@@ -49,9 +49,9 @@ class Replica:
 
     def __init__(self, registry, page=500):
         self.registry, self.page, self.slots = registry, page, count(1)
-        self.host, self.asked, self.renamed, self.held = SlotHost(), [], [], []
+        self.host, self.asked, self.held = SlotHost(), [], []
         self.directory = Directory([self.host], lambda version, _: self.asked.append(version), time.monotonic)
-        self.follower = Follower(registry.feed, self.directory, renamed=lambda *names: self.renamed.append(names))
+        self.follower = Follower(registry.feed, self.directory)
         self.follower.load()
 
     @property
@@ -202,14 +202,6 @@ PROMOTED = steps_of(
 )
 HISTORIES = {
     "an alias moves on, and the version before is deleted, again and again": PROMOTED,
-    "a name that was given on and back keeps nothing of its next task": steps_of(
-        "add b 0; rename_task b a; rename_task a b; add a 0"
-    ),
-    "a task is renamed after its alias moved": steps_of("add a 1; add a 2; move_alias a live 2 1; rename_task a b"),
-    "uploads are read when their versions have another name already, and there is one more of that name": steps_of(
-        "add a 1; add a 2; move_alias a live 2 1; rename_task a b; add b 3; move_alias b live 3 2; add a 4;"
-        " rename_task b c"
-    ),
     "an alias was before where a version was never shown": steps_of(
         "add a 1; add a 2; move_alias a live 2 1; move_alias a live 1 2; delete_version a 2"
     ),
@@ -217,14 +209,14 @@ HISTORIES = {
         "add a 1; add a 2; delete_alias a live 1; delete_version a 1; delete_version a 2; add a 1"
     ),
     "another task has the name of one that was deleted": steps_of(
-        "add a 1; add b 1; add a 2; move_alias a live 2 1; delete_task b; rename_task a b; delete_task b; add b 1"
+        "add a 1; add b 1; add a 2; move_alias a live 2 1; delete_task b; add b 1"
     ),
 }
 
 
 @pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES)
 def test_a_replica_that_looked_last_at_any_point_shows_the_end(registry, history):
-    """Whatever it reads at once; what it has in memory stays there, under whatever name."""
+    """Whatever it reads at once; what it has in memory stays there."""
     replicas = []
     for step in history:
         replicas += [Replica(registry, page) for page in (1, 3, 500)]
@@ -238,24 +230,22 @@ def test_a_replica_that_looked_last_at_any_point_shows_the_end(registry, history
         replica.check_slots()
 
 
-def test_a_renamed_task_answers_whoever_holds_it_under_its_new_name(registry, replica):
+def test_a_rename_by_a_server_of_an_earlier_release_is_followed(registry, replica):
     replica.change("add", "tone", 1)
-    [held] = replica.directory.pin(["tone"], ASKS)
-    before = registry.version("tone", 1)
-    registry.rename_task("tone", "mood")
     replica.poll()
-    assert replica.renamed == [("tone", "mood")]
-    assert (replica.directory.pin(["mood"], ASKS), held.entry.task, held.facts.task) == ([held], "mood", "mood")
+    rename_as_before(registry, "tone", "mood")
+    replica.poll()
+    assert [*replica.shown()] == ["mood"]
+    [version] = replica.directory.pin(["mood"], ASKS)
+    assert (version.entry.task, version.entry.version) == ("mood", 1)
     with pytest.raises(TaskNotFound):
         replica.directory.pin(["tone"], ASKS)
-    # What the loader read of it before it was renamed does not bring the old name back.
-    replica.directory.know(held, before)
-    assert held.entry.task == "mood"
 
 
 def test_changes_are_read_again_where_the_registry_fails_between_them_and_its_tasks(registry, replica, monkeypatch):
     replica.change("add", "tone", 1)
-    registry.rename_task("tone", "mood")
+    registry.add("mood", make_delta(1))
+    registry.delete_task("tone")
     registry.add("tone", make_delta(2))
     task = Feed.task
     with monkeypatch.context() as disk:

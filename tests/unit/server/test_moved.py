@@ -12,10 +12,10 @@ from directories import retire
 from onebert_encoder.answering.asked import Asked
 from onebert_server.answering.admission import Admission
 from onebert_server.answering.gateway import Wanted
-from onebert_store.errors import OneBertError, TaskNotFound, VersionNotFound
+from onebert_store.errors import OneBertError, VersionNotFound
 from onebert_store.registry.records import Alias
 from onebert_store.registry.target import alone
-from parts import assert_like, context, same
+from parts import context, same
 
 TEXT = "it is late"
 NUMBERS = Asked(activation="none")
@@ -164,22 +164,6 @@ def test_a_version_that_is_deleted_while_its_text_waits_answers_it_by_its_own_ro
 
     moving.run(asked)
     del moving.rows["moving", 1]
-    assert moving.unpinned()
-
-
-@pytest.mark.promise("moved-is-moved")
-def test_a_task_that_is_renamed_is_not_there_under_its_old_name_and_answers_under_its_new_one(moving):
-    async def asked(answerer):
-        await ask(answerer)
-        moving.directory.rename("moving", "moved")
-        assert await refusal(ask(answerer)) == TaskNotFound.code
-        assert (await ask(answerer, "moved"))[0] == 2
-        moving.directory.rename("moved", "moving")
-        [answered] = await answerer.answer(context(), Wanted(["moving"]), [TEXT], same)
-        assert answered.facts.ref == "moving@2"
-        assert_like(answered, moving.alone("moving@2", TEXT))
-
-    moving.run(asked)
     assert moving.unpinned()
 
 

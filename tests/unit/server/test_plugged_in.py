@@ -46,7 +46,7 @@ predict = made("Predict", [Question("/predict", Ask, answer, claims=has_text)])
 info = made("Info", [], [Listing("/info", show)])
 base = made("Base", [], [Listing("/v1/base", show)])
 keys = made("Keys", [Question("/v1/keys", Ask, answer, claims=has_text)])
-rename = made("Rename", [Question("/v1/tasks/{name}/rename", Ask, answer)])
+task = made("Task", [Question("/v1/tasks/{name}/examples", Ask, answer)])
 status = made("Status", [], [Listing("/v1/status", show)])
 page = made("Page", [], [Listing("/page/{name}", show)])
 number = 5
@@ -97,7 +97,7 @@ OURS = "which is a route of the server's own"
         ({"greedy": "greedy"}, "the façades 'Greedy' and 'vLLM Semantic Router' both have POST /v1/classify"),
         ({"base": "base"}, f"the façade 'Base' has GET /v1/base, {OURS}"),
         ({"keys": "keys"}, f"the façade 'Keys' has POST /v1/keys, {OURS}"),
-        ({"rename": "rename"}, f"the façade 'Rename' has POST /v1/tasks/{{name}}/rename, {OURS}"),
+        ({"task": "task"}, f"the façade 'Task' has POST /v1/tasks/{{name}}/examples, {OURS}"),
         ({"status": "status"}, f"the façade 'Status' has GET /v1/status, {OURS}"),
         ({"page": "page"}, f"the façade 'Page' has GET /page/{{name}}, {OURS}"),
     ],

@@ -330,7 +330,7 @@ async def test_silence_is_late_for_a_request_and_unhealthy_for_a_probe(path: str
         ("POST", "/", True),
         ("GET", "/", False),
         ("GET", "/v1/models/tone", False),
-        ("POST", "/v1/tasks/tone/rename", False),
+        ("POST", "/v1/tasks/tone/examples", False),
         ("PUT", "/v1/tasks/tone/versions", False),
         ("POST", "/v1/classify/", False),
     ],

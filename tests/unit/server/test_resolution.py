@@ -362,16 +362,6 @@ class Remembering(RuleBasedStateMachine):
             del self.means[task, alias]
         self.one.move(task, gone=[number], **dict.fromkeys(aliases))
 
-    @precondition(lambda self: any(self.versions.values()))
-    @rule(data=st.data())
-    def rename(self, data):
-        task = self.task(data)
-        new = "b" if task == "a" else "a"
-        self.versions = {new: self.versions[task], task: {}}
-        self.means = {(new, alias): at for (of, alias), at in self.means.items() if of == task}
-        self.one.aliases = {new: self.one.aliases.get(task, {})}
-        self.one.directory.rename(task, new)
-
     @rule(task=st.sampled_from("ab"), kept=st.booleans())
     def keep(self, task, kept):
         self.keepings = {task: KEEPING} if kept else {}

@@ -145,20 +145,6 @@ def test_what_is_deleted_while_it_is_loaded_is_not_there(loading, ref, error):
         loading.resolve(ref, meanwhile=meanwhile)
 
 
-def test_what_is_renamed_while_it_is_loaded_is_found_by_its_new_name_alone(loading):
-    version = loading.add("tone", resident=False, live=1)
-    loading.add("other", live=1)
-
-    def meanwhile():
-        loading.directory.rename("tone", "mood")
-        loading.load(version)
-
-    with pytest.raises(TaskNotFound):
-        loading.resolve("tone", meanwhile=meanwhile)
-    [found] = loading.resolve("mood")
-    assert found.facts.task == "mood"
-
-
 def test_one_reference_that_fails_is_the_error_of_all_and_leaves_no_pin(loading):
     cold = loading.add("tone", resident=False, live=1)
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onebert_store.errors import AliasConflict, NotFound, OneBertError, TaskExists, VersionInUse
+from onebert_store.errors import AliasConflict, NotFound, OneBertError, VersionInUse
 from onebert_store.registry.database import VERSIONS
 from onebert_store.registry.records import Action, Actor, Alias, Place, VersionEntry, VersionRecord
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.replicas import LIVE_SECONDS
 from onebert_store.registry.store import join_store, open_store
 from onebert_store.registry.target import alone
-from registry_changes import MUTATIONS
+from registry_changes import MUTATIONS, rename_as_before
 from tiny_delta import make_delta
 
 ANN = Actor("key:ann", "request-1")
@@ -34,8 +34,7 @@ def test_every_mutation_writes_one_change_with_its_number(registry):
     assert registry.move_alias("spam", "next", 1, None, by=ANN)[1] == 4
     assert registry.delete_alias("spam", "next", 1, by=ANN) == 5
     assert registry.delete_version("spam", 1, by=ANN) == 6
-    assert registry.rename_task("spam", "ham", by=ANN) == 7
-    assert registry.delete_task("ham", by=ANN) == 8
+    assert registry.delete_task("spam", by=ANN) == 7
     changes = registry.feed.read(0, 100)
     assert [facts(change) for change in changes] == [
         ("upload", "spam", 1, "live", None),
@@ -44,12 +43,10 @@ def test_every_mutation_writes_one_change_with_its_number(registry):
         ("promote", "spam", 1, "next", None),
         ("delete-alias", "spam", None, "next", 1),
         ("delete-version", "spam", 1, None, None),
-        ("rename-task", "spam", None, None, None),
-        ("delete-task", "ham", None, None, None),
+        ("delete-task", "spam", None, None, None),
     ]
-    assert [change.name for change in changes] == [*[None] * 6, "ham", None]
-    assert [change.seq for change in changes] == list(range(1, 9))
-    assert registry.feed.last().seq == 8
+    assert [change.seq for change in changes] == list(range(1, 8))
+    assert registry.feed.last().seq == 7
     assert {(change.principal, change.request) for change in changes} == {("key:ann", "request-1")}
     times = [change.at for change in changes]
     assert times == sorted(times)
@@ -76,10 +73,8 @@ def test_what_changes_nothing_writes_nothing(registry):
         lambda: registry.delete_version("spam", 1),
         lambda: registry.delete_version("spam", 2),
         lambda: registry.delete_task("ham"),
-        lambda: registry.rename_task("ham", "eggs"),
-        lambda: registry.rename_task("spam", "spam"),
     ):
-        with pytest.raises((AliasConflict, NotFound, TaskExists, VersionInUse)):
+        with pytest.raises((AliasConflict, NotFound, VersionInUse)):
             change()
     assert registry.feed.last().seq == len(registry.feed.read(0, 9)) == 1
 
@@ -178,12 +173,6 @@ def replayed(changes):
             assert aliases.pop(key).version == change.before
         elif change.action == Action.DELETE_VERSION:
             versions[change.task].remove(change.version)
-        elif change.action == Action.RENAME_TASK:
-            assert not versions.get(change.name)
-            versions[change.name] = versions.pop(change.task)
-            aliases = {
-                (change.name if task == change.task else task, alias): at for (task, alias), at in aliases.items()
-            }
         else:
             versions[change.task] = set()
             aliases = {key: at for key, at in aliases.items() if key[0] != change.task}
@@ -240,22 +229,24 @@ def test_who_listens_hears_of_a_change_once_it_is_committed(registry, place):
             assert heard(180)
 
 
-def test_the_last_move_of_a_task_is_its_own_under_whatever_name(registry):
+def test_the_last_move_of_a_task_is_its_own_and_an_old_rename_is_in_the_trail(registry):
     for task in ("old", "dead", "plain"):
         registry.add(task, make_delta(1))
         registry.add(task, make_delta(2))
         registry.move_alias(task, "live", 2, 1)
-    registry.rename_task("old", "mid")
-    registry.rename_task("mid", "new")
+    rename_as_before(registry, "old", "new")
     registry.delete_task("dead")
     delta = make_delta(3)
     for task in ("old", "dead"):
         with registry.storing(delta) as stored:
             registry.add_stored(task, delta, stored, live=False)
-    names = ["old", "mid", "new", "dead", "plain"]
+    registry.move_alias("new", "next", 1, None)
+    names = ["old", "new", "dead", "plain"]
     last = registry.feed.last_moves(names)
     assert last == {name: moves[0] for name in names if (moves := registry.feed.moves(name, 1))}
     assert {name: (move.task, move.version) for name, move in last.items()} == {
-        "new": ("old", 2),
+        "new": ("new", 1),
         "plain": ("plain", 2),
     }
+    [rename, move] = registry.feed.audit(0, 9, task="new")
+    assert (rename.action, rename.task, rename.name, move.action) == ("rename-task", "old", "new", "promote")

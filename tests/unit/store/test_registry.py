@@ -5,7 +5,7 @@ import os
 import resource
 import sqlite3
 import time
-from contextlib import ExitStack, closing
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -20,8 +20,6 @@ from onebert_store.errors import (
     StorageUnavailable,
     StoreCorrupt,
     StoreLocked,
-    TaskExists,
-    TaskNotFound,
     VersionNotFound,
 )
 from onebert_store.file.format import dumps, loads
@@ -35,6 +33,7 @@ from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import join_store, open_store
 from onebert_store.registry.target import Shadow, Target, alone
 from onebert_store.upkeep import gc
+from registry_changes import rename_as_before
 from stores import all_at_once, go_back, name_of, orphans
 from tiny_delta import make_delta, manifest_dict, tensors_for
 
@@ -179,9 +178,9 @@ def test_a_task_is_deleted_by_as_many_statements_however_many_versions_it_has(pl
 def test_what_was_uploaded_counts_for_who_did_it_under_every_name(registry):
     ann = Actor("key:ann", quotas=Quotas(bytes=2 * len(dumps(make_delta(1)))))
     registry.add("tone", make_delta(1), by=ann)
-    registry.rename_task("tone", "mood")
+    rename_as_before(registry, "tone", "mood")
     registry.add("mood", make_delta(2), by=ann)
-    registry.rename_task("mood", "air")
+    rename_as_before(registry, "mood", "air")
     with pytest.raises(OverQuota):
         registry.add("air", make_delta(3), by=ann)
     registry.move_alias("air", "live", 2, 1)
@@ -189,16 +188,6 @@ def test_what_was_uploaded_counts_for_who_did_it_under_every_name(registry):
     registry.add("air", make_delta(3), by=ann)
     with pytest.raises(OverQuota):
         registry.add("else", make_delta(4), by=ann)
-
-
-def test_of_many_who_rename_one_task_one_does(place):
-    with ExitStack() as opened:
-        first = opened.enter_context(Registry.open(place))
-        first.add("tone", make_delta(1))
-        writers = [first, *(Registry(opened.enter_context(join_store(place))) for _ in range(5))]
-        done = all_at_once(6, lambda n: writers[n].rename_task("tone", f"mood-{n % 3}"), TaskNotFound, TaskExists)
-        assert sum(seq is not None for seq in done) == 1
-        assert [task.versions for task in first.tasks()] == [(1,)]
 
 
 @pytest.mark.promise("damage-is-contained")
@@ -360,7 +349,6 @@ def held(in_folder, tmp_path):
         lambda registry, by: registry.delete_alias("spam", "live", 1, by),
         lambda registry, by: registry.delete_version("spam", 1, by),
         lambda registry, by: registry.delete_task("spam", by),
-        lambda registry, by: registry.rename_task("spam", "ham", by),
         lambda registry, by: registry.keys.create(Grant("ci", frozenset({Scope.CLASSIFY}), ("*",)), by=by),
         lambda registry, by: registry.keys.revoke("0" * 12, by),
     ],

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from lengths import examples
-from onebert_store.errors import AliasConflict, AliasNotFound, TaskExists, TaskNotFound, VersionInUse, VersionNotFound
+from onebert_store.errors import AliasConflict, AliasNotFound, TaskNotFound, VersionInUse, VersionNotFound
 from onebert_store.file.format import dumps, loads
 from onebert_store.registry.records import Alias
 from onebert_store.registry.registry import Registry
@@ -44,15 +44,11 @@ def after_move(before, to):
 
 @dataclass
 class ModelTask:
-    """What the registry should know of a name.
-
-    `became` is the name that its task took, and its last number then.
-    """
+    """What the registry should know of a name."""
 
     last: int = 0
     versions: dict[int, str] = field(default_factory=dict)
     aliases: dict[str, Alias] = field(default_factory=dict)
-    became: tuple[str, int] | None = None
 
     def at(self, alias):
         return self.aliases[alias].target.tag if alias in self.aliases else None
@@ -230,22 +226,6 @@ class Histories(RuleBasedStateMachine):
             return
         with pytest.raises(error):
             self.registry.delete_version(name, n)
-
-    @rule(name=TASKS, new=TASKS)
-    def rename(self, name, new):
-        task, taken = self.existing(name), self.model.get(new)
-        if task is None:
-            error = TaskNotFound
-        elif taken and taken.last and taken.became != (name, taken.last):
-            error = TaskExists
-        else:
-            self.registry.rename_task(name, new)
-            last = max(task.last, taken.last if taken else 0)
-            self.model[new] = ModelTask(last, task.versions, task.aliases)
-            self.model[name] = ModelTask(task.last, became=(new, task.last))
-            return
-        with pytest.raises(error):
-            self.registry.rename_task(name, new)
 
     @rule(name=TASKS, offset=st.integers(0, 3))
     def eight_add(self, name, offset):

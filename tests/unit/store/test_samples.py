@@ -2,7 +2,6 @@
 
 import random
 import sqlite3
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -26,7 +25,6 @@ from onebert_store.samples import store as sample_store
 from onebert_store.samples.records import Feedback, Kind, Outcomes, Owner, Sample
 from onebert_store.samples.store import FILE, ReviewerOnly, open_samples
 from onebert_store.samples.tables import UNKNOWN
-from servers import wait_until
 from stores import all_at_once, feedback_of
 from tiny_delta import make_delta
 
@@ -271,41 +269,6 @@ def test_a_text_of_feedback_is_deleted_by_its_identifier(samples):
     assert {one.identifier: one.texts for one in feedback_of(samples, "tone")} == {"mine": None, "other": (MARKER,)}
     with pytest.raises(SampleNotFound):
         samples.delete_sample("tone", "mine")
-
-
-def test_rows_follow_a_rename_by_themselves_and_a_new_task_with_the_name_has_none(samples, registry):
-    keep(samples, [sample()])
-    given = feedback(answer_id="r/0", texts=(MARKER,), texts_at=NOW)
-    record(samples, [given])
-    before = samples.owner("tone")
-    registry.rename_task("tone", "mood")
-    registry.add("tone", make_delta(2))
-    registry.set_keeping("tone", EVERYTHING)
-    assert samples.owner("mood") == before
-    assert (samples.count("tone"), feedback_of(samples, "tone")) == (0, [])
-    # An answer and feedback from before the rename.
-    samples.keep([(before.keeping, sample("r/1"))])
-    samples.record([(before, feedback("late"))])
-    samples.sweeper.sweep()
-    assert samples.count("tone") == 0
-    found = samples.find(["r/0", "r/1"], lambda task: True)
-    assert {one.id: one.task for one in found} == {"r/0": "mood", "r/1": "mood"}
-    assert [one.identifier for one in feedback_of(samples, "mood")] == ["late", "r/0"]
-
-
-def test_what_is_kept_while_a_rename_commits_follows_it(samples, registry):
-    before = samples.owner("tone")
-    with ThreadPoolExecutor(1) as other:
-        with registry.database.writing() as connection:
-            for table in ("keepings", "identities"):
-                connection.execute(text(f"UPDATE {table} SET task = 'mood' WHERE task = 'tone'"))
-            kept = other.submit(samples.keep, [(before.keeping, sample())])
-            if registry.shared:
-                # The writer waits for these rows.
-                waiting = text("SELECT COUNT(*) FROM pg_locks WHERE NOT granted")
-                wait_until(lambda: connection.scalar(waiting))
-        assert kept.result() == {before.keeping: before.task}
-    assert [one.task for one in samples.find(["r/0"], lambda _: True)] == ["mood"]
 
 
 def test_of_a_deleted_task_nothing_stays_and_nothing_comes_back(samples, registry):

@@ -51,7 +51,7 @@ class Improvement:
     """How far the training of a task's examples by the default method is.
 
     Attributes:
-        versions: the exact head, with which the result is compared, and the result; they follow renames of their task.
+        versions: the exact head, with which the result is compared, and the result.
         reason: why the result is not live, or why the improvement failed.
     """
 

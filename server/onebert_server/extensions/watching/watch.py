@@ -142,7 +142,7 @@ class Watch(Collector):
             self._judge(key, watched, full)
 
     def _begin(self, key: Key) -> None:
-        # Without its manifest (the registry is away, or the task has just been renamed) the next answer asks again.
+        # Without its manifest (the registry is away) the next answer asks again.
         try:
             with suppress(OneBertError):
                 watched = Watched.from_manifest(self._manifests.find(*key))
@@ -168,8 +168,8 @@ class Watch(Collector):
             if watched is not None and not self._directory.is_aliased(*key):
                 self._end(key, watched, "no alias means it any more")
 
-    def _end_later(self, key: Key, watched: Watched, reason: str) -> None:
-        self._waiting.put(partial(self._end, key, watched, reason))
+    def _end_later(self, key: Key, watched: Watched) -> None:
+        self._waiting.put(partial(self._end, key, watched, "other versions have answered since"))
 
     def _end(self, key: Key, watched: Watched, reason: str) -> None:
         if watched.alarm_since is None:

@@ -53,7 +53,7 @@ def message_of(change: Change) -> Message | None:
     return Message(f"change-{change.seq}-{change.at.timestamp():.0f}", kind, change.at, data)
 
 
-_FIELDS = ("task", "alias", "before", "version", "name", "principal", "what", "reason")
+_FIELDS = ("task", "alias", "before", "version", "principal", "what", "reason")
 _TYPES: Mapping[str, str] = {
     Action.UPLOAD: "alias.moved",
     Action.PROMOTE: "alias.moved",
@@ -61,5 +61,4 @@ _TYPES: Mapping[str, str] = {
     Action.DELETE_ALIAS: "alias.deleted",
     Action.DELETE_VERSION: "version.deleted",
     Action.DELETE_TASK: "task.deleted",
-    Action.RENAME_TASK: "task.renamed",
 }

@@ -1,4 +1,4 @@
-"""Routes of tasks and their versions: upload, list, describe, download, rename, delete."""
+"""Routes of tasks and their versions: upload, list, describe, download, delete."""
 
 import math
 import time
@@ -22,7 +22,6 @@ from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf, in_thread
 from onebert_server.http.schemas.tasks import (
     ChangeResponse,
     ChangesResponse,
-    RenameRequest,
     VersionResponse,
     rollout_of,
 )
@@ -33,7 +32,6 @@ from onebert_server.versions.catalog import UploadResult
 from onebert_server.versions.version import TaskEntry, Version
 from onebert_server.versions.view import View
 from onebert_store.errors import OneBertError
-from onebert_store.registry.names import check_name
 
 router = registry_router()
 
@@ -106,17 +104,6 @@ async def task(
 async def delete_task(task: Name, response: Response, runtime: RuntimeOf, context: ContextOf) -> None:
     """Deletes a task with all its aliases and versions at one moment; running requests are still answered."""
     seq = await in_thread(runtime, runtime.catalog.delete_task, task, context)
-    response.headers[SEQ_HEADER] = str(seq)
-
-
-@router.post("/v1/tasks/{task}/rename", status_code=204)
-async def rename_task(
-    task: Name, body: RenameRequest, response: Response, runtime: RuntimeOf, context: ContextOf
-) -> None:
-    """Gives a task another name, at one moment; versions, aliases and running requests stay."""
-    check_name(body.name)
-    seq = await in_thread(runtime, runtime.catalog.rename_task, task, body.name, context)
-    response.headers["Location"] = f"/v1/tasks/{body.name}"
     response.headers[SEQ_HEADER] = str(seq)
 
 

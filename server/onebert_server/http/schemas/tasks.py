@@ -4,7 +4,6 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field, model_validator
 
-from onebert_server.contract.declared import NAME
 from onebert_server.contract.tasks import ShadowShare, TargetFacts, VersionFacts
 from onebert_server.http.schemas.common import RequestBody
 from onebert_store.file.changes import Kind
@@ -65,12 +64,6 @@ def facts_of(target: Target) -> TargetFacts:
 def rollout_of(target: Target) -> TargetFacts | None:
     """The target of an alias that means more than one version; None for one version alone."""
     return None if target == alone(target.version) else facts_of(target)
-
-
-class RenameRequest(RequestBody):
-    """The new name of a task."""
-
-    name: Annotated[str, Field(json_schema_extra={"pattern": NAME})]
 
 
 class VersionResponse(VersionFacts, frozen=True, kw_only=True):
