@@ -19,7 +19,6 @@ from onebert_server.telemetry.metrics import Metrics
 from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.follower import Follower
-from onebert_server.versions.measured import Measured
 from onebert_server.versions.moves import Moves
 from onebert_server.versions.presence import Presence
 from onebert_server.versions.residency.loader import Loader
@@ -93,7 +92,6 @@ class Runtime(Edge):
     readers: Executor
     uploader: Executor
     receiving: Receiving = field(default_factory=Receiving)
-    measured: Measured = field(default_factory=Measured)
 
     def __post_init__(self) -> None:
         super().__post_init__()

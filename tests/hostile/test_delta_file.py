@@ -378,8 +378,7 @@ def test_describing_a_file_takes_memory_for_the_file_and_not_for_its_products(tm
     facts = inspect_file(path)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    (change,) = [change for change in facts["changes"] if change["name"] == "x"]
-    assert change["rms"] == pytest.approx(r)
+    assert facts["parameters"]["delta"] >= r * (out + columns)
     assert peak < 6 * path.stat().st_size + 64 * 2**20
 
 

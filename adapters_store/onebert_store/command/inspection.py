@@ -1,9 +1,7 @@
 """The output of `onebert inspect` for a delta file: facts as JSON values, and tables that show them."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from math import sqrt
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,6 @@ from rich.table import Table
 
 from onebert_store.command import console
 from onebert_store.file import strict_json
-from onebert_store.file.changes import LAYER, Change, changes
 from onebert_store.file.delta import SPARSE_INDEX, Delta
 from onebert_store.file.format import load_with_bytes
 from onebert_store.file.strict_json import printable
@@ -22,16 +19,6 @@ MAX_ROWS_SHOWN = 60
 
 # A rate in a calibration: on its own rows, and the bounds of its interval on new rows.
 _RATE = {"here", "low", "high"}
-
-_IN_WORDS = {
-    "added": "vector added",
-    "low-rank": "low-rank matrix added",
-    "sparse": "single weights added",
-    "adapter": "adapter behind it",
-    "scale": "scaled",
-    "output-scale": "output scaled",
-    "core": "low-rank core added",
-}
 
 
 def inspect_file(path: Path) -> dict[str, Any]:
@@ -46,7 +33,6 @@ def inspect_file(path: Path) -> dict[str, Any]:
         "parameters": _count_parameters(delta),
         "golden": len(delta.manifest.golden.input_ids) if delta.manifest.golden else 0,
         "reference": delta.manifest.reference and delta.manifest.reference.model_dump(include={"split", "rows"}),
-        "changes": _by_name(changes(delta.tensors)),
     }
 
 
@@ -66,42 +52,11 @@ def render(facts: dict[str, Any]) -> RenderableType:
     if facts["training"]:
         rows = ((printable(name, 40), printable(value, 200)) for name, value in _flat(facts["training"]))
         parts += ["", console.title("How it was trained"), _pairs(rows)]
-    if facts["changes"]:
-        title = console.title("What it changes (size: root mean square of the change)")
-        parts += ["", title, _change_table(facts["changes"])]
     return Group(*parts)
-
-
-def _by_name(changes: Iterable[Change]) -> list[dict[str, Any]]:
-    groups: defaultdict[tuple[str, str], list[Change]] = defaultdict(list)
-    for change in changes:
-        groups[LAYER.sub("layer.*.", change.name), change.kind].append(change)
-    return [
-        {
-            "name": name,
-            "kind": kind,
-            "layers": sorted(change.layer for change in group if change.layer is not None),
-            "rms": sqrt(sum(change.rms**2 for change in group) / len(group)),
-        }
-        for (name, kind), group in sorted(groups.items())
-    ]
 
 
 def _pairs(rows: Iterable[tuple[str, str]]) -> Table:
     return console.filled(console.facts(), _first(list(rows)))
-
-
-def _change_table(groups: list[dict[str, Any]]) -> Table:
-    table = console.table("part of the base", "change", "layers", "size", numbers=["size"])
-    rows = [
-        (_part(row["name"]), _IN_WORDS[row["kind"]], printable(ranges(row["layers"]), 60) or "–", f"{row['rms']:.3g}")
-        for row in groups
-    ]
-    return console.filled(table, _first(rows))
-
-
-def _part(name: str) -> str:
-    return printable(name.rpartition("layer.*.")[2])
 
 
 def _first(rows: Sequence[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:

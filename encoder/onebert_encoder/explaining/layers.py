@@ -1,5 +1,6 @@
 """Shows which layers and symbols of a delta matter: runs it whole and with each of them removed, in one batch."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -15,13 +16,14 @@ from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import diverges_at, stack_rows
 from onebert_encoder.maths.sequences import Sequences
 from onebert_encoder.text.tokens import Tokens
-from onebert_store.file.changes import LAYER
 from onebert_store.file.delta import DELTA, HEAD_WEIGHT, POOLER_SYMBOL
 from onebert_store.file.manifest import Manifest
 from onebert_store.spec import BaseSpec
 
 Kind = Literal["whole", "base", "layer", "symbol"]
 
+# Matches the layer index in a parameter's name, in every family of bases.
+LAYER = re.compile(r"(?:^|(?<=\.))layers?\.(\d{1,9})\.")
 # Names for tensors below the first layer and above the last.
 EMBEDDINGS, FINAL_NORM, POOLER = "embeddings", "final norm", "pooler"
 _HEAD = HEAD_WEIGHT.partition(".")[0] + "."

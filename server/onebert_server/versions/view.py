@@ -3,8 +3,6 @@
 from onebert_server.access.principal import Action, Principal
 from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.version import TaskEntry, Version
-from onebert_store.file.changes import Change, changes, difference
-from onebert_store.file.format import loads
 from onebert_store.file.manifest import Manifest
 from onebert_store.registry.names import LIVE
 from onebert_store.registry.records import Alias
@@ -52,14 +50,6 @@ class View:
         self._principal.require(Action.SEE, version.entry.task)
         self._catalog.manifests.learn(version)
         return self._catalog.manifests.read(version.entry)
-
-    def changes(self, version: Version, against: Version | None = None) -> list[Change]:
-        """Returns the changes of a version to the base, or relative to `against`; reads the store."""
-        self._principal.require(Action.SEE, version.entry.task)
-        tensors = loads(self._catalog.read_delta(version)).tensors
-        if against is not None:
-            tensors = difference(tensors, loads(self._catalog.read_delta(against)).tensors)
-        return changes(tensors)
 
     def delta(self, version: Version) -> bytes:
         self._principal.require(Action.DOWNLOAD, version.entry.task)

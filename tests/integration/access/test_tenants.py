@@ -76,7 +76,6 @@ def other_requests(name):
     for number in (1, 7):
         yield "GET", f"/v1/tasks/{name}/versions/{number}", {}
         yield "GET", f"/v1/tasks/{name}/versions/{number}/delta", {}
-        yield "GET", f"/v1/tasks/{name}/versions/{number}/changes?against=1", {}
         yield "DELETE", f"/v1/tasks/{name}/versions/{number}", {}
     for alias in ("live", "next", "Not-A-Name", "12"):
         path = f"/v1/tasks/{name}/aliases/{alias}"
@@ -227,7 +226,6 @@ ROUTES = {
     "DELETE /v1/tasks/{task}": ({"admin"}, {"task": FREE}),
     "GET /v1/tasks/{task}/versions/{version}": (ANY, {}),
     "GET /v1/tasks/{task}/versions/{version}/delta": (READ, {}),
-    "GET /v1/tasks/{task}/versions/{version}/changes": (ANY, {}),
     "DELETE /v1/tasks/{task}/versions/{version}": ({"admin"}, {"version": 7}),
     "GET /v1/tasks/{task}/aliases/{alias}": (ANY, {}),
     "GET /v1/tasks/{task}/aliases/{alias}/shadows": (ANY, {}),

@@ -13,7 +13,6 @@ import pytest
 import forked
 from onebert_server.cli.compare.differences import mcnemar
 from onebert_server.client import Client
-from onebert_store.file.format import loads
 from servers import ONEBERT, Server, Task, clean_env, run_onebert, wait_until
 
 WORDS = "late broken lovely bad good great parcel invoice screen refund help password".split()
@@ -153,19 +152,9 @@ def test_two_versions_are_held_against_each_other(server, onebert, tmp_path):
     ]
     assert answers["labels"]["good"]["right_b"] == sum(right == two == "good" for right, _, two in said)
     assert answers["p"] == pytest.approx(mcnemar(only_a, only_b))
-    # What the files hold: one norm of each layer and symbol, by another sum than ours.
-    first, second = loads(a.file), loads(b.file)
-    name = next(name for name in first.tensors if name.startswith("delta.") and "layer.1.output.dense.bias" in name)
-    norm = next(one for one in found["norms"] if (one["layer"], one["symbol"]) == (1, "b_m3"))
-    for side, tensor in (("a", first.tensors[name]), ("b", second.tensors[name])):
-        assert norm[side] == pytest.approx(math.sqrt(sum(float(x) ** 2 for x in tensor) / tensor.size), rel=1e-3)
-    apart = first.tensors[name].astype("f8") - second.tensors[name].astype("f8")
-    assert norm["apart"] == pytest.approx(math.sqrt(float((apart**2).mean())), rel=1e-3)
     printed = onebert("diff", "two@1", "two@2", "--data", data)
     assert f"{len(found['flips'])} of 36 rows are answered differently" in printed
-    assert "b_m3" in printed
     first = found["flips"][0]
-    assert "What each changes in the base (root mean square)" in printed.splitlines()
     heads = [line.split()[:2] for line in printed.splitlines()]
     # The rows of a CSV are found again by their lines.
     assert heads[heads.index(["line", "text"]) + 2] == [str(first["line"]), first["text"].split()[0]]

@@ -88,25 +88,6 @@ async def test_an_answer_that_is_late_is_504_and_its_work_is_dropped(tmp_path):
         assert (closed.status_code, closed.json()["code"]) == (503, "shutting-down")
 
 
-async def test_changes_that_others_hold_up_are_504_and_measured_later(tmp_path):
-    async with lived(tmp_path) as held:
-        release = asyncio.Event()
-
-        async def slow():
-            await release.wait()
-            return []
-
-        others = asyncio.create_task(held.runtime.measured.get(("others",), slow))
-        await asyncio.sleep(0)
-        path = "/v1/tasks/task/versions/1/changes"
-        async with asyncio.timeout(60):
-            answer = await held.web.get(path, headers={"X-Request-Timeout": "0.05"})
-        assert (answer.status_code, answer.json()["code"]) == (504, "deadline-exceeded")
-        release.set()
-        assert await others == []
-        assert (await held.web.get(path)).json()["changes"]
-
-
 async def test_the_default_is_a_setting(tmp_path):
     async with lived(tmp_path, request_timeout=0.05) as held:
         await held.hold()

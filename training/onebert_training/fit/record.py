@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 import torch
 
 from onebert_encoder.base.base import Base
-from onebert_store.file.changes import changes
+from onebert_encoder.explaining.layers import LAYER
 from onebert_store.file.delta import DELTA, OUTPUT_SCALE, SCALE, Array
 from onebert_training.fit.keeping import jackknife_score, unbeaten
 from onebert_training.fit.reference import watching
@@ -15,6 +16,9 @@ from onebert_training.fit.result import Result, to_arrays
 from onebert_training.fit.run import Run
 from onebert_training.fit.settings import OF_STEPS, REVISION
 from onebert_training.heads.baselines import Baselines
+
+# Per prefix of a vector's name, the value that changes nothing.
+_UNCHANGED = {DELTA: 0.0, SCALE: 1.0, OUTPUT_SCALE: 1.0}
 
 
 def make_record(
@@ -89,13 +93,14 @@ def _settings(run: Run) -> dict[str, Any]:
 
 def changed_vectors(base: Base, tensors: Mapping[str, Array]) -> list[dict[str, Any]]:
     """Mean absolute change of every trained vector (BitFit, Figure 1: ‖b₀ - b_F‖₁ / dim b); scales change from one."""
-    vectors = {name: tensor for name, tensor in tensors.items() if name.startswith((DELTA, SCALE, OUTPUT_SCALE))}
-    return [
-        {
-            # `s_m3` scales the input of W_m3, `o_m3` its output.
-            "symbol": base.spec.symbols[change.name].replace("W_", "o_" if change.kind == "output-scale" else "s_"),
-            "layer": change.layer,
-            "mean_abs": change.mean_abs,
-        }
-        for change in changes(vectors)
-    ]
+    changed = []
+    for tensor_name, tensor in tensors.items():
+        prefix, dot, name = tensor_name.partition(".")
+        if prefix + dot not in _UNCHANGED:
+            continue
+        layer = LAYER.search(name)
+        # `s_m3` scales the input of W_m3, `o_m3` its output.
+        symbol = base.spec.symbols[name].replace("W_", "o_" if prefix + dot == OUTPUT_SCALE else "s_")
+        mean_abs = float(np.abs(tensor.astype(np.float64) - _UNCHANGED[prefix + dot]).mean())
+        changed.append({"symbol": symbol, "layer": int(layer[1]) if layer else None, "mean_abs": mean_abs})
+    return changed

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 # Flips shown in a table; --json has all.
 MOST_FLIPS = 20
-_BARS = " ▁▂▃▄▅▆▇█"
 
 Ref = Annotated[str | None, typer.Argument(help=options.REFERENCE, metavar="TASK@A", autocompletion=references)]
 
@@ -65,7 +64,7 @@ def diff(
     api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show what two versions differ in: what their files say, their sizes and scores, what each changes in the base.
+    """Show what two versions differ in: what their files say, their sizes and scores.
 
     With --data both answer every row, in the same requests: what flips is listed, and where the data say what is right,
     McNemar's exact test tells whether the one is better than the other.
@@ -123,25 +122,19 @@ def _compare_files(client: Client, versions: Sequence[tuple[str, int]]) -> "tupl
 
     Raises InvalidInput if their bases differ.
     """
-    from onebert_server.cli.compare.differences import manifest_differences, norms, sizes  # noqa: PLC0415
+    from onebert_server.cli.compare.differences import manifest_differences, sizes  # noqa: PLC0415
     from onebert_store.file.format import loads  # noqa: PLC0415
 
     files = [client.download(*version) for version in versions]
     a, b = map(loads, files)
     if a.manifest.base.digest != b.manifest.base.digest:
         raise InvalidInput("the two versions are of different bases")
-    base = client.base(full=True)
-    symbols = next(
-        (base_facts.symbols for base_facts in base.bases or [] if base_facts.digest == a.manifest.base.digest),
-        base.symbols,
-    )
     refs = [f"{task}@{version}" for task, version in versions]
     record = {
         "a": refs[0],
         "b": refs[1],
         "manifest": {name: list(values) for name, values in manifest_differences(a, b).items()},
         "sizes": [sizes(delta, len(content)) for delta, content in zip((a, b), files, strict=True)],
-        "norms": norms(a, b, symbols or {}),
     }
     return record, [a, b]
 
@@ -153,27 +146,8 @@ def _print(record: Mapping[str, Any]) -> None:
     ]
     rows += [(name, *(f"{side[name]:,}" for side in record["sizes"])) for name in ("bytes", "tensors", "numbers")]
     console.show(("", record["a"], record["b"]), [*rows, ("score", *map(_score, record["measured"]))])
-    _print_norms(record)
     if "answers" in record:
         _print_answers(record)
-
-
-def _print_norms(record: Mapping[str, Any]) -> None:
-    """Prints the `norms` of a record of `_compare_files`, over the layers."""
-    from onebert_server.cli.compare.differences import by_symbol  # noqa: PLC0415
-
-    rows = by_symbol(record["norms"])
-    if not rows:
-        return
-    maximum = max((apart for row_ in rows for apart in row_["layers"].values() if apart is not None), default=0.0)
-
-    def row(change: Mapping[str, Any]) -> tuple[str, ...]:
-        numbers = ("–" if change[side] is None else f"{change[side]:.3g}" for side in ("a", "b", "apart"))
-        return printable(change["symbol"]), change["kind"], *numbers, _bars(change["layers"].values(), maximum)
-
-    console.say("")
-    console.out.print(console.title("What each changes in the base (root mean square)"))
-    console.show(("changes", "kind", record["a"], record["b"], "apart", "by layer"), map(row, rows))
 
 
 def _print_answers(record: Mapping[str, Any]) -> None:
@@ -219,13 +193,6 @@ def _where(flip: Mapping[str, Any]) -> str:
 def _text(answer: str) -> str:
     """An answer for a table; a multi_label answer may be empty."""
     return printable(answer) or "none"
-
-
-def _bars(numbers: Any, maximum: float) -> str:
-    """A bar per layer, relative to the largest."""
-    return "".join(
-        "·" if number is None else _BARS[round(8 * number / maximum) if maximum else 0] for number in numbers
-    )
 
 
 def _score(measured: Mapping[str, Any]) -> str:

@@ -3,14 +3,12 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
 from typing import Any
 
 from onebert_encoder.answering.results import answer_of, slices_of
 from onebert_server.cli.compare.labeled import LabeledRow
 from onebert_server.client import TaskResult
 from onebert_server.client.many import error_of
-from onebert_store.file.changes import changes, difference
 from onebert_store.file.delta import Delta
 from onebert_store.tables.slices import group
 
@@ -46,48 +44,6 @@ def sizes(delta: Delta, file_bytes: int) -> dict[str, int]:
     """The size of a delta: file bytes, tensors, numbers."""
     numbers = sum(tensor.size for tensor in delta.tensors.values())
     return {"bytes": file_bytes, "tensors": len(delta.tensors), "numbers": numbers}
-
-
-def norms(a: Delta, b: Delta, symbols: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The root mean square change of each base parameter by both deltas, and of the difference of their changes.
-
-    One object per layer, symbol (from `symbols`) and kind of change, with `a`, `b` (None: no change) and `apart`; the
-    same numbers as on the page and from `changes?against=`.
-    """
-    sides = [
-        {(change.layer, change.name, change.kind): change.rms for change in changes(delta.tensors)} for delta in (a, b)
-    ]
-    apart = {
-        (change.layer, change.name, change.kind): change.rms for change in changes(difference(a.tensors, b.tensors))
-    }
-    places = sorted({*sides[0], *sides[1]}, key=lambda place: (-1 if place[0] is None else place[0], place[1:]))
-    return [
-        {
-            "layer": layer,
-            "symbol": symbols.get(name, name),
-            "kind": kind,
-            "a": sides[0].get((layer, name, kind)),
-            "b": sides[1].get((layer, name, kind)),
-            "apart": apart.get((layer, name, kind)),
-        }
-        for layer, name, kind in places
-    ]
-
-
-def by_symbol(changes_of_layers: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Aggregates `norms` over the layers; `layers` maps each layer's number to `apart`."""
-    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for change in changes_of_layers:
-        groups.setdefault((change["symbol"], change["kind"]), []).append(change)
-    return [
-        {
-            "symbol": symbol,
-            "kind": kind,
-            **{side: _together([change[side] for change in group]) for side in ("a", "b", "apart")},
-            "layers": {change["layer"]: change["apart"] for change in group},
-        }
-        for (symbol, kind), group in groups.items()
-    ]
 
 
 def _words_of(result: TaskResult, task_type: str) -> str:
@@ -180,11 +136,6 @@ def corrected(ps: Sequence[float]) -> list[float]:
     from scipy.stats import false_discovery_control  # noqa: PLC0415 - slow to import
 
     return [float(p) for p in false_discovery_control(ps)] if ps else []
-
-
-def _together(numbers: Sequence[float | None]) -> float | None:
-    known = [number for number in numbers if number is not None]
-    return sqrt(sum(number**2 for number in known) / len(known)) if known else None
 
 
 def _flat(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:

@@ -14,14 +14,11 @@ from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
 from onebert_server.contract.tasks import TaskResponse, TasksResponse, TaskSummary, Uploaded, VersionSummary
 from onebert_server.http.body import BODY, Body, SentDigests
-from onebert_server.http.cancel_scope import CancelScope
 from onebert_server.http.head import HEAD
 from onebert_server.http.pipeline import SEQ_HEADER
 from onebert_server.http.routes.registry import Name, header, registry_router
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf, in_thread
 from onebert_server.http.schemas.tasks import (
-    ChangeResponse,
-    ChangesResponse,
     VersionResponse,
     rollout_of,
 )
@@ -116,36 +113,6 @@ async def version(
     manifest = await in_thread(runtime, view.manifest, registered)
     response.headers["ETag"] = f'"{registered.entry.digest}"'
     return VersionResponse(task=task, manifest=manifest, **asdict(_summary(registered)))
-
-
-@router.get("/v1/tasks/{task}/versions/{version}/changes")
-async def changes(
-    task: Name,
-    version: VersionNumber,
-    request: Request,
-    response: Response,
-    runtime: RuntimeOf,
-    view: ViewOf,
-    context: ContextOf,
-    against: Annotated[int | None, Query(ge=1, lt=2**31, description="another version of the task")] = None,
-) -> ChangesResponse:
-    """Measures how much a version changes each parameter and module of the base, or differs from another version.
-
-    The server measures one at a time; 504 after `X-Request-Timeout`.
-    """
-    versions = [view.version(task, version)] + ([] if against is None else [view.version(task, against)])
-    digests = tuple(compared.entry.digest for compared in versions)
-    # After the body, `receive` yields nothing but the disconnect that CancelScope waits for.
-    await request.body()
-    with CancelScope(context, request.receive):
-        measured = await runtime.measured.get(
-            digests, lambda: in_thread(runtime, view.changes, *versions, pool=runtime.readers)
-        )
-    facts = versions[0].known_facts
-    symbols = (runtime.host_of(facts.base) if facts else runtime.hosts[0]).base.spec.symbols
-    rows = [ChangeResponse(**vars(change), symbol=symbols.get(change.name, change.name)) for change in measured]
-    response.headers["ETag"] = f'"{"+".join(digests)}"'
-    return ChangesResponse(task=task, version=version, digest=digests[0], against=against, changes=rows)
 
 
 @router.get("/v1/tasks/{task}/versions/{version}/delta", response_class=Response, responses={200: FILE})

@@ -2,11 +2,10 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 
 from onebert_server.contract.tasks import ShadowShare, TargetFacts, VersionFacts
 from onebert_server.http.schemas.common import RequestBody
-from onebert_store.file.changes import Kind
 from onebert_store.file.fields import Line
 from onebert_store.file.manifest import Manifest
 from onebert_store.registry.target import MAX_VERSIONS, Shadow, Target, alone, check_target
@@ -70,24 +69,3 @@ class VersionResponse(VersionFacts, frozen=True, kw_only=True):
     """One version with its manifest."""
 
     manifest: Manifest  # type: ignore[assignment]  # a client reads it as a dict
-
-
-class ChangeResponse(BaseModel):
-    """The change of one parameter or module of the base by a version."""
-
-    name: Annotated[str, Field(description="of the parameter or module, as Hugging Face names it")]
-    symbol: Annotated[str, Field(description="what the papers call it; `name` where they do not")]
-    layer: Annotated[int | None, Field(description="null outside of the layers")]
-    kind: Annotated[Kind, Field(description="what is added: a vector, a low-rank matrix, single weights, …")]
-    norm: Annotated[float, Field(description="length (L2) of what is added; of a scale, of its distance from one")]
-    rms: Annotated[float, Field(description="root mean square of the same numbers")]
-
-
-class ChangesResponse(BaseModel):
-    """What a version changes in the base, or beyond what another one changes."""
-
-    task: str
-    version: int
-    digest: str
-    against: Annotated[int | None, Field(description="the version that it is compared with; null: the bare base")]
-    changes: list[ChangeResponse]

@@ -1,6 +1,5 @@
 // Two versions side by side: the differences of their manifests.
 
-import { Changes } from "./changes.js";
 import { flat, learned, manifestOf, measured } from "../data.js";
 import { html, useLoaded, useMemo, useState } from "../lib.js";
 import { bytes, date, fixed, many, Refused, Waiting } from "../parts.js";
@@ -12,7 +11,7 @@ export function Compare({ task, query }) {
   const one = known(query.version) ?? task.aliases.live ?? numbers[0];
   const before = known(task.previous.live);
   const other = known(query.beside) ?? [before, numbers.find((at) => at < one), numbers.find((at) => at !== one)].find((at) => at && at !== one);
-  if (!other) return html`<${Changes} key=${one} task=${task} versions=${[one]} />`;
+  if (!other) return null;
   const choose = (version, beside) => stay(["tasks", task.name], { version, beside });
   return html`
     <section class="compare" aria-labelledby="compare">
@@ -23,7 +22,6 @@ export function Compare({ task, query }) {
         <a href=${link(["try"], { task: `${task.name}@${one}`, beside: `${task.name}@${other}` })}>Try both</a>
       </form>
       <${Facts} task=${task} one=${one} other=${other} />
-      <${Changes} task=${task} versions=${[one, other]} />
     </section>`;
 }
 

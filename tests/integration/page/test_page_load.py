@@ -1,31 +1,18 @@
-"""What versions change, upload and load in a browser, and the routes that these ask."""
+"""Uploads and load in a browser, and the routes that these ask."""
 
 import itertools
 import re
 
 import httpx
-import numpy as np
 import pytest
 from playwright.sync_api import expect
 from prometheus_client.parser import text_string_to_metric_families
 
 from browsers import PHONE, assert_accessible, needs_chromium, opened
-from servers import Task, layouts, spec
+from servers import Task, layouts
 
 TASKS = [Task(seed=1), Task(seed=2, kind="lora"), Task(seed=3)]
-# Of every kind of change, several of them at one place.
-MIXED = [Task(seed=4, kind="everything"), Task(seed=5, kind="everything")]
-STORED = {"tone": TASKS, "mixed": MIXED, "sole": TASKS[:1]}
-# What the page calls them.
-KINDS = {
-    "added": "Biases and gains",
-    "low-rank": "Low-rank changes of weights",
-    "sparse": "Single weights",
-    "adapter": "Adapters",
-    "scale": "Factors",
-    "core": "Low-rank cores",
-    "output-scale": "Factors of outputs",
-}
+STORED = {"tone": TASKS}
 KEPT = [("onebert_tasks",), ("onebert_http_requests_total", "onebert_http_request_seconds_bucket"), ("nothing",)]
 
 # Notes of each time that a plot is drawn the texts that it draws: what is in a canvas is nowhere else.
@@ -44,47 +31,6 @@ CanvasRenderingContext2D.prototype.fillText = function (text, ...place) {
 """
 
 
-def matrix(task, module):
-    """What a task's low-rank change adds to a module."""
-    return task.tensors[f"lora_B.{module}"].astype(float) @ task.tensors[f"lora_A.{module}"].astype(float)
-
-
-@layouts
-def test_norms_are_those_of_what_is_stored(server):
-    with httpx.Client(base_url=f"{server.url}/v1/tasks/tone/versions", timeout=180) as web:
-        first, low_rank, other = (web.get(f"/{version}/changes").json()["changes"] for version in (1, 2, 3))
-        between = web.get("/3/changes?against=1").json()
-        # Asked again, it is the same, and its tag is of both contents.
-        again = web.get("/3/changes?against=1")
-        assert again.json() == between
-        assert again.headers["etag"] != web.get("/3/changes").headers["etag"]
-    vectors = {
-        name.removeprefix("delta."): tensor for name, tensor in TASKS[0].tensors.items() if name.startswith("delta.")
-    }
-    assert {one["name"]: one["norm"] for one in first} == pytest.approx(
-        {name: np.linalg.norm(tensor.astype(float)) for name, tensor in vectors.items()}
-    )
-    assert {one["name"]: one["symbol"] for one in first} == {name: spec().symbols[name] for name in vectors}
-    assert {one["name"]: one["norm"] for one in low_rank} == pytest.approx(
-        {one["name"]: np.linalg.norm(matrix(TASKS[1], one["name"])) for one in low_rank}
-    )
-    assert between["against"] == 1
-    assert {one["name"]: one["norm"] for one in between["changes"]} == pytest.approx(
-        {
-            name: np.linalg.norm(TASKS[2].tensors[f"delta.{name}"].astype(float) - tensor.astype(float))
-            for name, tensor in vectors.items()
-        }
-    )
-    assert other != first
-
-
-def test_a_version_that_is_not_there_has_no_changes(server):
-    for path in ("tone/versions/9/changes", "tone/versions/1/changes?against=9"):
-        answer = httpx.get(f"{server.url}/v1/tasks/{path}", timeout=180)
-        assert (answer.status_code, answer.json()["code"]) == (404, "version-not-found")
-    assert httpx.get(f"{server.url}/v1/tasks/tone/versions/1/changes?against=x", timeout=180).status_code == 422
-
-
 @layouts
 @pytest.mark.parametrize("names", KEPT)
 def test_metrics_by_name_are_those_alone(server, names):
@@ -98,80 +44,6 @@ def test_metrics_by_name_are_those_alone(server, names):
 def read(answer):
     assert answer.status_code == 200
     return list(text_string_to_metric_families(answer.text))
-
-
-def unfold(page):
-    page.get_by_text("What is changed in the base").click()
-
-
-def shown(page):
-    """(kind, title, layer, symbol) -> length, of every heat map."""
-    found = {}
-    for table in page.locator(".heat").all():
-        kind, title = table.locator("..").get_attribute("aria-label").rsplit(", ", 1)
-        columns = table.locator("thead th").all_inner_texts()[1:]
-        for row in table.locator("tbody tr").all():
-            layer, values = row.locator("th").inner_text(), row.locator("td").all_inner_texts()
-            for symbol, value in zip(columns, values, strict=True):
-                if value != "unchanged":
-                    found[kind, title, layer, symbol] = float(value)
-    return found
-
-
-def measured(server, task, queries):
-    """The same, as the server says it; `queries` by title."""
-    with httpx.Client(base_url=f"{server.url}/v1/tasks/{task}/versions/", timeout=180) as web:
-        rows = [(title, one) for title, query in queries.items() for one in web.get(query).json()["changes"]]
-    found = {
-        (KINDS[one["kind"]], title, "–" if one["layer"] is None else str(one["layer"]), one["symbol"]): one["norm"]
-        for title, one in rows
-    }
-    assert len(found) == len(rows)
-    return found
-
-
-@pytest.mark.slow
-@needs_chromium
-@pytest.mark.parametrize(
-    ("task", "one", "other", "kinds"), [("tone", 3, 1, 1), ("tone", 2, 1, 2), ("mixed", 2, 1, len(KINDS))]
-)
-def test_the_heat_maps_have_the_norms_each_kind_by_itself(page, server, task, one, other, kinds):
-    page.goto(f"{server.url}/#/tasks/{task}?version={one}&beside={other}")
-    unfold(page)
-    expect(page.locator(".heat")).to_have_count(3 * kinds)
-    queries = {
-        f"Version {one}": f"{one}/changes",
-        f"Version {other}": f"{other}/changes",
-        f"Difference of {one} and {other}": f"{one}/changes?against={other}",
-    }
-    assert shown(page) == pytest.approx(measured(server, task, queries), rel=1e-2)
-    assert_accessible(page)
-
-
-@pytest.mark.slow
-@needs_chromium
-def test_an_only_version_has_a_heat_map_as_well(page, server):
-    page.goto(f"{server.url}/#/tasks/sole")
-    unfold(page)
-    expect(page.locator(".heat")).to_have_count(1)
-    assert shown(page) == pytest.approx(measured(server, "sole", {"Version 1": "1/changes"}), rel=1e-2)
-    assert_accessible(page)
-
-
-@pytest.mark.slow
-@needs_chromium
-def test_what_was_of_other_versions_is_gone_until_theirs_is_there(page, server):
-    page.goto(f"{server.url}/#/tasks/tone?version=3&beside=1")
-    unfold(page)
-    expect(page.locator(".heat")).to_have_count(3)
-    # Never answered.
-    page.route("**/versions/2/changes", lambda route: None)
-    with page.expect_request("**/versions/2/changes"):
-        page.get_by_label("Version", exact=True).select_option("2")
-    expect(page.locator(".heat")).to_have_count(0)
-    page.get_by_label("Version", exact=True).select_option("3")
-    expect(page.get_by_role("region", name="Biases and gains, Version 3")).to_be_visible()
-    expect(page.locator(".heat")).to_have_count(3)
 
 
 @pytest.mark.slow
