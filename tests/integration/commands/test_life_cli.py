@@ -254,7 +254,7 @@ def completed(line, **settings):
 
 def test_a_shell_completes_commands_tasks_versions_and_aliases(server):
     push(server, "complete-me", 14, 15)
-    assert {"report"} <= set(completed("onebert re"))
+    assert "report" in completed("onebert re")
     # A shell waits for half a second at most; a busy server is asked again.
     wait_until(lambda: completed("onebert gate complete-", url=server.url) == ["complete-me"])
     wait_until(lambda: completed("onebert classify complete-", url=server.url) == ["complete-me"])

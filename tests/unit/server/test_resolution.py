@@ -114,8 +114,6 @@ CHANGES = {
     "its alias is deleted": lambda one: one.move("tone", live=None),
     "its version is deleted": lambda one: one.move("tone", gone=[1], live=2),
     "its task is deleted": lambda one: one.directory.show("tone", (), {}),
-    "its task is renamed": lambda one: one.directory.rename("tone", "voice"),
-    "its task is replaced": lambda one: one.directory.rename("mood", "tone"),
     "its answers are kept": lambda one: one.directory.keep({"tone": KEEPING}),
     "its version is read anew": lambda one: one.move("tone", [Version(record_of("tone", 1), one.slot())]),
 }

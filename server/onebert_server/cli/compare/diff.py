@@ -1,7 +1,6 @@
-"""`onebert diff`: compares two versions by their files and by their answers, or the versions of all tasks."""
+"""`onebert diff`: compares two versions by their files and by their answers."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -10,6 +9,7 @@ from onebert_server.cli import options
 from onebert_server.cli.compare.measured import training_of
 from onebert_server.cli.completion import references
 from onebert_server.client import Client
+from onebert_server.client.many import classify_many
 from onebert_server.client.references import version_of
 from onebert_store.command import console
 from onebert_store.command.inspection import in_words
@@ -17,28 +17,19 @@ from onebert_store.errors import InvalidInput
 from onebert_store.file.strict_json import printable
 
 if TYPE_CHECKING:
-    from onebert_server.cli.compare.reading import HowToRead
+    from onebert_server.cli.compare.labeled import LabeledRow
     from onebert_store.file.delta import Delta
+    from onebert_store.file.manifest import Manifest
 
 # Flips shown in a table; --json has all.
 MOST_FLIPS = 20
 
-Ref = Annotated[str | None, typer.Argument(help=options.REFERENCE, metavar="TASK@A", autocompletion=references)]
-
 
 def diff(
-    first: Ref = None,
-    second: Annotated[str | None, typer.Argument(help="The same.", metavar="TASK@B", autocompletion=references)] = None,
-    every: Annotated[
-        bool, typer.Option("--all", help="In place of two versions: of every task the live and the newest one.")
-    ] = False,
+    first: Annotated[str, typer.Argument(help=options.REFERENCE, metavar="TASK@A", autocompletion=references)],
+    second: Annotated[str, typer.Argument(help="The same.", metavar="TASK@B", autocompletion=references)],
     data: Annotated[
-        str | None,
-        options.INPUT.option(
-            "Rows that both shall answer: a file, or a folder. With --all a folder that has a file or a folder for "
-            "each task, named like the task.",
-            metavar="DATA",
-        ),
+        str | None, options.INPUT.option("Rows that both shall answer: a file, or a folder.", metavar="DATA")
     ] = None,
     split: Annotated[
         Literal["test", "validation", "train"] | None,
@@ -57,9 +48,6 @@ def diff(
     ] = None,
     encoding: options.Encoding = None,
     sheet: options.Sheet = None,
-    only_worse: Annotated[
-        bool, options.OUTPUT.option("With --all: only tasks whose newest version is worse.", "--only-worse")
-    ] = False,
     url: options.Url = options.URL,
     api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
@@ -68,53 +56,43 @@ def diff(
 
     With --data both answer every row, in the same requests: what flips is listed, and where the data say what is right,
     McNemar's exact test tells whether the one is better than the other.
-
-    With --all one line for each task, the worst first. A task is worse or better if McNemar's test says it with a false
-    discovery rate of 5 % over all tasks; changed if answers flip and the rows do not tell; level if none flips.
     """
-    from onebert_server.cli.compare.newest import compare_all, print_all  # noqa: PLC0415
-    from onebert_server.cli.compare.reading import HowToRead  # noqa: PLC0415
+    from onebert_server.cli.compare.labeled import labeled_rows  # noqa: PLC0415
     from onebert_store.tables.columns import Columns  # noqa: PLC0415
-
-    how = HowToRead(Columns(text, text_pair, label), split, encoding, sheet, slices or ())
-    if every:
-        if first is not None or data is None:
-            raise typer.BadParameter("--all takes no version, and rows: onebert diff --all --data FOLDER")
-        record = compare_all(url, api_key, Path(data), how)
-        shown_of = print_all
-        if only_worse:
-            record["tasks"] = [task for task in record["tasks"] if task["verdict"] == "worse"]
-    elif first is None or second is None or only_worse:
-        raise typer.BadParameter("give two versions; or --all, which --only-worse goes with")
-    else:
-        record, shown_of = _compare(url, api_key, (first, second), data, how), _print
-    if as_json:
-        console.print_json(record)
-        return
-    shown_of(record)
-
-
-def _compare(
-    url: str, api_key: str | None, named: tuple[str, str], data: str | None, how: "HowToRead"
-) -> dict[str, Any]:
-    from onebert_server.cli.compare.asking import ask  # noqa: PLC0415
-    from onebert_server.cli.compare.differences import answered, compared  # noqa: PLC0415
+    from onebert_store.tables.tables import read_source  # noqa: PLC0415
 
     with Client(url, api_key) as client:
-        versions = [version_of(client, ref) for ref in named]
+        versions = [version_of(client, ref) for ref in (first, second)]
         record, deltas = _compare_files(client, versions)
         record["measured"] = [training_of(client, *version) for version in versions]
     if data is not None:
         manifests = [delta.manifest for delta in deltas]
-        rows = how.rows(data, manifests)
-        results = ask(url, api_key, [(ref, row.input) for row in rows for ref in (record["a"], record["b"])])
-        both = answered(rows, results, [manifest.task_type for manifest in manifests])
-        apart = [row for row in both if row.flipped]
-        record["answers"] = compared(both)
-        record["flips"] = [
-            {**row.row.place, "text": row.row.text, "a": row.a, "b": row.b, "right": row.row.right} for row in apart
-        ]
-    return record
+        read = read_source(data, encoding, sheet=sheet)
+        rows = labeled_rows(read, split, Columns(text, text_pair, label), manifests, slices or ())
+        record |= _compare_answers(url, api_key, (record["a"], record["b"]), rows, manifests)
+    if as_json:
+        console.print_json(record)
+    else:
+        _print(record)
+
+
+def _compare_answers(
+    url: str, api_key: str | None, refs: tuple[str, str], rows: "Sequence[LabeledRow]", manifests: "Sequence[Manifest]"
+) -> dict[str, Any]:
+    """Asks both versions about every row; returns `answers`, as `compared` has them, and `flips`."""
+    from onebert_server.cli.compare.differences import answered, compared  # noqa: PLC0415
+
+    items = [(ref, row.input) for row in rows for ref in refs]
+    with console.progress() as bar:
+        task = bar.add_task("answering", total=len(items))
+        results = classify_many(url, api_key, items, on_answered=lambda count: bar.advance(task, count))
+    both = answered(rows, results, [manifest.task_type for manifest in manifests])
+    flips = [
+        {**row.row.place, "text": row.row.text, "a": row.a, "b": row.b, "right": row.row.right}
+        for row in both
+        if row.flipped
+    ]
+    return {"answers": compared(both), "flips": flips}
 
 
 def _compare_files(client: Client, versions: Sequence[tuple[str, int]]) -> "tuple[dict[str, Any], list[Delta]]":

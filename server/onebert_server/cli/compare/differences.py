@@ -131,13 +131,6 @@ def mcnemar(only_a: int, only_b: int) -> float:
     return min(1.0, 2.0 * float(bdtr(min(only_a, only_b), only_a + only_b, 0.5)))
 
 
-def corrected(ps: Sequence[float]) -> list[float]:
-    """p-values that keep the false discovery rate over all of them, in their order (Benjamini and Hochberg, 1995)."""
-    from scipy.stats import false_discovery_control  # noqa: PLC0415 - slow to import
-
-    return [float(p) for p in false_discovery_control(ps)] if ps else []
-
-
 def _flat(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
     for key, item in value.items():
         name = f"{before}.{key}" if before else key
