@@ -81,7 +81,7 @@ class Alias:
 
     @property
     def ungated(self) -> set[int]:
-        """Versions that may answer without a gate: those that do, and earlier ones older than the newest of these."""
+        """Versions that answer now, and earlier ones older than the newest of these: they may answer without a gate."""
         now = {version for version, _ in self.target.shares}
         before = {version for target in self.earlier for version, _ in target.shares}
         return now | {version for version in before if version < max(now)}
@@ -129,7 +129,7 @@ class Action(StrEnum):
     DELETE_ALIAS = "delete-alias"
     DELETE_VERSION = "delete-version"
     DELETE_TASK = "delete-task"
-    # Of earlier releases: nothing renames a task any more.
+    # Earlier releases renamed tasks.
     RENAME_TASK = "rename-task"
     SET_SAMPLES = "set-samples"
     DELETE_SAMPLES = "delete-samples"

@@ -14,7 +14,7 @@ _SAME = IDENTITIES.c.task == KEEPINGS.c.task
 
 
 class Owners:
-    """Reads the registry's ids, of which a new task with the name of a deleted one has another.
+    """Reads the registry's ids; a new task with the name of a deleted one has another id.
 
     `keeping` and `lock` run inside the caller's transaction on `database`, its own: no deletion comes between the query
     and the commit. In one database they lock the registry's rows. Beside an SQLite registry, a deletion changes that

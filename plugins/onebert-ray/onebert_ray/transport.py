@@ -144,7 +144,7 @@ class RayTransport:
         del self._computing[number]
 
     def _shadowed(self, reply: wire.Versions, replica: str) -> wire.Versions:
-        """Returns a reply with numbers of shadows of its own: those of two replicas may be the same."""
+        """Returns a reply with numbers of shadows of its own, since two replicas may use the same ones."""
         numbers = [next(self._shadow_numbers) if one.shadows else 0 for one in reply.found]
         for one, number in zip(reply.found, numbers, strict=True):
             if number:

@@ -30,7 +30,7 @@ class Window(RequestBody):
 
 
 class Options(RequestBody):
-    """What may be asked of an answer; null is what the task says."""
+    """Options of an answer; null takes the task's own."""
 
     deadline_ms: Milliseconds = None
     profile: Literal["exact"] | None = None
@@ -84,7 +84,7 @@ class BundleTask(RequestBody):
 
 
 class BundleOptions(RequestBody):
-    """What holds for all of a bundle."""
+    """Options of a whole bundle."""
 
     deadline_ms: Milliseconds = None
 

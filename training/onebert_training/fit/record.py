@@ -93,7 +93,7 @@ def _settings(run: Run) -> dict[str, Any]:
 
 def changed_vectors(base: Base, tensors: Mapping[str, Array]) -> list[dict[str, Any]]:
     """Mean absolute change of every trained vector (BitFit, Figure 1: ‖b₀ - b_F‖₁ / dim b); scales change from one."""
-    changed = []
+    changed = list[dict[str, Any]]()
     for tensor_name, tensor in tensors.items():
         prefix, dot, name = tensor_name.partition(".")
         if prefix + dot not in _UNCHANGED:
