@@ -1,12 +1,9 @@
 """A move of an alias whose server is killed before the webhook is taken is sent after the restart."""
 
-import pytest
-
 from receivers import Receiver
 from servers import Server, Task, wait_until
 
 
-@pytest.mark.slow
 def test_a_move_before_a_kill_is_sent_after_the_restart(tmp_path):
     with Receiver(503) as receiver, Server(tmp_path, **receiver.settings) as server:
         server.push({"tone": Task(seed=1)})

@@ -140,7 +140,7 @@ def test_a_change_behind_an_event_that_is_refused_has_all_its_attempts(tmp_path,
     def status_of(body):
         # The change comes while the event has two of its refusals.
         if body["type"] == "alarm.on" and len(receiver.refused) == 1:
-            moved.wait(60)
+            moved.wait(600)
         return 400
 
     receiver.status_of = status_of

@@ -194,7 +194,6 @@ def test_sockets_lie_in_a_private_folder_that_goes_with_the_server_or_at_the_nex
 
 
 @pytest.mark.promise("front-end-refuses")
-@pytest.mark.slow
 def test_requests_without_a_key_are_refused_without_the_engines_process(tmp_path, monkeypatch):
     with tempfile.TemporaryDirectory() as folder:
         monkeypatch.setenv("TMPDIR", folder)
@@ -219,7 +218,6 @@ def stopped(pid):
 
 @pytest.mark.promise("health")
 @pytest.mark.promise("front-end-stands")
-@pytest.mark.slow
 def test_an_engine_that_stands_still_keeps_nobody_waiting(tmp_path):
     """Its front end ends every request at its own time, and tells whoever asks for health."""
     task, texts = Task(seed=1), {"inputs": TEXT}
@@ -261,7 +259,6 @@ def test_an_engine_that_stands_still_keeps_nobody_waiting(tmp_path):
 
 
 @pytest.mark.promise("front-end-stands")
-@pytest.mark.slow
 def test_a_front_end_that_stands_still_is_replaced_and_the_others_answer(tmp_path):
     with Server(tmp_path, front_ends=2) as server, ExitStack() as opened, ThreadPoolExecutor(MANY) as pool:
         server.push({"task": Task(seed=1)})

@@ -59,7 +59,6 @@ def test_auto_takes_a_gpu_where_there_is_one_and_the_cpu_otherwise(tmp_path, mon
 
 @pytest.mark.promise("starting-server")
 @pytest.mark.parametrize("front_ends", **LAYOUTS)
-@pytest.mark.slow
 def test_it_listens_while_it_loads_and_says_how_far_it_is(tmp_path, front_ends):
     program = partial(subprocess.Popen, [ONEBERT, "serve"], text=True)
     with held_up(tmp_path, program, front_ends=front_ends) as (process, url, lock):

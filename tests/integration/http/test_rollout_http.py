@@ -52,7 +52,6 @@ def test_two_tasks_of_one_request_choose_by_two_headers(server, client):
         assert versions == {"tone": version_of("tone", user), "mood": version_of("mood", f"s{user}")}
 
 
-@pytest.mark.slow
 def test_a_killed_server_has_the_whole_meaning_again_and_goes_back_as_a_whole(server, client, onebert):
     def rollout(*options):
         code, out, err = onebert("rollout", "mood", *options, "--url", server.url)

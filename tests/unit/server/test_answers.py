@@ -304,7 +304,7 @@ def test_nothing_is_written_any_more_for_who_has_left_or_whose_time_is_over(wide
 
     def show(index, _):
         begun.set()
-        given_up.wait(60)
+        given_up.wait(600)
         written.append(index)
 
     async def ask(answerer):
@@ -330,7 +330,7 @@ def test_who_has_much_written_takes_turns_with_others(wide):
 
     def show(index, _):
         begun.set()
-        opened.wait(60)
+        opened.wait(600)
         order.append(index)
 
     async def ask(answerer):

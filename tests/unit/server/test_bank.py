@@ -63,13 +63,13 @@ def test_a_slot_is_given_back_at_once_while_another_row_is_installed(monkeypatch
 
     def slow(at: int, shift: torch.Tensor) -> None:
         copying.set()
-        assert copied.wait(60)
+        assert copied.wait(600)
         write(at, shift)
 
     monkeypatch.setattr(bank._shift, "write", slow)
     with ThreadPoolExecutor(1) as threads:
         installed = threads.submit(bank.install, row(3))
-        assert copying.wait(60)
+        assert copying.wait(600)
         bank.release(slot)
         assert not installed.done()
         copied.set()

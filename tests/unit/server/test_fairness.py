@@ -212,7 +212,7 @@ async def test_who_gives_up_keeps_the_place_of_a_thread_that_still_computes():
 
     def long(_):
         entered.set()
-        opened.wait(60)
+        opened.wait(600)
         return done.append("long") or []
 
     with ThreadPoolExecutor(2) as workers:
@@ -246,7 +246,7 @@ async def test_a_part_that_fails_after_its_caller_has_left_is_logged_by_nobody()
 
     def failing(_):
         entered.set()
-        opened.wait(60)
+        opened.wait(600)
         raise ValueError("a text")
 
     with ThreadPoolExecutor(1) as workers:

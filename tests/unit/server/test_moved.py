@@ -93,7 +93,7 @@ def test_no_question_is_answered_by_the_version_before_once_a_move_is_acknowledg
             acknowledged[0] = version
             if version % 3 == 0:
                 answered.clear()
-                answered.wait(60)
+                answered.wait(600)
         ended.set()
 
     async def client(answerer):

@@ -192,13 +192,16 @@ async def test_a_process_that_hangs_with_a_client_that_waits_is_given_up(tmp_pat
     path, ended = str(tmp_path / "relay"), asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(framed(frames.Wanted()))
-        await read_frame(reader, wire.decoder(wire.Request))
-        await read_frame(reader, wire.decoder(wire.Part))
-        writer.write(framed(frames.Wanted()))
-        await reader.read(-1)
-        await closed(writer)
-        ended.set()
+        try:
+            writer.write(framed(frames.Wanted()))
+            await read_frame(reader, wire.decoder(wire.Request))
+            await read_frame(reader, wire.decoder(wire.Part))
+            writer.write(framed(frames.Wanted()))
+            await reader.read(-1)
+            await closed(writer)
+        finally:
+            # On a slow machine it is given up while it reads.
+            ended.set()
 
     async with await asyncio.start_unix_server(serve, path):
         with pytest.raises(TimeoutError):

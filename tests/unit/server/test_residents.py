@@ -80,7 +80,7 @@ def ask(runtime, *refs, principal="test"):
     """The logits of each version for the text; any thread may ask, as clients do, whom one loop answers."""
     wanted = Wanted(refs, asked=Asked(activation="none"))
     asking = runtime.answerer.answer(context(principal), wanted, [TEXT], lambda _, one: one.read().answer.scores)
-    return asyncio.run_coroutine_threadsafe(asking, LOOP).result(60)
+    return asyncio.run_coroutine_threadsafe(asking, LOOP).result(600)
 
 
 def move(runtime, name, alias, version, expected):

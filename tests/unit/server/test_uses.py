@@ -62,7 +62,7 @@ def test_a_row_that_is_released_while_another_one_is_installed_is_freed_after_bo
 
     def slow(at, shift):
         copying.set()
-        assert copied.wait(60)
+        assert copied.wait(600)
         write(at, shift)
 
     assert hold(bank, slot, bank.generation[slot])
@@ -70,7 +70,7 @@ def test_a_row_that_is_released_while_another_one_is_installed_is_freed_after_bo
     monkeypatch.setattr(bank._shift, "write", slow)
     with ThreadPoolExecutor(1) as threads:
         installing = threads.submit(bank.install, row(2))
-        assert copying.wait(60)
+        assert copying.wait(600)
         let_go(bank, slot)
         assert not installing.done()
         copied.set()
