@@ -41,7 +41,7 @@ def made_up_rows(base: Base) -> TaskInputs:
     """Sentences of words that mean nothing, with a label each, tokenized."""
     split = Split(tuple(sentences(base, ROWS)), torch.arange(ROWS).remainder(2).numpy())
     rows = {"train": split, "validation": split}
-    return TaskInputs(base, Dataset("sentences", "single_label", LABELS, None, rows), 128)
+    return TaskInputs(base, Dataset("sentences", "single_label", LABELS, None, rows, digest=""), 128)
 
 
 def one_run(inputs: TaskInputs, method: str) -> Step:

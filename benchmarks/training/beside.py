@@ -142,7 +142,7 @@ def unvalidated(folder: Path) -> Dataset:
     facts = json.loads((folder / "labels.json").read_text(encoding="utf-8"))
     kind, labels = facts["task_type"], tuple(facts["labels"])
     splits = {name: load_split(str(folder), ReadOptions(), kind, labels, name)[1] for name in ("train", "test")}
-    return Dataset(folder.name, kind, labels, facts["metric"], splits)
+    return Dataset(folder.name, kind, labels, facts["metric"], splits, digest="")
 
 
 def onebert(cell: Cell, folder: Path, work: Path, options: Sequence[str]) -> Scores:

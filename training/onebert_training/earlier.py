@@ -56,7 +56,7 @@ class EarlierTraining:
         base, base_digest: the base's name, by which it may be found here, and its identity.
         settings, reading: as they were asked for; other values, such as the epochs of few rows, follow the data.
         decide: what its decision follows from.
-        data_digest: of the data before rows were drawn, held out or added; of an earlier OneBERT, after that.
+        data_digest: of the data as they were read.
         added_rows: rows from --more or feedback.
         labels: the version's.
     """
@@ -93,7 +93,7 @@ class EarlierTraining:
 
     def differences(self, data: Dataset) -> list[str]:
         """Notes on rows that this training read and that a repetition on `data` does not read, or the reverse."""
-        same = self.data_digest in (None, data.facts["digest"], data.unadded or data.digest)
+        same = self.data_digest in (None, data.digest)
         notes = [] if same else [f"the data are not those of {self.name}"]
         if self.added_rows and data.added is None:
             notes.append(f"{self.name} also learned {self.added_rows:,} added rows: --feedback or --more adds rows")

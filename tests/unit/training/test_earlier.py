@@ -8,11 +8,9 @@ from bases import manifest_for, tiny_base
 from onebert_encoder.base.base import load_base
 from onebert_store.errors import InvalidInput
 from onebert_store.file.manifest import parse_manifest
-from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
 from onebert_training.earlier import earlier_training, repeatable, settings_from
 from onebert_training.fit.settings import Settings
-from trainings import write_tone
 
 # A value for each setting that is not its default; a new setting needs one here.
 CHANGED = Settings(
@@ -126,13 +124,3 @@ def test_an_exact_head_inherits_no_steps(manifest):
     )
     # A named one is refused later, as without --like.
     assert earlier.overridden(Settings(method="head", epochs=2), DataOptions(), {"method", "epochs"})[0].epochs == 2
-
-
-def test_the_digest_of_an_earlier_onebert_which_held_rows_out_first_is_known_beside_added_rows(manifest, tmp_path):
-    folder = write_tone(tmp_path / "data")
-    (folder / "validation.csv").unlink()
-    held_out = load_dataset(str(folder), DataOptions())
-    earlier = earlier_training("tone@3", manifest(settings={}, data={"digest": held_out.digest}))
-    assert held_out.digest != held_out.facts["digest"]
-    more = DataOptions(more=str(folder / "test.csv"))
-    assert earlier.differences(load_dataset(str(folder), more)) == []

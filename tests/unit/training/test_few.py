@@ -23,6 +23,7 @@ from onebert_training.fit.settings import Settings
 from onebert_training.fit.state import State
 from onebert_training.selection.contrastive import ContrastiveRun
 from onebert_training.selection.few import fold_runs, fold_steps, make_run, out_of_fold, train_judged
+from onebert_training.selection.selection import train_and_select
 from trainings import interrupted, short_run
 
 pytestmark = pytest.mark.slow
@@ -208,6 +209,22 @@ def test_the_scores_of_folds_stand_where_those_of_a_validation_split_would(base,
     record = make_record(run, result, None)
     assert (record["folds"], record["digest"]) == (5, result.delta.digest)
     assert record["settings"]["epochs"] == 10
+
+
+def test_added_rows_are_trained_on_and_not_measured(base, few):
+    own = few.splits["train"]
+    more = replace(own, texts=tuple(f"{text}, they said" for text in own.texts), gold=1 - own.gold)
+    whole = own.joined(more.from_origin("feedback"))
+    run = run_of(base, replace(few, splits={**few.splits, "train": whole}), epochs=1)
+    assert run.fingerprint != run_of(base, few, epochs=1).fingerprint, "no other rows' checkpoint is continued"
+    selection = train_and_select(run)
+    measured = selection.result.measured
+    answered = np.stack(measured.logits).argmax(axis=1)
+    assert measured.scores["accuracy"] == pytest.approx(np.mean(answered == own.gold))
+    assert len(run.baselines.answers.logits) == len(own)
+    constant = run.baselines.constant
+    assert constant.scores["validation"]["accuracy"] in (np.mean(own.gold), 1 - np.mean(own.gold))
+    assert {len(fold.rows) + len(fold.held_out) for fold in fold_runs(run)} == {len(whole)}
 
 
 def test_a_run_with_a_validation_split_is_judged_by_it(base, data):

@@ -41,19 +41,16 @@ def test_rows_are_added_and_their_labels_win(data: Path, tmp_path: Path) -> None
     # Scores compare with earlier ones: the rows that measure are the same, and no text of theirs is trained on.
     for split in ("validation", "test"):
         assert found.splits[split].texts == plain.splits[split].texts
-        assert found.splits[split].gold.tolist() == plain.splits[split].gold.tolist()
-    assert found.notes[-1] == (
-        "rows of feedback.jsonl: 2 added, 1 of the data replaced by them, "
-        "1 skipped: validation or test has their texts, or a later row"
-    )
+    assert [found.labels[at] for at in found.splits["validation"].gold] == ["good", "good"], "a correction is right"
+    assert found.splits["test"].gold.tolist() == plain.splits["test"].gold.tolist()
+    assert found.notes[-1] == "rows of feedback.jsonl: 1 added, 2 of the data corrected by them"
 
 
-def test_the_digest_of_the_data_stays_and_the_rows_have_their_own(data: Path, tmp_path: Path) -> None:
-    more = write(tmp_path / "feedback.jsonl", [("it leaks", "bad")])
+def test_the_digest_is_of_the_data_alone_and_added_rows_are_counted(data: Path, tmp_path: Path) -> None:
+    more = write(tmp_path / "feedback.jsonl", [("it leaks", "bad"), ("it died", "good")])
     plain, found = load_dataset(str(data)), load_dataset(str(data), DataOptions(more=more))
-    assert plain.facts == {"name": "data", "digest": plain.digest}, "no row was held out"
-    assert found.facts == {"name": "data", "digest": plain.digest, "more": {"rows": 1, "digest": found.digest}}
-    assert found.digest != plain.digest  # no interrupted run of the data alone is continued
+    assert plain.facts == {"name": "data", "digest": plain.digest}
+    assert found.facts == plain.facts | {"more": {"rows": 2, "relabeled": 1}}
 
 
 def test_the_last_of_several_labels_of_one_text_counts(data: Path, tmp_path: Path) -> None:
@@ -77,7 +74,6 @@ def test_the_digest_of_the_data_is_the_same_whatever_is_drawn_held_out_or_added(
     assert digests == {load_dataset(file, keep_all=True).digest}
     # An exact head is fitted on every row, whatever share is asked for.
     assert all("validation" not in data.splits for data in datasets[1::2])
-    assert len({data.digest for data in datasets}) > 1, "a checkpoint is of the rows that are trained on"
     write(tmp_path / "data.jsonl", [(f"text {at}", ("bad", "good")[at % 2]) for at in range(40)])
     assert load_dataset(file, added).facts["digest"] not in digests
 
@@ -86,7 +82,7 @@ def test_the_digest_of_the_data_is_the_same_whatever_is_drawn_held_out_or_added(
 def test_a_label_with_enough_added_rows_joins_the_task_and_rows_of_others_are_named_and_left_out(
     data: Path, tmp_path: Path
 ) -> None:
-    # One of the five texts is also a validation row, so that four can be trained on.
+    # One of the five texts is a validation row, so that four can be trained on.
     rows = [(f"it leaks {at}", "ugly") for at in range(4)] + [
         ("it fell", "ugly"),
         ("it shines", "odd"),
@@ -96,9 +92,10 @@ def test_a_label_with_enough_added_rows_joins_the_task_and_rows_of_others_are_na
     few = load_dataset(str(data), DataOptions(more=more))
     assert (few.labels, few.added) == (("bad", "good"), 1)
     assert few.notes[-2:] == (
-        "5 rows are left out, of new labels with fewer than 5 (--new-label-rows): 'odd' (rows: 1), 'ugly' (rows: 4)",
-        "1 rows of the data are left out, too: these are their new labels",
+        "6 rows are left out, of new labels with fewer than 5 (--new-label-rows): 'odd' (rows: 1), 'ugly' (rows: 4)",
+        "2 rows of the data are left out, too: these are their new labels",
     )
+    assert few.splits["validation"].texts == ("it sings",)
     # Nobody trains on the label that was found wrong.
     assert few.splits["train"].texts == ("it broke", "it works", "it rots")
 
@@ -113,6 +110,7 @@ def test_a_label_with_enough_added_rows_joins_the_task_and_rows_of_others_are_na
     named = {text: wider.labels[at] for text, at in zip(train.texts, train.gold.tolist(), strict=True)}
     assert named == {text: label for text, label in ROWS["train"] + rows if text not in ("it fell", "it shines")}
     assert wider.splits["test"].gold.tolist() == few.splits["test"].gold.tolist()
+    assert [wider.labels[at] for at in wider.splits["validation"].gold] == ["ugly", "good"]
 
 
 @pytest.mark.promise("new-labels")
@@ -126,9 +124,10 @@ def test_a_text_with_a_rare_new_label_beside_a_frequent_one_may_take_that_below_
     both = [("one", ["late", "rude", "odd"]), ("two", ["rude"]), ("three", ["lost"]), ("four", ["lost", "late"])]
     found = load_dataset(data, replace(options, more=lines("more.jsonl", both)))
     assert found.labels == ("late", "size", "lost")
-    assert found.notes[-2:] == (
+    assert found.notes[-3:] == (
         "new labels: 'lost' (rows: 2)",
         "2 rows are left out, of new labels with fewer than 2 (--new-label-rows): 'odd' (rows: 1), 'rude' (rows: 2)",
+        "no measured row has 'lost': no score says how they are answered",
     )
     train = found.splits["train"]
     assert [[*train.texts].index(text) for text in ("three", "four")] == [len(train) - 2, len(train) - 1]

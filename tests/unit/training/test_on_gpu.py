@@ -62,7 +62,7 @@ def parts_that_meta_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
 def sentences() -> Dataset:
     texts = tuple(f"the {word} is good" for word in ("order", "parcel", "screen for the", "password"))
     split = Split(texts, np.arange(4) % 2)
-    return Dataset("sentences", "single_label", ("no", "yes"), None, {"train": split, "validation": split})
+    return Dataset("sentences", "single_label", ("no", "yes"), None, {"train": split, "validation": split}, digest="")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

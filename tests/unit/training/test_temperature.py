@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.special import expit, softmax
+from scipy.special import expit, log_softmax, softmax
 from sklearn.metrics import log_loss
 
 from bases import far_delta, manifest_for, tiny_base
@@ -12,8 +12,16 @@ from onebert_encoder.answering.scores import score
 from onebert_encoder.base.base import load_base
 from onebert_store.file.delta import Delta
 from onebert_store.file.manifest import parse_manifest
+from onebert_training.data.examples import Split
 from onebert_training.fit.settings import Settings
-from onebert_training.fit.temperature import MIN_ROWS, logit_size, some_rows, with_temperature_of_folds
+from onebert_training.fit.temperature import (
+    MIN_ROWS,
+    fit_temperature,
+    logit_size,
+    some_rows,
+    temperature_folds,
+    with_temperature_of_folds,
+)
 from onebert_training.insight.calibration import calibrate
 from onebert_training.selection.few import fold_runs, make_run, out_of_fold, train_judged
 from onebert_training.selection.selection import train_and_select
@@ -35,10 +43,27 @@ def delta_of(task_type="single_label", **decision):
     return Delta(parse_manifest(made), far_delta(spec, "bitfit", "mean", 3, seed=3))
 
 
+def rows_of(gold):
+    return Split(tuple(map(str, range(len(gold)))), gold)
+
+
+def test_a_temperature_is_judged_on_texts_that_it_was_not_fitted_to():
+    """The gain of rows with one text is that of the temperature of the rows with the other."""
+    texts, (logits, gold) = np.arange(100) % 2, drawn(100)
+    fold = temperature_folds(Split(tuple(map(str, texts)), gold), "single_label")
+    assert len({*zip(texts.tolist(), fold.tolist(), strict=True)}) == len({*fold.tolist()}) == 2
+    logits = np.where(texts[:, None], logits * 6, logits * 2)
+    flags, temperatures = gold[:, None] == np.arange(3), np.exp(np.linspace(-3, 3, 2001))
+    loss = -log_softmax(logits[None] / temperatures[:, None, None], axis=2)[:, np.arange(100), gold]
+    best = [loss[:, texts == text].mean(axis=1).argmin() for text in (0, 1)]
+    after = (loss[best[0], texts == 1].mean() + loss[best[1], texts == 0].mean()) / 2
+    assert fit_temperature(logits, flags, "softmax", fold).after == pytest.approx(after, rel=1e-3)
+
+
 @pytest.mark.parametrize("sure", [3.0, 8.0])
 def test_answers_that_are_too_sure_get_the_likeliest_temperature(sure):
     logits, gold = drawn(200)
-    got = with_temperature_of_folds(delta_of(positives=["label 0"]), logits, gold, 5, larger=sure)
+    got = with_temperature_of_folds(delta_of(positives=["label 0"]), logits, rows_of(gold), 5, larger=sure)
     grid = np.exp(np.linspace(0, 3, 301))
     best = grid[np.argmin([log_loss(gold, softmax(logits * sure / each, axis=1)) for each in grid])]
     assert got.manifest.decision.temperature == pytest.approx(best, rel=0.01)  # the step of the grid
@@ -57,14 +82,14 @@ def test_several_labels_are_fitted_by_their_own_likelihood():
     rng = np.random.default_rng(1)
     logits = rng.normal(0, 2, (300, 3)).astype(np.float32)
     gold = (rng.uniform(size=logits.shape) < expit(logits)).astype(np.float32)
-    got = with_temperature_of_folds(delta_of("multi_label"), logits * 5, gold, 5, 1.0)
+    got = with_temperature_of_folds(delta_of("multi_label"), logits * 5, rows_of(gold), 5, 1.0)
     assert got.manifest.decision.temperature == pytest.approx(5, rel=0.15)
 
 
 def test_answers_without_information_are_taken_for_that():
     logits, _ = drawn(100)
     gold = np.random.default_rng(5).integers(0, 3, 100)
-    got = with_temperature_of_folds(delta_of(), logits * 4, gold, 5, 1.0)
+    got = with_temperature_of_folds(delta_of(), logits * 4, rows_of(gold), 5, 1.0)
     assert score(logits * 4.0, got.manifest).scores.max() < 0.75
 
 
@@ -79,13 +104,13 @@ def test_where_nothing_can_be_fitted_the_delta_stays(task_type, rows, larger):
         else Delta(delta_of().manifest.model_copy(update={"task_type": task_type}), delta_of().tensors)
     )
     logits, gold = drawn(rows)
-    assert with_temperature_of_folds(delta, logits * 9, gold, 5, larger) is delta
+    assert with_temperature_of_folds(delta, logits * 9, rows_of(gold), 5, larger) is delta
 
 
 def test_rows_that_are_all_answered_rightly_and_scores_that_are_right_give_none():
     delta, (logits, gold) = delta_of(), drawn(300)
-    assert with_temperature_of_folds(delta, logits, gold, 5, 1.0) is delta
-    assert with_temperature_of_folds(delta, logits, logits.argmax(axis=1), 5, 1.0) is delta
+    assert with_temperature_of_folds(delta, logits, rows_of(gold), 5, 1.0) is delta
+    assert with_temperature_of_folds(delta, logits, rows_of(logits.argmax(axis=1)), 5, 1.0) is delta
 
 
 def test_rows_of_ones_own_replace_the_temperature():

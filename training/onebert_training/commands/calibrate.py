@@ -19,11 +19,11 @@ from onebert_store.file.manifest import format_for
 from onebert_store.file.strict_json import printable
 from onebert_store.tables.columns import trained_columns
 from onebert_training.commands.showing import abstaining_rule, percent, thresholds_line, unknown_rows
-from onebert_training.data.dataset import Dataset, load_split, load_texts
+from onebert_training.data.dataset import digest_of, load_split, load_texts
 from onebert_training.data.options import ReadOptions
 from onebert_training.fit.features import predict_delta, tokenize
 from onebert_training.fit.reference import reference_of, with_reference
-from onebert_training.fit.temperature import gold_flags
+from onebert_training.fit.temperature import gold_flags, temperature_folds
 from onebert_training.insight.calibration import Calibrated, Target, calibrate, check_task, targets_of
 from onebert_training.insight.evaluated import trained_on, truncation_notes
 from onebert_training.insight.fixed_rules import FixedRules, fixed_rules
@@ -129,10 +129,11 @@ def _fitted(
     with console.busy("calibrating"):
         gold = gold_flags(examples.gold, len(manifest.labels))
         truncated = np.array([text.truncated for text in tokens])
-        calibrated = calibrate(logits, gold, manifest, targets, unknown_logits, fixed, truncated)
+        fold = temperature_folds(examples, manifest.task_type)
+        calibrated = calibrate(logits, gold, manifest, targets, unknown_logits, fixed, truncated, fold)
     warnings = trained_on(manifest, read.name, name)
     calibrated.notes += [*labeled.notes, *warnings, *truncation_notes(tokens, manifest)]
-    digest = Dataset(read.name, manifest.task_type, tuple(manifest.labels), None, {name: examples}).digest
+    digest = digest_of(manifest.task_type, manifest.labels, {name: examples})
     facts = {"data": {"name": read.name, "digest": digest}, "split": name, "rows": len(examples), **calibrated.facts}
     facts |= {"stated": fixed.facts} if fixed else {}
     new_delta = _with_decision(delta, calibrated, facts)

@@ -4,11 +4,9 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from onebert_encoder.answering.answer import TASK_TYPES
 from onebert_encoder.text.tokens import Text
@@ -28,8 +26,8 @@ from onebert_store.tables.table import Table
 from onebert_store.tables.tables import Source, choose_split, read_source
 from onebert_store.tables.text.unicode import is_blank
 from onebert_training.data import checks
+from onebert_training.data.added import ROWS, join, widened
 from onebert_training.data.examples import Cells, Split, spans_of, words_of
-from onebert_training.data.new_labels import ROWS, padded, widened, with_enough_rows
 from onebert_training.data.options import DataOptions, ReadOptions
 from onebert_training.data.splitting import SPLIT_SEED, TOO_FEW_TO_SPARE, subset, with_given_validation, with_held_out
 
@@ -41,9 +39,9 @@ class Dataset:
     Attributes:
         labels: names of the labels by index; a regression has the one name `score`.
         splits: `train`; `validation`, unless few rows were kept together; `test` if the data has one.
-        added: number of training rows from `--more`; None without it.
-        undrawn: digest of the data before rows were drawn, held out or added; None if none were.
-        unadded: digest before rows were added; None if none were.
+        digest: `digest_of` the data as they were read, before rows were drawn, held out, added or corrected.
+        added: number of added rows that are used, to train on or as corrections; None if none were given.
+        relabeled: number of measured rows with the label of an added row.
     """
 
     name: str
@@ -51,10 +49,10 @@ class Dataset:
     labels: tuple[str, ...]
     metric: str | None
     splits: Mapping[str, Split]
+    digest: str
     notes: tuple[str, ...] = ()
     added: int | None = None
-    undrawn: str | None = None
-    unadded: str | None = None
+    relabeled: int = 0
 
     @property
     def has_pairs(self) -> bool:
@@ -65,15 +63,11 @@ class Dataset:
         """The texts or pairs that a run trains on, of the data and added, after rows were held out."""
         return self.splits["train"].texts
 
-    @cached_property
-    def digest(self) -> str:
-        return digest_of(self.task_type, self.labels, self.splits)
-
     @property
     def facts(self) -> dict[str, Any]:
-        """Name and digest for manifests and records: of the data before rows were drawn, held out or added."""
-        facts = {"name": self.name, "digest": self.undrawn or self.digest}
-        return facts | ({} if self.added is None else {"more": {"rows": self.added, "digest": self.digest}})
+        """Name and digest for manifests and records, and how many added rows are used."""
+        facts = {"name": self.name, "digest": self.digest}
+        return facts | ({} if self.added is None else {"more": {"rows": self.added, "relabeled": self.relabeled}})
 
 
 class Labeled(NamedTuple):
@@ -151,7 +145,7 @@ def load_dataset(
     labels = cells["train"].label_names(task_type)
     splits = {name: part.split(task_type, labels) for name, part in cells.items()}
     checks.check_validation_labels(splits, task_type, labels)
-    undrawn = digest_of(task_type, labels, splits)
+    digest = digest_of(task_type, labels, splits)
     if share is not None and "validation" in splits:
         splits["test"] = splits.pop("validation")
     doubts = checks.repetitions(splits, task_type, tables["train"])
@@ -161,6 +155,7 @@ def load_dataset(
     checks.check_names(labels, task_type)
     wanted = share is not None or max_validation_rows is not None
     spares = wanted or not keep_few or len(splits["train"]) >= TOO_FEW_TO_SPARE
+    # Rows are divided before others are added: versions of the same data are measured on the same rows.
     if "validation" not in splits and spares and not keep_all:
         splits, held_out_notes = with_held_out(splits, task_type, share, max_validation_rows)
     else:
@@ -170,14 +165,17 @@ def load_dataset(
     if train_rows is not None and rows_there < train_rows:
         notes.append(f"only {rows_there:,} training rows exist, not {train_rows:,}")
     notes += [*read_as, *checks.label_doubts(task_type, labels, guessed, splits["train"]), *doubts]
-    dataset = Dataset(read.name, task_type, labels, read.metric, splits, tuple(notes), undrawn=undrawn)
-    added = extra or options.more
+    dataset = Dataset(read.name, task_type, labels, read.metric, splits, digest, tuple(notes))
     by_index = (names["train"].listed or ()) if names["train"].by_index else ()
-    return dataset if added is None else _with_more(dataset, added, options, by_index)
+    if extra is not None:
+        return _with_added(dataset, extra, "feedback", options, by_index)
+    return dataset if options.more is None else _with_added(dataset, options.more, "more", options, by_index)
 
 
-def _with_more(dataset: Dataset, source: str | Source, options: DataOptions, by_index: Sequence[str]) -> Dataset:
-    """Adds labeled rows to the training split; validation and test stay, so that scores compare with earlier ones.
+def _with_added(
+    dataset: Dataset, source: str | Source, origin: str, options: DataOptions, by_index: Sequence[str]
+) -> Dataset:
+    """Adds labeled rows, which correct the rows of the data with the same text in every split.
 
     The rows have the columns of the data, or else some with usual names; and its indices of the labels `by_index`, or
     else names.
@@ -189,38 +187,18 @@ def _with_more(dataset: Dataset, source: str | Source, options: DataOptions, by_
         read = replace(read, label_names={"": tuple(by_index)})
     read, reading, unlike = _in_form(read, reading, dataset.has_pairs)
     loaded = load_split(read, reading, task_type, dataset.labels, "train", widen=True)
-    added = loaded.split
-    measured = {text for name, split in dataset.splits.items() if name != "train" for text in split.texts}
-    # A text with several rows has the label of the last.
-    last = {text: row for row, text in enumerate(added.texts) if text not in measured}
-    new, labels, notes = added.take(np.array([*last.values()], dtype=np.int64)), dataset.labels, list[str]()
-    if len(loaded.labels) > len(labels):
-        least = options.new_label_rows or ROWS
-        new, labels, notes = with_enough_rows(new, loaded.labels, len(labels), task_type, least)
-        checks.check_names(labels, task_type)
-        notes += checks.name_doubts(labels)
-
-    splits = {name: padded(split, len(labels), task_type) for name, split in dataset.splits.items()}
-    rows, texts = splits["train"], {*new.texts}
-    # A text whose new label is too rare to learn would teach the label that it replaces.
-    corrected = last if task_type == "single_label" else texts
-    retained = [row for row, text in enumerate(rows.texts) if text not in corrected]
-    replaced = sum(text in texts for text in rows.texts)
-    if left_out := len(rows) - len(retained) - replaced:
-        notes.append(f"{left_out:,} rows of the data are left out, too: these are their new labels")
-    train = rows.take(np.array(retained, dtype=np.int64)).joined(new)
-    checks.check_variety(train, task_type)
+    known, least = len(dataset.labels), options.new_label_rows or ROWS
+    joined = join(dataset.splits, known, loaded.split.from_origin(origin), loaded.labels, task_type, least)
+    checks.check_variety(joined.splits["train"], task_type)
     name = Path(source).name if isinstance(source, str) else source.name
-    note = f"rows of {name}: {len(new):,} added, {replaced:,} of the data replaced by them"
-    if skipped := len(added) - len(last):
-        note += f", {skipped:,} skipped: validation or test has their texts, or a later row"
+    note, *notes = joined.notes
     return replace(
         dataset,
-        labels=labels,
-        splits={**splits, "train": train},
-        notes=(*dataset.notes, note, *notes, *unlike, *loaded.notes),
-        added=len(new),
-        unadded=dataset.digest,
+        labels=joined.labels,
+        splits=joined.splits,
+        notes=(*dataset.notes, f"rows of {name}: {note}", *notes, *unlike, *loaded.notes),
+        added=joined.rows,
+        relabeled=joined.relabeled,
     )
 
 

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -26,6 +26,8 @@ from onebert_store.tables.text.unicode import HALF, is_unicode, text_fault
 
 REGRESSION_LABEL = "score"
 
+OWN = "data"  # the origin of a task's own rows; others are `more` and `feedback`
+
 GoldAnswer = tuple[int, str]  # where the answer starts in the context, in code points, and its text
 
 _Read = TypeVar("_Read")
@@ -42,12 +44,14 @@ class Split:
             question.
         words: the span of every word in its text; token tasks only.
         soft: [n, labels] float32, a teacher's probabilities: the loss learns them in place of `gold`; None without one.
+        origins: of each row, `OWN` or where it was added from; empty if all rows are the task's own.
     """
 
     texts: tuple[Text, ...]
     gold: Any
     words: tuple[tuple[Span, ...], ...] = ()
     soft: NDArray[np.float32] | None = None
+    origins: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -59,7 +63,16 @@ class Split:
             self.gold[indices] if isinstance(self.gold, np.ndarray) else tuple(self.gold[i] for i in rows),
             tuple(self.words[i] for i in rows) if self.words else (),
             None if self.soft is None else self.soft[indices],
+            tuple(self.origins[i] for i in rows) if self.origins else (),
         )
+
+    @property
+    def own_rows(self) -> NDArray[np.int64]:
+        """Indices of the task's own rows, which alone are measured."""
+        return np.flatnonzero(np.array(self.origins) == OWN) if self.origins else np.arange(len(self))
+
+    def from_origin(self, origin: str) -> "Split":
+        return replace(self, origins=(origin,) * len(self))
 
     def label_counts(self, task_type: TaskType, labels: int = 0) -> NDArray[np.int64] | None:
         """[labels], number of rows (words in a token task) with each label; None if the answers are not labels."""
@@ -74,7 +87,9 @@ class Split:
         arrays = isinstance(self.gold, np.ndarray)
         gold = np.concatenate([self.gold, other.gold]) if arrays else (*self.gold, *other.gold)
         soft = None if self.soft is None or other.soft is None else np.concatenate([self.soft, other.soft])
-        return Split((*self.texts, *other.texts), gold, (*self.words, *other.words), soft)
+        parts = [split.origins or (OWN,) * len(split) for split in (self, other)]
+        origins = (*parts[0], *parts[1]) if self.origins or other.origins else ()
+        return Split((*self.texts, *other.texts), gold, (*self.words, *other.words), soft, origins)
 
     def plain_gold(self) -> list[Any]:
         """Gold answers as plain Python values, ready for JSON."""

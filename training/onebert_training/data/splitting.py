@@ -2,10 +2,12 @@
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from onebert_encoder.text.tokens import Text
 from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import TaskType
 from onebert_store.tables.tables import SPLITS
@@ -30,24 +32,34 @@ def even_order(split: Split, task_type: TaskType, seed: int) -> NDArray[np.int64
     return order[np.argsort(progress, kind="stable")]
 
 
-def _keys(split: Split, task_type: TaskType) -> list[Hashable]:
+def _keys(texts: Sequence[Text], task_type: TaskType) -> list[Hashable]:
     """One key per row; rows with equal keys stay on one side of a division."""
-    # The key is the text; in a span task the context, which many questions share. For pairs it is the group of pairs
-    # linked by common texts, such as three hypotheses of one premise. If one group has more than a tenth of the rows,
-    # because many texts are compared with the same few, the key is the pair in either order.
-    pairs = [text for text in split.texts if not isinstance(text, str)]
-    if not pairs:
-        return list(split.texts)
+    groups = _groups(texts, task_type)
+    return [_links(text, task_type, whole=True)[0] for text in texts] if groups is None else list(map(int, groups))
+
+
+def _links(text: Text, task_type: TaskType, whole: bool) -> tuple[Hashable, ...]:
+    """What a row shares with the rows that it is linked with.
+
+    A text; in a span task the context, which many questions share; of a pair each text, or `whole`, the pair in either
+    order.
+    """
+    if isinstance(text, str):
+        return (text,)
     if task_type == "span":
-        return [context for _, context in pairs]
-    groups = _groups(pairs)
-    if np.bincount(groups).max() <= max(2, len(split) // HELD_OUT):
-        return list(map(int, groups))
-    return [tuple(sorted(pair)) for pair in pairs]
+        return (text[1],)
+    return (tuple(sorted(text)),) if whole else text
 
 
-def _groups(pairs: Sequence[tuple[str, str]]) -> NDArray[np.int64]:
-    """[pairs], group numbers: pairs with a common text share a group, also indirectly through other pairs."""
+def _groups(texts: Sequence[Text], task_type: TaskType) -> NDArray[np.int64] | None:
+    """[texts], group numbers of pairs: those with a common text share a group, also indirectly through other pairs.
+
+    None for other texts, and if one group has more than a tenth of the rows, because many texts are compared with the
+    same few: then equal texts or pairs alone stay together.
+    """
+    pairs = [text for text in texts if not isinstance(text, str)]
+    if not pairs or task_type == "span":
+        return None
     # Imported here because few data sets need them.
     from scipy.sparse import coo_array  # noqa: PLC0415
     from scipy.sparse.csgraph import connected_components  # noqa: PLC0415
@@ -55,7 +67,20 @@ def _groups(pairs: Sequence[tuple[str, str]]) -> NDArray[np.int64]:
     number: dict[str, int] = {}
     first, second = np.array([[number.setdefault(text, len(number)) for text in pair] for pair in pairs]).T
     links = coo_array((np.ones(len(pairs), dtype=np.int8), (first, second)), shape=(len(number), len(number)))
-    return np.asarray(connected_components(links, directed=False)[1][first].astype(np.int64))
+    groups = np.asarray(connected_components(links, directed=False)[1][first].astype(np.int64))
+    return groups if np.bincount(groups).max() <= max(2, len(texts) // HELD_OUT) else None
+
+
+def unlinked(
+    added: Sequence[Text], data: Sequence[Text], measured: Sequence[Text], task_type: TaskType
+) -> NDArray[np.bool_]:
+    """[added], whether added rows are linked with none of the rows of the data that are measured.
+
+    `data` are all rows of the data: pairs are linked as these are.
+    """
+    whole = _groups(data, task_type) is None
+    links = {link for text in measured for link in _links(text, task_type, whole)}
+    return np.array([links.isdisjoint(_links(text, task_type, whole)) for text in added], dtype=bool)
 
 
 def subset(train: Split, task_type: TaskType, rows: int | None, seed: int) -> Split:
@@ -67,15 +92,37 @@ def subset(train: Split, task_type: TaskType, rows: int | None, seed: int) -> Sp
 
 def fold_of(split: Split, task_type: TaskType, folds: int, seed: int) -> NDArray[np.int64]:
     """[rows], the fold of each row, even over the labels; equal `_keys` share a fold, and few keys make fewer folds."""
-    keys, order = _keys(split, task_type), even_order(split, task_type, seed).tolist()
+    keys, order = _keys(split.texts, task_type), even_order(split, task_type, seed).tolist()
     places = {key: place for place, key in enumerate(dict.fromkeys(keys[i] for i in order))}
     folds = min(folds, len(places))
     return np.array([places[key] * folds // len(places) for key in keys])
 
 
+class Fold(NamedTuple):
+    """Rows of a training split, [rows] each: those that are trained on, and own rows that are measured."""
+
+    rows: NDArray[np.int64]
+    held_out: NDArray[np.int64]
+
+
+def make_folds(train: Split, task_type: TaskType, folds: int, seed: int) -> list[Fold]:
+    """Folds of a task's own rows; an added row is trained on where the fold measures no row that it is linked with."""
+    own = train.own_rows
+    fold = fold_of(train.take(own), task_type, folds, seed)
+    added = np.setdiff1d(np.arange(len(train)), own)
+    texts, own_texts = [[train.texts[row] for row in rows.tolist()] for rows in (added, own)]
+    parts = []
+    for number in np.unique(fold):
+        held_out, rest = own[fold == number], own[fold != number]
+        measured = [train.texts[row] for row in held_out.tolist()]
+        free = unlinked(texts, own_texts, measured, task_type) if texts else np.ones(0, bool)
+        parts.append(Fold(np.sort(np.concatenate([rest, added[free]])), held_out))
+    return parts
+
+
 def check_divisible(train: Split, task_type: TaskType) -> None:
     """Refuses rows that cannot be divided: all have the same text, or in a span task the same context."""
-    if len(set(_keys(train, task_type))) == 1:
+    if len(set(_keys(train.texts, task_type))) == 1:
         raise InvalidData("all training rows have the same text, so none can be held out to measure by")
 
 
@@ -84,7 +131,7 @@ def hold_out(train: Split, task_type: TaskType, share: float, max_rows: int | No
     if len(train) < HELD_OUT:
         raise InvalidData(f"without a validation split at least {HELD_OUT} training rows are needed")
     order = even_order(train, task_type, seed)
-    by_row = _keys(train, task_type)
+    by_row = _keys(train.texts, task_type)
     keys = [by_row[i] for i in order.tolist()]
     sizes = Counter(keys)
     check_divisible(train, task_type)

@@ -21,6 +21,7 @@ from onebert_training.data.splitting import SPLIT_SEED, even_order
 from onebert_training.fit.features import Inputs, predict
 from onebert_training.heads.baselines import (
     FOLDS,
+    OUT_OF_FOLD,
     Answers,
     Baseline,
     Baselines,
@@ -69,10 +70,13 @@ class Frozen:
     def head_inputs(self, split: str, pooling: Pooling) -> HeadInputs:
         """A split as heads see it; raises NotFinite if the base's vectors are not finite."""
         if (split, pooling) not in self._head_inputs:
-            self._head_inputs[split, pooling] = self._with_vectors(self._bare(split), self._splits[split], pooling)
+            self._head_inputs[split, pooling] = self._with_vectors(self.bare(split), self._splits[split], pooling)
         return self._head_inputs[split, pooling]
 
-    def _bare(self, split: str) -> HeadInputs:
+    def bare(self, split: str) -> HeadInputs:
+        """A split without vectors."""
+        if split == OUT_OF_FOLD:
+            return replace(self.bare("train").take(self._data.splits["train"].own_rows), split=split)
         return HeadInputs(split, self._data.splits[split], self._splits[split].tokens, self._targets[split], ())
 
     def _with_vectors(self, split: HeadInputs, inputs: Inputs, pooling: Pooling) -> HeadInputs:
@@ -83,7 +87,7 @@ class Frozen:
 
     def _some_inputs(self, pooling: Pooling, max_rows: int) -> HeadInputs:
         """At most `max_rows` training examples, drawn up to `MOST_VECTORS` texts or labeled words."""
-        train, task_type = self._bare("train"), self._data.task_type
+        train, task_type = self.bare("train"), self._data.task_type
         words = [int(stands_for_word(target).sum()) if task_type == "token" else 1 for target in train.targets]
         if sum(words) <= MOST_VECTORS and len(words) <= max_rows:
             return self.head_inputs("train", pooling)
@@ -100,9 +104,9 @@ class Frozen:
         key = (objective, pooling, metric, max_rows)
         if key not in self._found:
             started = time.perf_counter()
-            measured = {"validation": self._bare("train")} | {name: self._bare(name) for name in self._data.splits}
-            del measured["train"]
-            constant = constant_baseline(objective, self._bare("train"), measured, metric)
+            names = {"validation": OUT_OF_FOLD} | {name: name for name in self._data.splits if name != "train"}
+            measured = {name: self.bare(split) for name, split in names.items()}
+            constant = constant_baseline(objective, self.bare("train"), measured, metric)
             fitted, exact = None, None
             if has_exact_head(objective):
                 fitted = self._fit(objective, pooling, metric, max_rows)

@@ -19,7 +19,7 @@ _BLOCKS = 20
 
 def jackknife_score(run: Run, measured: Measurement) -> JackknifeScore:
     """The deciding metric of a measurement, on all examples and without each of up to twenty blocks of them."""
-    examples, tokens = run.data.splits[measured.split], run.inputs.splits[measured.split].tokens
+    examples, tokens = run.rows_of(measured.split)
     answers = run.objective.read(examples, tokens, measured.logits)
 
     def score(rows: np.ndarray) -> float:
@@ -42,7 +42,7 @@ def unbeaten(
     run: Run, measured: Measurement, result: JackknifeScore, baselines: Baselines
 ) -> Literal["constant", "head"] | None:
     """The baseline against a result, on the same rows: a constant it is not ahead of, or an exact head ahead of it."""
-    examples, tokens = run.data.splits[measured.split], run.inputs.splits[measured.split].tokens
+    examples, tokens = run.rows_of(measured.split)
     if (best := run.objective.best_constant(examples, tokens, run.metric)) is not None:
         always = run.objective.always(best[0], tokens, len(examples))
         constant = jackknife_score(run, Measurement(measured.split, best[1], nan, always))

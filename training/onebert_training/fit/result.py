@@ -82,13 +82,12 @@ class Result:
         """
         delta = self.delta
         if delta is not None and measured is not None:
-            gold = run.data.splits[measured.split].gold
+            examples, tokens = run.rows_of(measured.split)
             if measured.split == "validation":
-                tokens = run.inputs.splits["validation"].tokens
-                reference = reference_of(delta.manifest, measured.logits, gold, "validation", tokens)
+                reference = reference_of(delta.manifest, measured.logits, examples.gold, "validation", tokens)
                 delta = with_reference(delta, reference)
             elif self.folds:
-                delta = with_temperature_of_folds(delta, measured.logits, gold, self.folds, larger)
+                delta = with_temperature_of_folds(delta, measured.logits, examples, self.folds, larger)
         return replace(self, delta=delta, measured=measured)
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from onebert_encoder.base.base import Base
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.rows import Row
+from onebert_encoder.text.tokens import Tokens
 from onebert_store.errors import InvalidSettings, TooLarge
 from onebert_store.file.decision import Decision
 from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
@@ -33,6 +34,9 @@ from onebert_store.file.manifest import (
 )
 from onebert_store.spec import BaseSpec
 from onebert_training.data.checks import positives_of
+from onebert_training.data.dataset import digest_of
+from onebert_training.data.examples import Split
+from onebert_training.data.splitting import Fold
 from onebert_training.fit.features import Features, Model, predict
 from onebert_training.fit.inputs import BASELINE_SHARE, TaskInputs
 from onebert_training.fit.settings import REVISION, Schedule, Settings
@@ -50,7 +54,7 @@ class Run:
 
     Args:
         inputs: the forward pass uses the dtype of their base; trained values are always float32.
-        rows: indices of the training rows to train on; None is all. The run answers the others at its end.
+        fold: the training rows to train on, and those that the run answers at its end; None trains on all.
 
     Raises:
         InvalidMethod: the method does not exist, or does not fit the base.
@@ -62,9 +66,7 @@ class Run:
 
     contrastive: ClassVar[bool] = False
 
-    def __init__(
-        self, inputs: TaskInputs, settings: Settings, task: str, rows: NDArray[np.int64] | None = None
-    ) -> None:
+    def __init__(self, inputs: TaskInputs, settings: Settings, task: str, fold: Fold | None = None) -> None:
         self.settings, self.task = settings, task
         self.base, self.data = inputs.base, inputs.data
         data, spec = self.data, self.base.spec
@@ -86,8 +88,7 @@ class Run:
             raise TooLarge(f"the delta would be over the {MAX_FILE_BYTES >> 20} MiB of a file")
         self.notes = (*data.notes, *inputs.notes(), *self._notes())
         everyone = np.arange(len(data.splits["train"]))
-        self.rows = everyone if rows is None else rows
-        self.held_out = np.setdiff1d(everyone, self.rows)
+        self.rows, self.held_out = fold or (everyone, everyone[:0])
         self.validates = "validation" in data.splits
         self.schedule = Schedule.for_run(settings, len(self.rows), self.validates, self.warm)
         self.steps = 0 if self.plan.exact else self.schedule.steps
@@ -143,7 +144,12 @@ class Run:
         """Equal for equal runs; a run continues only from a checkpoint with its own fingerprint."""
         decides = [
             *(REVISION, asdict(self.settings), self.learning_rate, self.head_learning_rate, self.metric),
-            *(self.task, self.data.digest, self.base.spec.digest, str(self.base.dtype)),
+            *(
+                self.task,
+                digest_of(self.data.task_type, self.data.labels, self.data.splits),
+                self.base.spec.digest,
+                str(self.base.dtype),
+            ),
             *(self.base.device.type, torch.__version__, version("onebert"), self.held_out.tolist()),
         ]
         return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
@@ -280,12 +286,16 @@ class Run:
         logits = self.logits(model, split)
         with torch.no_grad():
             loss = self.objective.loss(list(map(torch.from_numpy, logits)), self.targets[split]).item()
-        examples, tokens = self.data.splits[split], self.inputs.splits[split].tokens
-        return Measurement(split, self.objective.evaluate(examples, tokens, logits), loss, logits)
+        return Measurement(split, self.objective.evaluate(*self.rows_of(split), logits), loss, logits)
+
+    def rows_of(self, split: str) -> tuple[Split, Sequence[Tokens]]:
+        """Examples and tokens of a split, or of the rows that folds measure (`OUT_OF_FOLD`)."""
+        inputs = self.inputs.frozen.bare(split)
+        return inputs.examples, inputs.tokens
 
     def judge(self, measured: Measurement) -> Verdict:
-        examples, tokens = self.data.splits[measured.split], self.inputs.splits[measured.split].tokens
-        return self.objective.judge(examples, tokens, measured.logits, measured.scores, self.metric)
+        rows = self.rows_of(measured.split)
+        return self.objective.judge(*rows, measured.logits, measured.scores, self.metric)
 
 
 def make_manifest(

@@ -7,16 +7,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
-from sklearn.model_selection import KFold
 
 from onebert_encoder.answering.scores import log_softmax, own_activation
 from onebert_store.file.decision import Activation, Decision
 from onebert_store.file.delta import Delta
-from onebert_store.file.manifest import WATCHED, format_for
+from onebert_store.file.manifest import WATCHED, TaskType, format_for
+from onebert_training.data.examples import Split
+from onebert_training.data.splitting import SPLIT_SEED, fold_of
 from onebert_training.tasks.objective import Logits
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
+Folds = NDArray[np.int64]
 
 FOLDS = 5
 MIN_ROWS = 2 * FOLDS
@@ -67,11 +69,19 @@ def losses(logits: Floats, gold: Flags, activation: Activation, temperature: flo
     return np.asarray(np.logaddexp(0.0, np.where(gold, -divided, divided)).sum(axis=1))
 
 
-def fit_temperature(logits: Floats, gold: Flags, activation: Activation, current: float = 1.0) -> FittedTemperature:
+def temperature_folds(examples: Split, task_type: TaskType) -> Folds:
+    """[rows], the fold of each row for `fit_temperature`; linked texts share one."""
+    return fold_of(examples, task_type, FOLDS, SPLIT_SEED)
+
+
+def fit_temperature(
+    logits: Floats, gold: Flags, activation: Activation, fold: Folds, current: float = 1.0
+) -> FittedTemperature:
     """Fits a temperature by maximum likelihood (Guo et al. 2017), cross-validates its gain; arrays [rows, labels]."""
     before = losses(logits, gold, activation, current)
-    after = np.empty_like(before)
-    for fitted, held_out in KFold(FOLDS, shuffle=True, random_state=0).split(logits):
+    after = before.copy()
+    for number in np.unique(fold) if fold.any() else ():
+        fitted, held_out = fold != number, fold == number
         temperature = _best(logits[fitted], gold[fitted], activation)
         after[held_out] = losses(logits[held_out], gold[held_out], activation, temperature)
     gain = before - after
@@ -110,11 +120,11 @@ def logit_size(logits: Sequence[Logits], activation: Activation) -> float:
     return float(np.sqrt(np.mean(numbers**2)))
 
 
-def with_temperature_of_folds(delta: Delta, logits: Sequence[Logits], gold: Any, folds: int, larger: float) -> Delta:
+def with_temperature_of_folds(delta: Delta, logits: Sequence[Logits], own: Split, folds: int, larger: float) -> Delta:
     """The delta with the temperature that the folds' answers to its training rows give, if they gain by one.
 
     Args:
-        logits: of each training row, by a model that was not trained on it.
+        logits: of each of the task's own rows, by a model that was not trained on it.
         larger: how many times as large as these the delta's own logits are, by `logit_size` on rows that were trained
             on: folds take fewer steps, and are less sure.
     """
@@ -122,7 +132,8 @@ def with_temperature_of_folds(delta: Delta, logits: Sequence[Logits], gold: Any,
     if manifest.task_type not in WATCHED or len(logits) < MIN_ROWS or not np.isfinite(larger):
         return delta
     as_large = np.stack(logits).astype(np.float64) * larger
-    fitted = fit_temperature(as_large, gold_flags(gold, len(manifest.labels)), own_activation(manifest))
+    flags, fold = gold_flags(own.gold, len(manifest.labels)), temperature_folds(own, manifest.task_type)
+    fitted = fit_temperature(as_large, flags, own_activation(manifest), fold)
     if not (fitted.gains or fitted.softens):
         return delta
     earlier = manifest.decision.model_dump(exclude_none=True) if manifest.decision else {}

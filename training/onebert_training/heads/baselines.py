@@ -12,13 +12,14 @@ from torch import Tensor
 from onebert_encoder.text.tokens import Tokens
 from onebert_store.file.manifest import TaskType
 from onebert_training.data.examples import Split
-from onebert_training.data.splitting import SPLIT_SEED, fold_of
+from onebert_training.data.splitting import SPLIT_SEED, make_folds
 from onebert_training.heads import exact
 from onebert_training.heads.exact import ExactHead
 from onebert_training.tasks.metrics import LOWER_IS_BETTER
 from onebert_training.tasks.objective import Logits, Measurement, Objective
 
 FOLDS = 5
+OUT_OF_FOLD = "folds"  # the split that folds measure: a task's own training rows
 
 
 @dataclass(frozen=True)
@@ -81,17 +82,19 @@ def best_strength(answers: Sequence[Answers], metric: str) -> Answers:
 
 @exact.one_blas_thread()
 def cross_validated(objective: Objective, task_type: TaskType, inputs: HeadInputs, metric: str) -> Answers:
-    """The best strength's answers, each by a head that was fitted without the example; equal texts share a fold."""
-    fold = fold_of(inputs.examples, task_type, FOLDS, SPLIT_SEED)
-    logits: list[list[Logits]] = [[np.empty(0, dtype=np.float32)] * len(fold) for _ in exact.STRENGTHS]
-    for number in np.unique(fold):
-        out = np.flatnonzero(fold == number)
-        for place, head in enumerate(inputs.take(np.flatnonzero(fold != number)).heads(objective)):
-            for i in out.tolist():
+    """The best strength's answers, each by a head that was fitted without the example; linked texts share a fold."""
+    folds = make_folds(inputs.examples, task_type, FOLDS, SPLIT_SEED)
+    logits: list[dict[int, Logits]] = [{} for _ in exact.STRENGTHS]
+    for fold in folds:
+        for place, head in enumerate(inputs.take(fold.rows).heads(objective)):
+            for i in fold.held_out.tolist():
                 logits[place][i] = _logits(objective, head, inputs, i)
-    answers = [measure(objective, inputs, *fit) for fit in zip(exact.STRENGTHS, logits, strict=True)]
-    best = best_strength(answers, metric)
-    return replace(best, folds=len(np.unique(fold)))
+    own = replace(inputs.take(inputs.examples.own_rows), split=OUT_OF_FOLD)
+    answers = [
+        measure(objective, own, strength, [of_head[row] for row in sorted(of_head)])
+        for strength, of_head in zip(exact.STRENGTHS, logits, strict=True)
+    ]
+    return replace(best_strength(answers, metric), folds=len(folds))
 
 
 Scores = Mapping[str, float]

@@ -12,7 +12,7 @@ from onebert_store.errors import InvalidData, InvalidInput, InvalidSettings
 from onebert_store.file.decision import Decision
 from onebert_store.file.manifest import Manifest
 from onebert_training.data.checks import listed
-from onebert_training.fit.temperature import MIN_ROWS, fit_temperature
+from onebert_training.fit.temperature import FOLDS, MIN_ROWS, Folds, fit_temperature
 from onebert_training.insight import decision_rules as rules
 from onebert_training.insight.fixed_rules import FixedRules
 from onebert_training.insight.intervals import Flags, Floats, ScoredRows, interval_on_new_rows
@@ -85,12 +85,14 @@ def calibrate(
     unknown: Floats | None = None,
     fixed: FixedRules = FixedRules(),  # noqa: B008 - frozen
     truncated: Flags | None = None,
+    fold: Folds | None = None,
 ) -> Calibrated:
     """Fits temperature, thresholds and a rule for abstaining, on rows that the delta was not trained on.
 
     `logits` and `gold` are [rows, labels]; `unknown` has logits [texts, labels] of texts that belong to no label.
     Thresholds are fitted for the positive labels alone, if the task has any. `fixed` rules are taken as they are.
-    `truncated` [rows] counts if the task abstains on such texts.
+    `truncated` [rows] counts if the task abstains on such texts. `fold` [rows] is by `temperature_folds`; None if no
+    two rows have one text.
 
     Raises:
         InvalidInput: the task has no probabilities of labels.
@@ -103,7 +105,8 @@ def calibrate(
     result.notes += [] if "thresholds" in by else notes
     labels = result.decision.get("positives") or manifest.labels
     replaced = {*fixed.thresholds, *(labels if "thresholds" in by else ())}
-    _fit_temperature(result, logits, gold, manifest, _bound(manifest, replaced, "abstain" in by))
+    fold = np.arange(len(logits)) % FOLDS if fold is None else fold
+    _fit_temperature(result, ScoredRows(logits, gold), fold, manifest, _bound(manifest, replaced, "abstain" in by))
     if "thresholds" in by:
         columns = [manifest.labels.index(label) for label in labels]
         scores = score(logits, _by(result, manifest)).scores
@@ -123,15 +126,17 @@ def _bound(manifest: Manifest, replaced: Set[str], new_abstain: bool) -> list[st
     return ["thresholds"] * thresholds + ["abstain"] * abstain
 
 
-def _fit_temperature(result: Calibrated, logits: Floats, gold: Flags, manifest: Manifest, bound: Sequence[str]) -> None:
+def _fit_temperature(
+    result: Calibrated, rows: ScoredRows, fold: Folds, manifest: Manifest, bound: Sequence[str]
+) -> None:
     activation = own_activation(manifest)
     if activation == "softmax" and manifest.task_type == "multi_label":
         return  # softmax over several right labels has no likelihood
-    if len(logits) < MIN_ROWS:
+    if len(fold) < MIN_ROWS:
         result.notes.append(f"a temperature is fitted on {MIN_ROWS} rows and more")
         return
     current = result.decision.get("temperature", 1.0)
-    fitted = fit_temperature(logits, gold, activation, current)
+    fitted = fit_temperature(rows.scores, rows.right, activation, fold, current)
     if fitted.gains and bound:
         result.notes.append(f"the temperature stays: the {' and '.join(bound)} of the delta are for it; give --target")
     if not fitted.is_bounded:

@@ -7,17 +7,16 @@ from math import ceil, nan
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from onebert_store.errors import OneBertError
 from onebert_store.file.manifest import PER_TOKEN, SIAMESE
-from onebert_training.data.splitting import SPLIT_SEED, fold_of
+from onebert_training.data.splitting import SPLIT_SEED, Fold, make_folds
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import Progress, Report, ignore, train, train_together
 from onebert_training.fit.result import Result
 from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Schedule, Settings
-from onebert_training.heads.baselines import FOLDS
+from onebert_training.heads.baselines import FOLDS, OUT_OF_FOLD
 from onebert_training.methods.methods import parse_method
 from onebert_training.selection.contrastive import ContrastiveRun
 from onebert_training.tasks.metrics import is_better
@@ -32,19 +31,19 @@ FEW = 1000
 
 
 def fold_runs(run: Run, folds: int = FOLDS) -> list[Run]:
-    """One run per fold (fewer for few different texts), in fewer steps on all other rows; they share activations."""
+    """One run per fold (fewer for few different texts), in fewer steps on the other rows; they share activations."""
     settings = _settings(run)
-    return [type(run)(run.inputs, settings, run.task, rows) for rows in _rows(run, folds)]
+    return [type(run)(run.inputs, settings, run.task, fold) for fold in _folds(run, folds)]
 
 
 def fold_steps(run: Run) -> list[int]:
     """The steps of each run of `fold_runs`."""
-    return [Schedule.for_run(_settings(run), len(rows), validates=False, warm=run.warm).steps for rows in _rows(run)]
+    settings = _settings(run)
+    return [Schedule.for_run(settings, len(fold.rows), False, run.warm).steps for fold in _folds(run)]
 
 
-def _rows(run: Run, folds: int = FOLDS) -> list[NDArray[np.int64]]:
-    fold = fold_of(run.data.splits["train"], run.data.task_type, folds, SPLIT_SEED)
-    return [np.flatnonzero(fold != number) for number in np.unique(fold)]
+def _folds(run: Run, folds: int = FOLDS) -> list[Fold]:
+    return make_folds(run.data.splits["train"], run.data.task_type, folds, SPLIT_SEED)
 
 
 def _settings(run: Run) -> Settings:
@@ -54,7 +53,7 @@ def _settings(run: Run) -> Settings:
 
 @dataclass(frozen=True)
 class OutOfFold:
-    """Each training row's logits by the run that did not see it; `size` is that of logits of rows that were seen."""
+    """Each own row's logits by the run that did not see it; `size` is that of logits of rows that were seen."""
 
     logits: list[Logits]
     size: float | None
@@ -69,13 +68,12 @@ def out_of_fold(runs: Sequence[Run], report: Report = ignore) -> OutOfFold:
         logits |= zip(run.held_out.tolist(), result.held_out, strict=True)
         sizes += [] if result.logit_size is None else [result.logit_size]
     size = float(np.sqrt(np.mean(np.square(sizes)))) if sizes else None
-    return OutOfFold([logits[row] for row in range(len(logits))], size)
+    return OutOfFold([logits[row] for row in sorted(logits)], size)
 
 
 def measure_folds(run: Run, logits: Sequence[Logits]) -> Measurement:
-    """Metrics of the folds' logits for the training rows; the loss is not measured and NaN."""
-    split, tokens = run.data.splits["train"], run.inputs.splits["train"].tokens
-    return Measurement("train", run.objective.evaluate(split, tokens, logits), nan, logits)
+    """Metrics of the folds' logits for a task's own rows; the loss is not measured and NaN."""
+    return Measurement(OUT_OF_FOLD, run.objective.evaluate(*run.rows_of(OUT_OF_FOLD), logits), nan, logits)
 
 
 def make_run(inputs: TaskInputs, settings: Settings, task: str) -> Run:
@@ -108,7 +106,7 @@ def needs_folds(run: Run) -> bool:
 
 
 def with_folds_measured(run: Run, result: Result, report: Report = ignore) -> Result:
-    """Adds fold scores to a result: each row is answered by a run that was not trained on it. May raise NotFinite."""
+    """Adds fold scores to a result: each own row is answered by a run that did not see it. May raise NotFinite."""
     started, folds = time.perf_counter(), fold_runs(run)
     steps, planned = dict.fromkeys(folds, 0), sum(fold.steps for fold in folds)
 

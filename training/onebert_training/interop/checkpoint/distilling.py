@@ -12,7 +12,7 @@ from onebert_encoder.text.tokens import Text
 from onebert_store.errors import InvalidData, InvalidInput, InvalidSettings
 from onebert_store.file.delta import Delta
 from onebert_store.file.manifest import TaskType
-from onebert_training.data.dataset import Dataset
+from onebert_training.data.dataset import Dataset, digest_of
 from onebert_training.data.examples import Split
 from onebert_training.data.splitting import HELD_OUT, SPLIT_SEED, hold_out
 from onebert_training.fit.checkpoint import checkpoint_path
@@ -110,7 +110,8 @@ def _dataset(teacher: Teacher, name: str, texts: Sequence[Text], outputs: tuple[
         raise InvalidData("the checkpoint gives all texts of --distil the same answer; give more different texts")
     examples = Split(tuple(texts), gold, soft=None if soft is None else soft.astype(np.float32))
     train, validation = hold_out(examples, task_type, 1 / HELD_OUT, None, SPLIT_SEED)
-    return Dataset(name, task_type, tuple(labels), None, {"train": train, "validation": validation})
+    splits = {"train": train, "validation": validation}
+    return Dataset(name, task_type, tuple(labels), None, splits, digest_of(task_type, labels, splits))
 
 
 def _run(inputs: TaskInputs, options: CheckpointOptions, name: str) -> Run:
