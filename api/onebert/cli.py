@@ -137,19 +137,25 @@ def _version(client: "Client", ref: str) -> tuple[str, int]:
 def _source(rows: "Sequence[FeedbackRow]", task: str) -> "Source":
     """Feedback as training rows, oldest first: of several rows of one text the last counts."""
     from onebert.tables import table_of  # noqa: PLC0415
+    from onebert_store.command import console  # noqa: PLC0415
     from onebert_store.tables.tables import joined_source  # noqa: PLC0415
 
     if not rows:
         raise InvalidInput(f"{task} has no feedback whose text is kept")
     cells = [*_cells(sorted(rows, key=lambda row: row.at))]
+    if without := len(rows) - len(cells):
+        console.tell(f"note: {without:,} questions of the feedback have no answer, and are left out")
     return joined_source("feedback", {"train": table_of(cells, "feedback")}, single_file=True)
 
 
 def _cells(rows: "Sequence[FeedbackRow]") -> Iterator[dict[str, Any]]:
     for row in rows:
-        if row.spans is not None and row.text_pair is not None:
-            raise InvalidInput("--feedback reads labels of texts and of words, not answers in a context")
-        spans = None if row.spans is None else [[span.start, span.end, span.label] for span in row.spans]
+        spans: Any = None if row.spans is None else [[span.start, span.end, span.label] for span in row.spans]
+        if spans is not None and row.text_pair is not None:
+            if not spans:
+                continue  # each question of a training has an answer
+            (start, end, _), *_ = spans
+            spans = {"text": [row.text_pair[start:end]], "answer_start": [start]}
         # A name in a list is never taken for a list.
         name = None if row.label is None else [row.label]
         label = next((right for right in (name, row.labels, spans) if right is not None), row.value)

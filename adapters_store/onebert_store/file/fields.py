@@ -30,6 +30,12 @@ def _visible(label: str) -> str:
     return label
 
 
+def spelling(label: str) -> str:
+    """Returns a label without what people do not see: case, spaces, invisible characters, equivalent Unicode forms."""
+    visible = "".join(char for char in unicodedata.normalize("NFKC", label) if unicodedata.category(char) != "Cf")
+    return " ".join(visible.casefold().split())
+
+
 Label = Annotated[Line, AfterValidator(_visible)]
 """A new label; a manifest may hold any `Line`."""
 

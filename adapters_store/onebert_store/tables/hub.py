@@ -23,10 +23,12 @@ def read_hub(name: str, splits: tuple[str, ...]) -> dict[str, Table]:
     label_names = label_names_of(next(iter(loaded.values())))
     tables = {}
     for split in splits:
-        loaded_split = next((key for key in sorted(loaded) if key.startswith(split)), None)
-        if loaded_split is not None:
-            columns = arrow.decoded(loaded[loaded_split].to_dict())
-            tables[split] = Table(columns, f"{name} {loaded_split}", label_names=label_names)
+        alike = [key for key in sorted(loaded) if key.startswith(split)]
+        if alike:
+            columns = arrow.decoded(loaded[alike[0]].to_dict())
+            unread = [f"{name} has {len(alike)} {split} splits, of which {alike[0]} is read: {', '.join(alike)}"]
+            notes = unread if alike[0] != split and alike[1:] else []
+            tables[split] = Table(columns, f"{name} {alike[0]}", label_names=label_names, notes=notes)
     return tables
 
 

@@ -298,6 +298,16 @@ def test_spans_that_no_answer_can_have_are_refused(runtime, task, text, slices, 
     assert feedback_of(service(runtime).store, "tone") == []
 
 
+@pytest.mark.parametrize("label", ["LABEL 0", " label  0", "label\u200b 0", "ｌabel 0"])
+def test_another_spelling_of_a_known_label_is_refused_with_its_name(runtime, label):
+    keep(runtime)
+    answer = give(runtime, {"task": "tone", "text": "late", "label": label})
+    assert answer.status_code == 422
+    assert "differs from the task's label 0 in case, spaces or invisible characters alone" in answer.json()["detail"]
+    assert feedback_of(service(runtime).store, "tone") == []
+    recorded(runtime, {"task": "tone", "text": "late", "label": "label of another kind"})
+
+
 def test_spans_to_the_ends_of_a_text_are_taken(runtime):
     given = [
         {"task": "names", "text": "😀 late", "spans": spans((2, 6, "PER"), (0, 1, "PER"))},

@@ -4,6 +4,7 @@ import json
 import sys
 from types import ModuleType
 
+import datasets
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -254,6 +255,17 @@ def test_why_the_hub_refuses_is_said(monkeypatch, error, reason):
     monkeypatch.setitem(sys.modules, "datasets", hub)
     with pytest.raises(InvalidData, match=f"the Hub data set a/b cannot be loaded: {reason}"):
         read_source("hf:a/b")
+
+
+def test_the_split_that_is_read_of_several_on_the_hub_is_noted(monkeypatch):
+    rows = datasets.Dataset.from_dict({"text": ["a", "b"], "label": ["x", "y"]})
+    splits = {"train": rows, "train_noisy": rows, "validation_matched": rows, "validation_mismatched": rows}
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, config: datasets.DatasetDict(splits))
+    tables = read_source("hf:a/b").tables
+    assert tables["train"].notes == ()
+    assert tables["validation"].notes == (
+        "a/b has 2 validation splits, of which validation_matched is read: validation_matched, validation_mismatched",
+    )
 
 
 def test_validation_can_be_bounded(tmp_path):

@@ -3,6 +3,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from onebert.cli import _source
+from onebert.tables import source_of
 from onebert_encoder.text.tokens import Text
+from onebert_server.contract.review import FeedbackRow, RightSpan
 from onebert_store.errors import InvalidData
 from onebert_store.tables.table import Table
 from onebert_store.tables.tables import Source
@@ -136,6 +140,26 @@ def test_questions_of_a_context_that_is_measured_are_not_trained_on(tmp_path: Pa
     assert held_out == {context for _, context in found.splits["validation"].texts}
     assert not held_out & {context for _, context in found.trained_texts}
     assert found.added == 20 - len(held_out)
+
+
+def test_answers_of_feedback_are_learned(capsys: pytest.CaptureFixture[str]) -> None:
+    answers = [{"text": f"{at}", "answer_start": 6} for at in range(20)]
+    data = [{"question": "how late?", "context": f"it is {at}", "answers": [answers[at]]} for at in range(20)]
+    given_answers = [
+        ("how late?", "it is 3", [RightSpan(start=0, end=2)]),
+        ("how far?", "ten miles", [RightSpan(start=0, end=3)]),
+        ("who?", "ten miles", []),
+    ]
+    facts = {"kind": "correction", "at": datetime(2026, 5, 1, tzinfo=UTC)}
+    rows = [
+        FeedbackRow(identifier=question, text=question, text_pair=context, spans=spans, **facts)
+        for question, context, spans in given_answers
+    ]
+    found = load_dataset(source_of(data), DataOptions(), keep_few=True, extra=_source(rows, "qa"))
+    train = found.splits["train"]
+    assert train.gold[3] == ((0, "it"),)
+    assert (train.texts[-1], train.gold[-1], found.added) == (("how far?", "ten miles"), ((0, "ten"),), 2)
+    assert capsys.readouterr().err == "note: 1 questions of the feedback have no answer, and are left out\n"
 
 
 def few(added: Sequence[tuple[str, str]]) -> Dataset:

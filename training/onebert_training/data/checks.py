@@ -1,7 +1,6 @@
 """Checks over many rows: labels, repetitions, contradictions, texts that two splits share."""
 
 import math
-import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -11,7 +10,7 @@ import numpy as np
 from onebert_encoder.answering.stretches import is_bio
 from onebert_encoder.text.tokens import Text
 from onebert_store.errors import InvalidData, InvalidSettings
-from onebert_store.file.fields import label_fault
+from onebert_store.file.fields import label_fault, spelling
 from onebert_store.file.manifest import MAX_LABELS, TaskType, check_labels
 from onebert_store.file.strict_json import printable
 from onebert_store.suggestion import suggestion
@@ -117,7 +116,7 @@ def name_doubts(labels: Sequence[str]) -> list[str]:
     """Notes on names that may be two spellings of one label, or none."""
     notes, alike = [], defaultdict[str, list[str]](list)
     for name in labels:
-        alike[_visible_form(name)].append(name)
+        alike[spelling(name)].append(name)
     for names in (names for names in alike.values() if len(names) > 1):
         simple = len({" ".join(name.casefold().split()) for name in names}) == 1
         how = "case or spaces" if simple else "case, invisible characters or equivalent letters of Unicode"
@@ -125,12 +124,6 @@ def name_doubts(labels: Sequence[str]) -> list[str]:
     if missing := [name for name in labels if name.strip().casefold() in MISSING]:
         notes.append(f"the label {listed(missing)} looks like a missing label; only empty cells count as missing")
     return notes
-
-
-def _visible_form(name: str) -> str:
-    """Folds case, spaces, invisible characters and equivalent Unicode forms, which people do not see."""
-    visible = "".join(char for char in unicodedata.normalize("NFKC", name) if unicodedata.category(char) != "Cf")
-    return " ".join(visible.casefold().split())
 
 
 class Repeated(NamedTuple):

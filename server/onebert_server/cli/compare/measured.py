@@ -32,6 +32,9 @@ def training_in(manifest: Mapping[str, Any]) -> dict[str, Any]:
     known: dict[str, Any] = {}
     if isinstance(data, Mapping):
         known |= {name: data[key] for name, key in (("data", "name"), ("data_digest", "digest")) if key in data}
+        more = data.get("more")
+        if isinstance(more, Mapping) and more.get("relabeled"):
+            known["relabeled"] = more["relabeled"]
     if score := score_of(training):
         known |= {"metric": score.metric, "split": score.where, "score": score.value}
     return known
@@ -68,7 +71,7 @@ def not_alike(measured: Sequence[Mapping[str, Any]]) -> str | None:
     """How the measurements of two versions differ; None if they are comparable, or one was not measured."""
     if len(measured) < 2 or not all("score" in known for known in measured):
         return None
-    names = {"split": "split", "metric": "metric", "data_digest": "data"}
+    names = {"split": "split", "metric": "metric", "data_digest": "data", "relabeled": "labels"}
     differ = [name for key, name in names.items() if len({str(known.get(key)) for known in measured}) > 1]
     return f"not of the same {' and '.join(differ)}" if differ else None
 

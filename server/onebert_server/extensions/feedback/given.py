@@ -13,7 +13,7 @@ from onebert_server.contract.review import RightSpan
 from onebert_server.texts import Text
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput
-from onebert_store.file.fields import MAX_NUMBER, Finite, Line, Strict, label_fault
+from onebert_store.file.fields import MAX_NUMBER, Finite, Line, Strict, label_fault, spelling
 from onebert_store.samples.records import Label
 
 # Spans of one text, and characters of an explanation.
@@ -67,8 +67,8 @@ class Given(Strict):
     def right(self, versions: Sequence[Facts], text: Input, keeps: bool) -> tuple[Label, tuple[str, ...]]:
         """Returns the right label of a text, and the labels in it that the first of the versions lacks.
 
-        Raises InvalidInput for another form than the task's answers, and for a label that all versions lack if the text
-        is not kept (`keeps`): nobody could train on it.
+        Raises InvalidInput for another form than the task's answers; for a label that all versions lack if the text is
+        not kept (`keeps`), since nobody could train on it; and for another spelling of a label that one has.
         """
         kind = versions[0].task_type
         field = _FIELDS[kind]
@@ -79,6 +79,11 @@ class Given(Strict):
         named = {"label": [self.label], "labels": self.labels, "spans": [span.label for span in self.spans or ()]}
         labels = named.get(field) or ()
         unknown = {label for label in labels if (label not in known if kind != "span" else label is not None)}
+        spellings = {spelling(label): label for label in sorted(known)}
+        for label in unknown - {None}:
+            if name := spellings.get(spelling(str(label))):
+                differ = "in case, spaces or invisible characters alone"
+                raise InvalidInput(f"a label of the feedback differs from the task's {name} {differ}: give that one")
         if unknown and (kind == "span" or not keeps or any(map(_is_fault, unknown))):
             unkept = "" if keeps or kind == "span" else "; a new one is kept where texts are, and the task keeps none"
             some = ", ".join(sorted(known)[:8])
