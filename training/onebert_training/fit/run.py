@@ -88,7 +88,7 @@ class Run:
             raise TooLarge(f"the delta would be over the {MAX_FILE_BYTES >> 20} MiB of a file")
         self.notes = (*data.notes, *inputs.notes(), *self._notes())
         everyone = np.arange(len(data.splits["train"]))
-        self.rows, self.held_out = fold or (everyone, everyone[:0])
+        self.rows, self.held_out = fold or Fold(everyone, everyone[:0])
         self.validates = "validation" in data.splits
         self.schedule = Schedule.for_run(settings, len(self.rows), self.validates, self.warm)
         self.steps = 0 if self.plan.exact else self.schedule.steps
