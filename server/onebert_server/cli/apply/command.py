@@ -6,6 +6,8 @@ from typing import Annotated
 import typer
 
 from onebert_server.cli.options import INPUT, URL, ApiKey, Url
+from onebert_store.command import console
+from onebert_store.errors import InvalidInput
 
 # Exit code of --dry-run where there is a difference; 1 is an error and 2 wrong usage, as of every command.
 DIFFERENT = 3
@@ -33,13 +35,17 @@ def apply(
     answers outside the file stay as they are; the value `false` deletes an alias, a gate or kept answers.
     `onebert status --as-toml` writes the file of a server.
     """
-    from onebert_server.cli.apply.plan import make_plan, say_plan  # noqa: PLC0415
-    from onebert_server.cli.apply.walk import walk  # noqa: PLC0415
+    from onebert_server.cli.apply.plan import make_plan, say_plan, walk  # noqa: PLC0415
     from onebert_server.client import Client  # noqa: PLC0415
     from onebert_server.limits import MAX_REQUEST_TIMEOUT  # noqa: PLC0415
 
     with Client(url, api_key, MAX_REQUEST_TIMEOUT) as client:
-        plan = make_plan(client, file)
+        try:
+            plan = make_plan(client, file)
+        except InvalidInput as error:
+            for line in error.detail.splitlines():
+                console.print_error(f"{file.name}: {line}")
+            raise typer.Exit(1) from None
         say_plan(plan)
         if dry_run:
             raise typer.Exit(DIFFERENT if plan.steps else 0)

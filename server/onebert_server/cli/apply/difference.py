@@ -4,16 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from onebert_server.cli.apply.deltas import Delta
-from onebert_server.cli.apply.form import Meaning, TaskForm
-from onebert_server.cli.apply.part import Part
-from onebert_server.client import Client
+from onebert_server.cli.apply.form import Alias, Part, TaskForm, Version
+from onebert_server.client import Client, TaskFacts
 from onebert_server.contract.moves import meaning
 from onebert_server.http.schemas.tasks import rollout_of
-from onebert_store.errors import InvalidInput
-from onebert_store.file.manifest import Manifest
+from onebert_store.errors import InvalidInput, OneBertError
+from onebert_store.file.manifest import Manifest, parse_manifest
 from onebert_store.registry.names import LIVE
-from onebert_store.registry.target import Target
 
 Numbers = dict[str, int]
 """The numbers of a task's versions by their names in the file; one that is not pushed yet has the likely next one."""
@@ -42,20 +39,6 @@ class Step(NamedTuple):
     run: Callable[[Client, Numbers], object]
 
 
-class Present(NamedTuple):
-    """A task as the server has it, with the parts that the file names.
-
-    Attributes:
-        numbers: versions by their digests.
-        aliases, tags: the meaning of each alias, and its tag, which a move of the alias names.
-    """
-
-    numbers: Mapping[str, int]
-    aliases: Mapping[str, Target]
-    tags: Mapping[str, int | str]
-    parts: Mapping[str, Any]
-
-
 class Difference(NamedTuple):
     """The steps of one task, as the file orders them."""
 
@@ -63,82 +46,68 @@ class Difference(NamedTuple):
     numbers: Numbers
 
 
-def difference(
-    name: str,
-    form: TaskForm,
-    deltas: Mapping[str, Delta],
-    present: Present | None,
-    parts: Sequence[Part],
-    manifest: Callable[[], Manifest],
-) -> Difference:
+def difference(client: Client, name: str, form: TaskForm, facts: TaskFacts | None, parts: Sequence[Part]) -> Difference:
     """Compares one task; raises InvalidInput for a key that this server cannot fulfil.
 
     Args:
-        present: None: the server does not have the task.
-        manifest: reads the manifest of the last version that the file names.
+        facts: None: the server does not have the task.
     """
-    at = present.numbers if present else {}
-    new = [each for each, delta in deltas.items() if delta.digest not in at]
+    there = {version.digest: version.version for version in facts.versions} if facts else {}
+    new = [each for each, version in form.versions.items() if version.digest not in there]
     # The server counts in the order of the pushes.
-    likely = {each: number for number, each in enumerate(new, max(at.values(), default=0) + 1)}
-    numbers = likely | {each: at[delta.digest] for each, delta in deltas.items() if each not in likely}
-    steps = [_push(name, each, deltas[each]) for each in new]
-    before, names = present.aliases if present else {}, {number: each for each, number in likely.items()}
+    likely = {each: number for number, each in enumerate(new, max(there.values(), default=0) + 1)}
+    numbers = likely | {each: there[version.digest] for each, version in form.versions.items() if each not in likely}
+    steps = [_push(name, each, form.versions[each]) for each in new]
     # As after a single push, the first version of a task is live, also if an earlier walk ended before its move.
-    first: Mapping[str, Meaning | None] = {} if before or not deltas else {LIVE: Meaning({next(iter(deltas)): 100})}
+    first = {} if (facts and facts.aliases) or not numbers else {LIVE: Alias(split={next(iter(form.versions)): 100})}
+    names = {number: f"new {each}" for each, number in likely.items()}
     for alias, wanted in {**first, **form.aliases}.items():
-        sides = _Sides(before.get(alias), wanted.target(numbers) if wanted else None, names)
-        if sides.before != sides.after:
-            steps.append(_move(name, alias, wanted, sides, present and present.tags.get(alias)))
+        steps += _move(name, alias, wanted, facts, numbers, names)
+
+    def manifest() -> Manifest:
+        last = [*form.versions.values()][-1] if form.versions else None
+        if last is not None and last.manifest is not None:
+            return last.manifest
+        number = there[last.digest] if last else max(there.values(), default=0)
+        return parse_manifest(client.version(name, number).manifest)
+
     for part in parts:
         if part.key in form.parts:
-            has = present and present.parts[part.key]
-            steps += _set(name, part, form.parts[part.key], has, manifest)
+            steps += _set(name, part, form.parts[part.key], facts and part.present(client, name), manifest)
     return Difference(steps, numbers)
 
 
-def _push(task: str, name: str, delta: Delta) -> Step:
-    file = delta.file
+def _push(task: str, name: str, version: Version) -> Step:
+    file = version.file
     if file is None:
-        raise delta.key.wrong(
-            f"no version of {task} on this server has the digest {delta.digest}, and no file is there"
+        raise InvalidInput(
+            f"tasks.{task}.versions.{name}: no version of {task} on this server has the digest {version.digest}, "
+            "and no file is there"
         )
 
     def run(client: Client, numbers: Numbers) -> None:
         from onebert_store.file.format import load_with_bytes  # noqa: PLC0415
 
         # Read once more: the files of all tasks together may not fit into memory.
-        now, content = load_with_bytes(file)
-        if now.digest != delta.digest:
+        delta, content = load_with_bytes(file)
+        if delta.digest != version.digest:
             raise InvalidInput(f"{file.name} has changed since the difference was printed")
         numbers[name] = client.push(task, content, live=False).version
 
-    words = f"{file.name} ({delta.size:,} bytes, {delta.digest[:19]}…)"
+    words = f"{file.name} ({version.size:,} bytes, {version.digest[:19]}…)"
     return Step(task, Phase.PUSH, "+", f"version {name}", words, run)
 
 
-class _Sides(NamedTuple):
-    """The targets of a move, and by their likely numbers the names of versions that are not on the server yet."""
-
-    before: Target | None
-    after: Target | None
-    names: Mapping[int, str]
-
-    @property
-    def words(self) -> str:
-        after = self._meaning(self.after)
-        return f"{self._meaning(self.before)} → {after}" if self.before else after
-
-    def _meaning(self, target: Target | None) -> str:
-        return "nothing" if target is None else meaning(rollout_of(target), target.version, self._label)
-
-    def _label(self, number: int) -> str:
-        """The number of a version on the server, or the name of one that is not there yet."""
-        return f"new {self.names[number]}" if number in self.names else str(number)
-
-
-def _move(task: str, alias: str, wanted: Meaning | None, sides: _Sides, tag: int | str | None) -> Step:
-    sign = "-" if sides.after is None else "+" if sides.before is None else "~"
+def _move(
+    task: str, alias: str, wanted: Alias | None, facts: TaskFacts | None, numbers: Numbers, names: Mapping[int, str]
+) -> list[Step]:
+    """At most one step; `names` are words for versions that are not on the server yet."""
+    number = facts.aliases.get(alias) if facts else None
+    before = facts.targets.get(alias) if facts else None
+    after = wanted.target(numbers) if wanted else None
+    tag = None if number is None else str(before.tag if before else number)
+    if tag == (after and after.tag):
+        return []
 
     def run(client: Client, numbers: Numbers) -> None:
         if wanted is not None:
@@ -147,13 +116,25 @@ def _move(task: str, alias: str, wanted: Meaning | None, sides: _Sides, tag: int
         elif tag is not None:
             client.delete_alias(task, alias, tag)
 
-    return Step(task, Phase.MOVE, sign, alias, sides.words, run)
+    words = [meaning(before, number)] if number else []
+    if after is None:
+        words.append("nothing")
+    else:
+        words.append(meaning(rollout_of(after), after.version, lambda each: names.get(each, str(each))))
+    return [Step(task, Phase.MOVE, _sign(number, after), alias, " → ".join(words), run)]
 
 
 def _set(task: str, part: Part, wanted: Any, present: Any, manifest: Callable[[], Manifest]) -> list[Step]:
-    if wanted is None:
-        change, sign = part.removal(task, present) if present is not None else None, "-"
-    else:
-        change, sign = part.change(task, wanted, present, manifest), "+" if present is None else "~"
+    try:
+        change = None if wanted is present is None else part.change(task, wanted, present, manifest)
+    except OneBertError as error:
+        raise InvalidInput(f"tasks.{task}.{part.key}: {error.detail}") from None
+    if change is None:
+        return []
     phase = Phase.BEFORE_MOVES if part.before_moves else Phase.AFTER_MOVES
-    return [Step(task, phase, sign, part.title, change.words, lambda client, _: change.run(client))] if change else []
+    sign = _sign(present, wanted)
+    return [Step(task, phase, sign, part.title, change.words, lambda client, _: change.run(client))]
+
+
+def _sign(before: object, after: object) -> str:
+    return "-" if after is None else "+" if before is None else "~"

@@ -1,14 +1,27 @@
-"""Reads `tasks.toml`: the tasks of a server with their versions, aliases, and the parts that extensions set."""
+"""Reads `tasks.toml`: versions, aliases, and the parts that extensions set; each mistake is said with its key."""
 
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple, Protocol
 
-from onebert_server.cli.apply.key import Key
-from onebert_server.cli.apply.part import Part
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    create_model,
+    model_validator,
+)
+
+from onebert_server.client import Client
+from onebert_server.installed import modules
 from onebert_store.errors import InvalidInput, OneBertError
+from onebert_store.file.fields import Strict
+from onebert_store.file.manifest import Manifest
 from onebert_store.file.strict_json import printable
 from onebert_store.registry.names import check_alias, check_name
 from onebert_store.registry.target import Shadow, Target, check_target
@@ -17,44 +30,193 @@ from onebert_store.suggestion import suggestion
 # 10,000 tasks have 3 MB.
 MAX_BYTES = 16 * 2**20
 _DIGEST = "sha256:"
+_WORDS = {"model_type": "must be a table", "dict_type": "must be a table", "missing": "is missing"}
 
 
-@dataclass(frozen=True)
-class NamedVersion:
+@contextmanager
+def _as_value_error() -> Iterator[None]:
+    """Gives pydantic an error that it collects."""
+    try:
+        yield
+    except OneBertError as error:
+        raise ValueError(error.detail) from None
+
+
+def _check_name(name: str) -> str:
+    with _as_value_error():
+        check_name(name)
+    return name
+
+
+def _check_alias(name: str) -> str:
+    with _as_value_error():
+        check_alias(name)
+    return name
+
+
+def _inside(name: Any, info: ValidationInfo) -> Path:
+    """The path of a file or folder inside the folder of the TOML file, links followed; it may be missing."""
+    if not isinstance(name, str):
+        raise ValueError("must be a text")
+    folder: Path = (info.context or {})["folder"]
+    try:
+        path = (folder / name).resolve()
+        inside, special = path.is_relative_to(folder), path.exists() and not (path.is_file() or path.is_dir())
+    # A NUL in the name, a name that is too long, a circle of links.
+    except (OSError, ValueError, RuntimeError):
+        raise ValueError(f"{printable(name)!r} is no path") from None
+    if not inside:
+        raise ValueError(f"{printable(name)} is outside the folder of the file, and only files in it are read")
+    if special:
+        raise ValueError(f"{printable(name)} is neither a file nor a folder")
+    return path
+
+
+Inside = Annotated[Path, BeforeValidator(_inside)]
+# The value `false`: it shall not exist.
+OR_FALSE = BeforeValidator(lambda value: None if value is False else value)
+
+
+class Version(Strict, frozen=False):
     """A version of a task: its delta file, its digest, or both; then a server that has the digest needs no file."""
 
-    key: Key
-    file: Path | None
-    digest: str | None
+    file: Inside | None = None
+    digest: Annotated[str, Field(pattern=f"^{_DIGEST}[0-9a-f]{{64}}$")] = ""
+    _manifest: Manifest | None = None
+    _size: int = 0
+
+    @property
+    def manifest(self) -> Manifest | None:
+        return self._manifest
+
+    @property
+    def size(self) -> int:
+        """The size of the file in bytes."""
+        return self._size
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_one_text(cls, value: Any) -> Any:
+        return {"digest" if value.startswith(_DIGEST) else "file": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _read(self) -> "Version":
+        from onebert_store.file.format import load_with_bytes  # noqa: PLC0415
+
+        if self.file is None and not self.digest:
+            raise ValueError("names neither a file nor a digest")
+        if self.file is None or (self.digest and not self.file.exists()):
+            self.file = None
+            return self
+        with _as_value_error():
+            delta, content = load_with_bytes(self.file)
+        if self.digest not in ("", delta.digest):
+            raise ValueError(f"{self.file.name} has another digest: {delta.digest}")
+        self.digest, self._manifest, self._size = delta.digest, delta.manifest, len(content)
+        return self
 
 
-@dataclass(frozen=True)
-class Meaning:
-    """The meaning of an alias, by the names of versions in the file."""
+class Alias(Strict):
+    """The whole meaning of an alias, by the names of versions in the file."""
 
-    split: Mapping[str, int]
+    split: dict[str, int]
     sticky: str | None = None
-    shadow: Mapping[str, int] | None = None
+    shadow: dict[str, int] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_one_version(cls, value: Any) -> Any:
+        return {"split": {str(value): 100}} if type(value) in (str, int) else value
 
     def target(self, numbers: Mapping[str, int]) -> Target:
         """The same by the numbers of versions."""
         shares = sorted((numbers[name], share) for name, share in self.split.items())
-        shadows = sorted(Shadow(numbers[name], share) for name, share in (self.shadow or {}).items())
+        shadows = sorted(Shadow(numbers[name], share) for name, share in self.shadow.items())
         return Target(tuple(shares), self.sticky, tuple(shadows))
 
 
-@dataclass(frozen=True)
-class TaskForm:
+def _of_versions(alias: Alias | None, info: ValidationInfo) -> Alias | None:
+    if alias is not None and "versions" in info.data:
+        versions = info.data["versions"]
+        for name in (*alias.split, *alias.shadow):
+            if name not in versions:
+                near = suggestion(name, versions)
+                raise ValueError(f"the file names no version {printable(name, 40)!r} of this task{near}")
+        with _as_value_error():
+            check_target(alias.target({name: number for number, name in enumerate(versions, 1)}))
+    return alias
+
+
+def _different(versions: dict[str, Version]) -> dict[str, Version]:
+    names = dict[str, str]()
+    for name, version in versions.items():
+        if (first := names.setdefault(version.digest, name)) != name:
+            raise ValueError(f"{name} is the same as {first}")
+    return versions
+
+
+class TaskForm(Strict):
     """A task as the file has it; an alias or a part that is None shall not exist."""
 
-    key: Key
-    versions: Mapping[str, NamedVersion]
-    aliases: Mapping[str, Meaning | None]
-    parts: Mapping[str, Any]
+    versions: Annotated[dict[Annotated[str, AfterValidator(_check_name)], Version], AfterValidator(_different)] = Field(
+        default_factory=dict
+    )
+    aliases: dict[
+        Annotated[str, AfterValidator(_check_alias)], Annotated[Alias | None, OR_FALSE, AfterValidator(_of_versions)]
+    ] = Field(default_factory=dict)
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """The values of the parts that the file names."""
+        return {key: getattr(self, key) for key in self.model_fields_set - TaskForm.model_fields.keys()}
 
 
-def read_form(file: Path, parts: Sequence[Part]) -> dict[str, TaskForm]:
-    """The tasks of a file by their names; raises InvalidInput in one line, with the path of the key that is wrong."""
+class Change(NamedTuple):
+    """A change of a part: its words in the difference, and the call that makes it."""
+
+    words: str
+    run: Callable[[Client], object]
+
+
+class Part(Protocol):
+    """A key of a task that an extension sets: the `PART` of its module `applied`; `present` is the part's own.
+
+    Attributes:
+        key: its name in the file.
+        title: its name in the difference.
+        before_moves: whether it is set before aliases move, or after.
+        model: of the value in the file.
+    """
+
+    key: str
+    title: str
+    before_moves: bool
+
+    @property
+    def model(self) -> type[BaseModel]: ...
+
+    def present(self, client: Client, task: str) -> Any:
+        """Asks the server for the part; None: it has none."""
+
+    def change(self, task: str, wanted: Any, present: Any, manifest: Callable[[], Manifest]) -> Change | None:
+        """Compares; None: they are equal. Raises InvalidInput or InvalidData.
+
+        Args:
+            wanted: a `model`; None: the part is deleted.
+            manifest: reads the manifest of the task's last version in the file.
+        """
+
+    def written(self, present: Any) -> Mapping[str, Any]:
+        """The value in the file."""
+
+
+def parts() -> list[Part]:
+    """The parts of the installed extensions."""
+    return [module.PART for module in modules("applied")]
+
+
+def read_form(file: Path) -> dict[str, TaskForm]:
+    """The tasks of a file by their names; raises InvalidInput with a line for each mistake, which its key begins."""
     with file.open("rb") as opened:
         content = opened.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
@@ -66,106 +228,34 @@ def read_form(file: Path, parts: Sequence[Part]) -> dict[str, TaskForm]:
         raise InvalidInput(f"it is not TOML: {printable(str(error), 200)}") from None
     except RecursionError:
         raise InvalidInput("it is not TOML: its lists or tables are too deep in each other") from None
-    root = Key("", value).table(["tasks"])
-    if "tasks" not in root:
-        raise InvalidInput("it has no task: a task is a table [tasks.NAME]")
-    folder = file.parent.resolve()
-    return {name: _task(name, key, folder, parts) for name, key in root["tasks"].items()}
-
-
-def _task(name: str, key: Key, folder: Path, parts: Sequence[Part]) -> TaskForm:
-    _named(key, name, check_name)
-    by_key = {part.key: part for part in parts}
-    table = key.table(["versions", "aliases", *by_key])
-    empty = Key(key.path, {})
-    versions = {each: _version(each, value, folder) for each, value in table.get("versions", empty).items()}
-    aliases = {each: _alias(each, value, versions) for each, value in table.get("aliases", empty).items()}
-    wanted = {
-        each: None if value.value is False else by_key[each].wanted(value, folder)
-        for each, value in table.items()
-        if each in by_key
-    }
-    return TaskForm(key, versions, aliases, wanted)
-
-
-def _version(name: str, key: Key, folder: Path) -> NamedVersion:
-    _named(key, name, check_name)
-    if isinstance(key.value, str):
-        return NamedVersion(key, None, _digest(key)) if key.value.startswith(_DIGEST) else _on_disk(key, key, folder)
-    table = key.table(["file", "digest"])
-    digest = _digest(table["digest"]) if "digest" in table else None
-    if "file" in table:
-        return _on_disk(key, table["file"], folder, digest)
-    if digest is None:
-        raise key.wrong("it names neither a file nor a digest")
-    return NamedVersion(key, None, digest)
-
-
-def _on_disk(key: Key, place: Key, folder: Path, digest: str | None = None) -> NamedVersion:
-    return NamedVersion(key, path_of(place, folder, missing_ok=digest is not None), digest)
-
-
-def path_of(key: Key, folder: Path, missing_ok: bool = False) -> Path:
-    """The file or folder that a key names, inside the folder of the TOML file, links followed."""
-    name = key.text()
+    fields: dict[str, Any] = {part.key: (Annotated[part.model | None, OR_FALSE], None) for part in parts()}
+    task = create_model("Task", __base__=TaskForm, **fields)
+    model = create_model("File", __base__=Strict, tasks=(dict[Annotated[str, AfterValidator(_check_name)], task], ...))
     try:
-        path = (folder / name).resolve()
-        inside, there, readable = path.is_relative_to(folder), path.exists(), path.is_file() or path.is_dir()
-    # A NUL in the name, a name that is too long, a circle of links.
-    except (OSError, ValueError, RuntimeError):
-        raise key.wrong(f"{printable(name, 80)!r} is no path") from None
-    if not inside:
-        raise key.wrong(f"{printable(name, 80)} is outside the folder of the file, and only files in it are read")
-    if there and not readable:
-        raise key.wrong(f"{printable(name, 80)} is neither a file nor a folder")
-    if not there and not missing_ok:
-        raise key.wrong(f"there is no {printable(name, 80)}")
-    return path
+        form: Any = model.model_validate(value, context={"folder": file.parent.resolve()})
+    except ValidationError as error:
+        schemas = model.model_json_schema()
+        tables = [schemas, *schemas["$defs"].values()]
+        known = {name for table in tables for name in table.get("properties", ())}
+        mistakes = error.errors(include_input=False, include_url=False)
+        raise InvalidInput("\n".join(_line(mistake, known) for mistake in mistakes)) from None
+    tasks: dict[str, TaskForm] = form.tasks
+    return tasks
 
 
-def _digest(key: Key) -> str:
-    text = key.text()
-    hexes = text.removeprefix(_DIGEST)
-    if not text.startswith(_DIGEST) or len(hexes) != 64 or not set(hexes) <= set("0123456789abcdef"):
-        raise key.wrong(f"a digest is {_DIGEST} and 64 of 0-9 and a-f")
-    return text
+def _line(mistake: Mapping[str, Any], known: Iterable[str]) -> str:
+    keys = [str(key) for key in mistake["loc"] if key != "[key]"]
+    words = _WORDS.get(mistake["type"], mistake["msg"].removeprefix("Value error, "))
+    if mistake["type"] == "extra_forbidden":
+        words = f"there is no such key{suggestion(keys[-1], known)}"
+    return f"{printable('.'.join(keys), 200)}: {words}"
 
 
-def _alias(name: str, key: Key, versions: Mapping[str, NamedVersion]) -> Meaning | None:
-    _named(key, name, check_alias)
-    if key.value is False:
-        return None
-    if type(key.value) in (str, int):
-        version = str(key.value)
-        _known(key, version, versions)
-        return Meaning({version: 100})
-    table = key.table(["split", "sticky", "shadow"])
-    if "split" not in table:
-        raise key.wrong("it has no split: versions with their percentages, 100 together")
-    sticky = table["sticky"].text() if "sticky" in table else None
-    meaning = Meaning(_shares(table["split"], versions), sticky, _shares(table.get("shadow", Key("", {})), versions))
-    numbers = {each: at for at, each in enumerate(versions, 1)}
-    try:
-        check_target(meaning.target(numbers))
-    except InvalidInput as error:
-        raise key.refused(error) from None
-    return meaning
-
-
-def _shares(key: Key, versions: Mapping[str, NamedVersion]) -> dict[str, int]:
-    for name, share in key.items():
-        _known(share, name, versions)
-    return {name: share.whole(1, 100) for name, share in key.items()}
-
-
-def _known(key: Key, version: str, versions: Mapping[str, NamedVersion]) -> None:
-    if version not in versions:
-        near = suggestion(version, versions)
-        raise key.wrong(f"the file names no version {printable(version, 40)!r} of this task{near}")
-
-
-def _named(key: Key, name: str, check: Callable[[str], None]) -> None:
-    try:
-        check(name)
-    except OneBertError as error:
-        raise key.refused(error) from None
+def shared_files(forms: Mapping[str, TaskForm]) -> list[str]:
+    """A sentence for each file that several tasks name, which may be meant or a slip of the pen."""
+    keys = dict[Path, list[str]]()
+    for task, form in forms.items():
+        for name, version in form.versions.items():
+            if version.file is not None:
+                keys.setdefault(version.file, []).append(f"tasks.{task}.versions.{name}")
+    return [f"{' and '.join(paths)} are one file, {file.name}" for file, paths in keys.items() if len(paths) > 1]

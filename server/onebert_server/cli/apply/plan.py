@@ -1,19 +1,16 @@
-"""Reads a file and a server, and says how they differ."""
+"""Compares a file with a server, says how they differ, and takes the steps; one that fails ends its task alone."""
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from onebert_server.cli.apply.deltas import Delta, read_deltas, shared_files
 from onebert_server.cli.apply.difference import Difference, Step, difference
-from onebert_server.cli.apply.form import TaskForm, read_form
-from onebert_server.cli.apply.part import parts
-from onebert_server.cli.apply.present import read_present
+from onebert_server.cli.apply.form import parts, read_form, shared_files
+from onebert_server.cli.refusals import showing_refusals
 from onebert_server.client import Client
 from onebert_store.command import console
-from onebert_store.errors import InvalidInput
-from onebert_store.file.manifest import Manifest, parse_manifest
+from onebert_store.errors import InvalidInput, OneBertError, ServerUnreachable, Unauthorized
 from onebert_store.file.strict_json import printable
 from onebert_store.suggestion import suggestion
 
@@ -26,12 +23,12 @@ class Plan(NamedTuple):
     """The difference of each task that has one.
 
     Attributes:
-        left: tasks and aliases of the server that the file does not name.
+        rest: tasks and aliases of the server that the file does not name.
         notes: what may be a slip of the pen.
     """
 
     tasks: Mapping[str, Difference]
-    left: Sequence[str]
+    rest: Sequence[str]
     notes: Sequence[str]
 
     @property
@@ -40,42 +37,24 @@ class Plan(NamedTuple):
 
 
 def make_plan(client: Client, file: Path) -> Plan:
-    """Compares a file with a server; raises InvalidInput with the name of the file and the path of the wrong key."""
-    try:
-        forms = read_form(file, parts())
-        deltas = {name: read_deltas(form) for name, form in forms.items()}
-        listed = client.tasks()
-        known = {task.name for task in listed}
-        differences = {name: _compared(client, name, form, deltas[name], known) for name, form in forms.items()}
-    except InvalidInput as error:
-        raise InvalidInput(f"{file.name}: {error.detail}") from None
-    left = [task.name for task in listed if task.name not in forms]
-    left += [
-        f"{task.name}@{alias}"
-        for task in listed
-        if task.name in forms
-        for alias in task.aliases
-        if alias not in forms[task.name].aliases
-    ]
-    changed = {name: each for name, each in differences.items() if each.steps}
-    return Plan(changed, left, shared_files(deltas.values()))
-
-
-def _compared(client: Client, name: str, form: TaskForm, deltas: Mapping[str, Delta], known: set[str]) -> Difference:
-    if name not in known and not deltas:
-        near = suggestion(name, known)
-        raise form.key.wrong(f"this server has no task {name}, and the file names no version of it{near}")
-    present = read_present(client, name, parts(), form.parts) if name in known else None
-
-    def manifest() -> Manifest:
-        last = [*deltas.values()][-1] if deltas else None
-        if last is not None and last.manifest is not None:
-            return last.manifest
-        numbers = present.numbers if present else {}
-        number = numbers.get(last.digest) if last else max(numbers.values())
-        return parse_manifest(client.version(name, number or 0).manifest)
-
-    return difference(name, form, deltas, present, parts(), manifest)
+    """Compares a file with a server; raises InvalidInput with a line for each mistake."""
+    forms, installed = read_form(file), parts()
+    listed = {task.name: task for task in client.tasks()}
+    tasks, mistakes = dict[str, Difference](), list[str]()
+    for name, form in forms.items():
+        try:
+            if name not in listed and not form.versions:
+                near = suggestion(name, listed)
+                raise InvalidInput(f"tasks.{name}: this server has no such task, and the file names no version{near}")
+            tasks[name] = difference(client, name, form, client.task(name) if name in listed else None, installed)
+        except InvalidInput as error:
+            mistakes.append(error.detail)
+    if mistakes:
+        raise InvalidInput("\n".join(mistakes))
+    rest = [name for name in listed if name not in forms]
+    for name in forms.keys() & listed.keys():
+        rest += [f"{name}@{alias}" for alias in listed[name].aliases if alias not in forms[name].aliases]
+    return Plan({name: task for name, task in tasks.items() if task.steps}, sorted(rest), shared_files(forms))
 
 
 def say_plan(plan: Plan) -> None:
@@ -88,9 +67,35 @@ def say_plan(plan: Plan) -> None:
     counts = {name: sum(step.sign == sign for step in plan.steps) for sign, name in _SIGNS.items()}
     summary = ", ".join(f"{count} to {name}" for name, count in counts.items())
     console.say(summary if plan.steps else "no difference")
-    if plan.left:
-        rest = len(plan.left) - NAMES_SHOWN
-        shown = ", ".join(plan.left[:NAMES_SHOWN]) + (f" and {rest:,} more" if rest > 0 else "")
+    if plan.rest:
+        more = len(plan.rest) - NAMES_SHOWN
+        shown = ", ".join(plan.rest[:NAMES_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
         console.say(f"not in the file, and left as they are: {shown}")
     for note in plan.notes:
         console.tell(f"note: {note}")
+
+
+def walk(client: Client, plan: Plan) -> bool:
+    """Makes the server equal to the file, and says what failed; returns whether all of it went through."""
+    steps = sorted(plan.steps, key=lambda step: step.phase)
+    failed, taken = dict[str, str](), 0
+    with console.progress() as bar:
+        bar_task = bar.add_task("applying", total=len(steps))
+        for step in steps:
+            bar.advance(bar_task)
+            if step.task in failed:
+                continue
+            place = f"{step.task}, {step.what}"
+            try:
+                with showing_refusals(False, place):
+                    step.run(client, plan.tasks[step.task].numbers)
+                taken += 1
+            except OneBertError as error:
+                failed[step.task] = f"{place}: {error.detail}"
+                if isinstance(error, ServerUnreachable | Unauthorized):
+                    # No other step can go through either.
+                    break
+    for line in failed.values():
+        console.print_error(line)
+    console.say(f"{taken} of {len(steps)} done" + (f"; stopped at: {', '.join(failed)}" if failed else ""))
+    return not failed
