@@ -1,1 +1,1 @@
-"""The Model Context Protocol: the tasks that a key may ask as tools of agents."""
+"""The Model Context Protocol: tools of agents for the tasks that a key may ask."""

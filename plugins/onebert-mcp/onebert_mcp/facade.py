@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator
 
-from onebert_mcp.tools import Tools
+from onebert_mcp.tools import Calls, listed
 from onebert_server.facades.facade import Call, Facade, Question
 from onebert_server.http.formats import Reply
 from onebert_server.http.problems import Fault
@@ -41,8 +41,8 @@ async def answer(call: Call[Message]) -> Reply:
 
     # It logs several lines for each request, which the access log has.
     logging.getLogger("mcp").setLevel(logging.WARNING)
-    tools, sent = Tools(call), list[Any]()
-    server = Server("onebert", version=version("onebert"), on_list_tools=tools.offered, on_call_tool=tools.run)
+    sent = list[Any]()
+    server = Server("onebert", version=version("onebert"), on_list_tools=listed, on_call_tool=Calls(call).run)
     sessions = StreamableHTTPSessionManager(server, json_response=True, stateless=True)
     body = json.dumps(call.body.model_dump(exclude_unset=True)).encode()
     messages = iter([{"type": "http.request", "body": body, "more_body": False}])

@@ -1,20 +1,15 @@
-"""Tasks as tools of agents: the SDK's own client against a real server, with keys; jsonschema checks the answers."""
+"""Agents: the SDK's own client against a real server, with keys."""
 
 import asyncio
 from contextlib import asynccontextmanager
-from types import SimpleNamespace
-from unittest.mock import AsyncMock
 
 import httpx
 import httpx2
 import pytest
-from jsonschema import Draft202012Validator
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
-from mcp.shared.exceptions import MCPError
 
-from onebert_mcp.tools import MAX_LABELS, Tools
-from onebert_server.versions.facts import Facts
+from onebert_mcp.tools import MAX_LABEL_BYTES
 from servers import IDS, Server, Task
 
 KEY = "key-of-the-agents"
@@ -55,151 +50,91 @@ def with_agent(server, work, **arguments):
     return asyncio.run(run())
 
 
-async def tools_of(agent):
-    return {tool.name: tool for tool in (await agent.list_tools()).tools}
+def call(server, tool, arguments, **of_session):
+    return with_agent(server, lambda agent: agent.call_tool(tool, arguments), **of_session)
 
 
-def test_tasks_are_tools_with_their_labels(server):
-    tools = with_agent(server, tools_of)
-    assert set(tools) == {"status"} | {f"{kind}_{task}" for kind in ("classify", "classify-many") for task in TASKS} - {
-        "classify_spans",
-        "classify-many_spans",
-    }
-    labels = TASKS["tone"].manifest["labels"]
-    assert tools["classify_tone"].output_schema["properties"]["label"]["enum"] == labels
-    for tool in tools.values():
-        Draft202012Validator.check_schema(tool.input_schema)
-        Draft202012Validator.check_schema(tool.output_schema)
+def tasks_of(server, **of_session):
+    return {task["task"]: task for task in call(server, "status", {}, **of_session).structured_content["tasks"]}
 
 
-def test_answers_are_the_servers_own_and_fit_their_schemas(server):
+def test_an_agent_lists_tasks_and_classifies_with_them(server):
     async def work(agent):
-        tools = await tools_of(agent)
-        calls = {
-            "classify_tone": {"text": TEXT},
-            "classify-many_tone": {"texts": [TEXT, OTHER] * 40},
-            "classify_acme-tags": {"text": TEXT},
-            "classify_amount": {"text": TEXT},
-            "status": {},
+        tools = [tool.name for tool in (await agent.list_tools()).tools]
+        calls = {"tone": [TEXT, OTHER] * 40, "acme-tags": [TEXT], "amount": [TEXT]}
+        return tools, {
+            task: (await agent.call_tool("classify", {"task": task, "texts": texts})).structured_content["results"]
+            for task, texts in calls.items()
         }
-        found = {}
-        for name, arguments in calls.items():
-            result = await agent.call_tool(name, arguments)
-            assert not result.is_error, result
-            Draft202012Validator(tools[name].output_schema).validate(result.structured_content)
-            found[name] = result.structured_content
-        return found
 
-    found = with_agent(server, work)
-    for text, result in zip([TEXT, OTHER] * 40, found["classify-many_tone"]["results"], strict=True):
+    tools, results = with_agent(server, work)
+    assert tools == ["status", "classify"]
+    tasks = tasks_of(server)
+    assert {name: task["task_type"] for name, task in tasks.items()} == {
+        "acme-tags": "token", "amount": "regression", "tone": "single_label",
+    }  # fmt: skip
+    assert (tasks["tone"]["labels"], tasks["tone"]["version"]) == (TASKS["tone"].manifest["labels"], "tone@1")
+    for text, result in zip([TEXT, OTHER] * 40, results["tone"], strict=True):
         scores = TASKS["tone"].scores(text)
         assert (result["label"], result["version"]) == (max(scores, key=scores.get), "tone@1")
         assert result["score"] == pytest.approx(max(scores.values()), abs=1e-4)
-    assert found["classify_tone"] == found["classify-many_tone"]["results"][0]
-    assert found["classify_amount"]["score"] == pytest.approx(float(TASKS["amount"].logits(TEXT)[0]), abs=1e-4)
+    assert results["amount"][0]["score"] == pytest.approx(float(TASKS["amount"].logits(TEXT)[0]), abs=1e-4)
     with httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {KEY}"}, timeout=180) as http:
         [tags] = http.post("/v1/tasks/acme-tags/classify", json={"inputs": TEXT}).json()["results"]
-    for span, entity in zip(found["classify_acme-tags"]["spans"], tags["entities"], strict=True):
+    for span, entity in zip(results["acme-tags"][0]["spans"], tags["entities"], strict=True):
         assert (span["start"], span["end"], span["label"]) == (entity["start"], entity["end"], entity["label"])
-    assert [task["version"] for task in found["status"]["tasks"]] == ["acme-tags@1", "amount@1", "tone@1"]
 
 
-def test_a_task_that_a_header_splits_has_its_tools(server):
-    with server.client(api_key=KEY) as client:
-        path = "/v1/tasks/tone/aliases/live"
-        tag = client.send("GET", path).headers["etag"]
-        client.push("tone", Task(seed=2).file)
-        client.send(
-            "PUT", path, json={"split": {"1": 60, "2": 40}, "sticky": "header:X-User"}, headers={"If-Match": tag}
-        )
-
+def test_a_session_goes_on_after_a_promotion_to_other_labels(server):
     async def work(agent):
-        return set(await tools_of(agent)), await agent.call_tool("classify_tone", {"text": TEXT})
+        tools = await agent.list_tools()
+        with server.client(api_key=KEY) as client:
+            client.push("moved", Task(labels=["mixed", "other"], seed=2).file)
+            tag = client.send("GET", "/v1/tasks/moved/aliases/live").headers["etag"]
+            client.send("PUT", "/v1/tasks/moved/aliases/live", json={"version": 2}, headers={"If-Match": tag})
+        result = await agent.call_tool("classify", {"task": "moved", "texts": [TEXT]})
+        return tools == await agent.list_tools(), result.structured_content["results"][0]["label"]
 
-    def result_for(user, tool, arguments):
-        fields = {"Authorization": f"Bearer {KEY}", "X-User": user, "Accept": "application/json"}
-        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
-        answer = httpx.post(f"{server.url}/mcp", json=call, headers=fields, timeout=180)
-        return answer.json()["result"]["structuredContent"]
-
+    server.push({"moved": Task(seed=1)})
     try:
-        names, result = with_agent(server, work)
-        tasks = {user: result_for(user, "status", {})["tasks"] for user in "abcdefgh"}
-        answered = {user: result_for(user, "classify_tone", {"text": TEXT})["version"] for user in tasks}
+        constant, label = with_agent(server, work)
+        assert constant
+        assert label in ("mixed", "other")
     finally:
         with server.client(api_key=KEY) as client:
-            tag = client.send("GET", path).headers["etag"]
-            client.send("PUT", path, json={"version": 1}, headers={"If-Match": tag})
-    assert {"classify_tone", "classify_amount"} <= names
-    assert result.structured_content["version"] in ("tone@1", "tone@2")
-    assert {*answered.values()} == {"tone@1", "tone@2"}
-    for user, listed in tasks.items():
-        assert answered[user] in [task["version"] for task in listed]
+            client.send("DELETE", "/v1/tasks/moved")
 
 
-def test_a_key_has_the_tools_of_its_tasks(server):
+def test_a_key_and_an_address_have_their_tasks(server):
     with server.client(api_key=KEY) as client:
-        key = client.send(
-            "POST", "/v1/keys", json={"name": "acme", "scopes": ["classify"], "tasks": ["acme-*"]}
-        ).json()["key"]
-
-    async def work(agent):
-        foreign = await agent.call_tool("classify_tone", {"text": TEXT})
-        missing = await agent.call_tool("classify_toner", {"text": TEXT})
-        return set(await tools_of(agent)), foreign, missing
-
-    names, foreign, missing = with_agent(server, work, key=key)
-    assert names == {"status", "classify_acme-tags", "classify-many_acme-tags"}
+        body = {"name": "acme", "scopes": ["classify"], "tasks": ["acme-*"]}
+        key = client.send("POST", "/v1/keys", json=body).json()["key"]
+    assert set(tasks_of(server, key=key)) == {"acme-tags"}
+    foreign, missing = (
+        call(server, "classify", {"task": name, "texts": [TEXT]}, key=key) for name in ("tone", "toner")
+    )
     assert foreign.is_error
-    assert missing.is_error
     assert foreign.content[0].text == missing.content[0].text.replace("toner", "tone")
-    for task in ("tone", "toner"):
-
-        async def refused(agent, task=task):
-            with pytest.raises(MCPError, match=f"there is no task {task}"):
-                await tools_of(agent)
-
-        with_agent(server, refused, key=key, path=f"/t/{task}/mcp")
-    assert set(with_agent(server, tools_of, path="/t/tone/mcp")) == {"status", "classify_tone", "classify-many_tone"}
-    assert set(with_agent(server, tools_of, path="/t/spans/mcp")) == {"status"}
-
-
-@pytest.mark.parametrize("ref", ["tone@1", "tone@live"])
-def test_a_version_in_the_path_answers_by_the_tools_that_are_listed_there(server, ref):
-    async def work(agent):
-        return [await agent.call_tool(name, {"text": TEXT}) for name in ("classify_tone", "classify_amount")]
-
-    answered, refused = with_agent(server, work, path=f"/t/{ref}/mcp")
-    assert answered.structured_content["version"] == "tone@1"
-    assert refused.is_error
-
-
-@pytest.mark.parametrize("task", ["base:", "Tone", "tone@0"])
-def test_what_is_no_task_has_no_tools(server, task):
-    async def refused(agent):
-        with pytest.raises(MCPError, match="the task in the path: "):
-            await tools_of(agent)
-
-    with_agent(server, refused, path=f"/t/{task}/mcp")
+    assert set(tasks_of(server, path="/t/tone/mcp")) == {"tone"}
+    for arguments in ({}, {"task": "tone"}):
+        answered = call(server, "classify", {**arguments, "texts": [TEXT]}, path="/t/tone@1/mcp")
+        assert answered.structured_content["results"][0]["version"] == "tone@1"
+    assert call(server, "classify", {"task": "amount", "texts": [TEXT]}, path="/t/tone@1/mcp").is_error
 
 
 @pytest.mark.parametrize(
     ("tool", "arguments", "words"),
     [
-        ("classify_tone", {"text": " "}, "must not be blank"),
-        ("classify_tone", {"texts": [TEXT]}, "text"),
-        ("classify_tone", {}, "text"),
-        ("classify-many_tone", {"texts": []}, "must not be empty"),
-        ("classify_spans", {"text": TEXT}, "spans@1 is a span task"),
+        ("classify", {"task": "tone", "texts": [" "]}, "must not be blank"),
+        ("classify", {"task": "tone", "texts": []}, "must not be empty"),
+        ("classify", {"texts": [TEXT]}, "name the task"),
+        ("classify", {"task": "spans", "texts": [TEXT]}, "spans@1 is a span task"),
+        ("classify", {"task": "../keys", "texts": [TEXT]}, "is not a name"),
         ("no-such-tool", {}, "no such tool"),
-        ("classify_../keys", {"text": TEXT}, "is not a name"),
     ],
 )
 def test_a_refusal_is_a_result_that_says_why(server, tool, arguments, words):
-    async def work(agent):
-        return await agent.call_tool(tool, arguments)
-
-    result = with_agent(server, work)
+    result = call(server, tool, arguments)
     assert result.is_error
     assert words in result.content[0].text
 
@@ -223,47 +158,19 @@ def test_what_is_no_message_and_who_has_no_key(server):
         assert http.get(url, headers=headers).status_code == 405
 
 
-def test_answers_for_many_texts_are_within_the_bound_of_one_answer(server):
-    words = Task(labels=["O", "a" * 200, "b" * 200, "c" * 200], task_type="token", pooling="none", seed=4)
-    server.push({"words": words})
-
-    async def work(agent):
-        return [await agent.call_tool("classify-many_words", {"texts": ["a " * 40] * count}) for count in (2, 1024)]
-
+def test_answers_are_within_their_bounds(server):
+    words = Task(labels=["O", *(letter * 200 for letter in "abc")], task_type="token", pooling="none", seed=4)
+    labels = [f"{number:0200}" for number in range(MAX_LABEL_BYTES // 200)]
+    server.push({"words": words, "many": Task(labels=labels)})
     try:
-        few, many = with_agent(server, work)
+        few, many = (call(server, "classify", {"task": "words", "texts": ["a " * 40] * n}) for n in (2, 1024))
+        tasks = tasks_of(server)
     finally:
         with server.client(api_key=KEY) as client:
             client.send("DELETE", "/v1/tasks/words")
+            client.send("DELETE", "/v1/tasks/many")
     assert len(few.structured_content["results"]) == 2
     assert many.is_error
     assert "over 16777216 bytes" in many.content[0].text
-
-
-def offered(tasks):
-    """The tools of a caller who may ask these tasks."""
-    call = SimpleNamespace(parameters={}, context=SimpleNamespace(request_id="a request"), edge=SimpleNamespace())
-    call.edge.answerer = SimpleNamespace(live=AsyncMock(return_value=tasks))
-    return asyncio.run(Tools(call).offered(None, None)).tools
-
-
-@pytest.mark.parametrize(
-    ("labels", "shown"),
-    [
-        (["O", "B-I-beam", "I-I-beam", "B-bolt"], ["I-beam", "bolt"]),
-        (["O", "B-x", "other"], ["O", "B-x", "other"]),
-        (["I-x", "O"], ["x"]),
-    ],
-)
-def test_the_labels_of_a_token_tasks_schema_are_those_of_its_answers(labels, shown):
-    [_, tool, _] = offered([Facts("tags", 1, "", "", "token", labels, 48, "none")])
-    spans = tool.output_schema["properties"]["spans"]["items"]
-    assert spans["properties"]["label"]["enum"] == shown
-
-
-def test_tools_of_tasks_with_many_long_labels_are_within_the_bound_of_one_answer():
-    labels = [f"{number:0256}" for number in range(MAX_LABELS)]
-    tasks = [Facts(f"task-{number}", 1, "", "", "single_label", labels, 48, "mean") for number in range(80)]
-    assert len(offered(tasks[:40])) == 81
-    with pytest.raises(MCPError, match="one answer has no room for"):
-        offered(tasks)
+    assert tasks["many"]["labels"] is None
+    assert tasks["acme-tags"]["labels"] == ["O", "B-x", "I-x"]
