@@ -16,14 +16,14 @@ Milliseconds = Annotated[
 ]
 
 
-class Window(RequestBody):
+class TextWindow(RequestBody):
     """How texts are read that are too long for one sequence."""
 
     tokens: Annotated[int, Field(ge=MIN_WINDOW, le=65536, description="of a window, special tokens included")]
     overlap: Annotated[int, Field(ge=0, le=32768, description="tokens that a window shares with the one before")] = 0
 
     @model_validator(mode="after")
-    def _goes_on(self) -> "Window":
+    def _goes_on(self) -> "TextWindow":
         if 2 * self.overlap > self.tokens:
             raise ValueError("overlap is at most half of tokens")
         return self
@@ -39,7 +39,7 @@ class Options(RequestBody):
         Literal["reject", "truncate", "window"] | None, Field(description="of what is longer than the task takes")
     ] = None
     max_tokens: Annotated[int | None, Field(ge=1, description="over which an input is not answered")] = None
-    window: Window | None = None
+    window: TextWindow | None = None
     threshold: Annotated[float | None, Field(ge=0, le=1, description="of token tasks: over which a span counts")] = None
     return_tokens: Annotated[Literal[False], Field(description="scores of single tokens are not given")] = False
 

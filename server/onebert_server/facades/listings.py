@@ -39,7 +39,10 @@ def showing(control: Sequence[APIRouter]) -> APIRouter:
 
 def _own_routes(control: Sequence[APIRouter]) -> Mapping[str, bool]:
     """The shapes of the server's own routes, and whether façades may share them."""
-    routes = [route for router in (classify.router, *control) for route in router.routes if isinstance(route, APIRoute)]
+    routes = [
+        *classify.ROUTES,
+        *(route for router in control for route in router.routes if isinstance(route, APIRoute)),
+    ]
     return {
         shape_of(f"{method} {route.path}"): isinstance(route, DataRoute)
         for route in routes

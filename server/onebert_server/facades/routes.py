@@ -1,28 +1,26 @@
 """Builds the routes of all façades together with this server's own classify routes, and finds a path's error form."""
 
-import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, reduce
 from operator import or_
-from typing import Annotated, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
-from fastapi import APIRouter, Header, Path
+from fastapi import APIRouter
 from pydantic import BaseModel
 from starlette.routing import compile_path
 from starlette.types import Scope
 
 from onebert_server.access.context import Context
 from onebert_server.answering.edge import Edge
-from onebert_server.contract.declared import REF
 from onebert_server.facades.address import HEADER, PREFIX
 from onebert_server.facades.facade import Call, Facade, Question
 from onebert_server.facades.table import facades
-from onebert_server.http.formats import ABSTAINED, TRUNCATED, DataRoute, Format, OwnFormat, Reply
+from onebert_server.http.formats import ABSTAINED, TRUNCATED, DataRoute, OwnFormat, Reply
 from onebert_server.http.problems import FORM, ErrorForm
 from onebert_server.http.routes import classify
-from onebert_server.http.strict import ContextOf, EdgeOf, parsed, validated
+from onebert_server.http.strict import parsed, validated
 
 
 class Claimant(NamedTuple):
@@ -86,9 +84,12 @@ async def _answered(question: Question, call: Call[Any]) -> Reply:
 
 
 PAGE = "docs/reference/clients.md"
-# For the OpenAPI document; names are validated when they are resolved.
-_REF = Annotated[str, Path(json_schema_extra={"pattern": REF})]
-_DETECTOR = Annotated[str | None, Header(alias=HEADER, description="The task, where nothing else names it.")]
+_DETECTOR = {
+    "name": HEADER,
+    "in": "header",
+    "description": "The task, where nothing else names it.",
+    "schema": {"type": "string"},
+}
 _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"description": "An error in the form that the client expects.", "content": {"application/json": {}}}
     for status in ("4XX", "5XX", 422)
@@ -103,54 +104,20 @@ _BOTH: dict[int | str, dict[str, Any]] = {
 }
 
 
-class FacadeRoute(DataRoute):
-    """A data route with a FacadeFormat."""
-
-    @cached_property
-    def format(self) -> Format:
-        endpoint = cast(_Documented, self.endpoint)
-        return FacadeFormat(self.path, self.path_regex, endpoint.claimants, endpoint.native)
-
-
-class _Documented:
-    """An endpoint whose signature makes FastAPI document a path's bodies, if the path is `shown`."""
-
-    def __init__(self, path: str, claimants: Sequence[Claimant], native: DataRoute | None, shown: bool) -> None:
-        self.claimants = claimants
-        self.native = native.own_format if native is not None else None
-        if not shown:
-            # FastAPI's models of the bodies would take a part of each start.
-            self.__signature__ = inspect.Signature()
-            return
-        bodies: list[Any] = [native.body_type] if native is not None else []
-        bodies += [claimant.question.body for claimant in claimants]
-        parameters: dict[str, Any] = dict.fromkeys(re.findall(r"{(\w+)}", path), _REF)
-        parameters |= {"body": reduce(or_, bodies), "context": ContextOf, "edge": EdgeOf, "detector_id": _DETECTOR}
-        self.__signature__ = inspect.Signature([_parameter(*parameter) for parameter in parameters.items()])
-
-    async def __call__(self) -> None:
-        """Never called; see DataRoute."""
-
-
-def _parameter(name: str, annotation: Any) -> inspect.Parameter:
-    default = None if annotation is _DETECTOR else inspect.Parameter.empty
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
-
-
 @cache
 def answering() -> APIRouter:
     """The routes that classify, for every app that a process serves: the server's own and the façades'."""
     router = APIRouter()
     at = _claimants()
-    native = {route.path: route for route in classify.router.routes if isinstance(route, DataRoute)}
-    for route in classify.router.routes:
-        if not isinstance(route, DataRoute) or route.path not in at:
-            router.routes.append(route)
+    native = {route.path: route for route in classify.ROUTES}
+    router.routes += [route for path, route in native.items() if path not in at]
     # `Formats` tries path templates in this order: the server's own first.
     for path, claimants in sorted(at.items(), key=lambda item: item[0] not in native):
-        _add(router, path, claimants, native.get(path), shown=True)
+        router.routes.append(_documented(path, claimants, native.get(path)))
         for prefixed in _prefixed(path):
-            _add(router, prefixed, claimants, None, shown=False)
+            form = FacadeFormat(prefixed, compile_path(prefixed)[0], claimants)
+            # FastAPI's models of the bodies would take a part of each start.
+            router.routes.append(DataRoute(form, (), response_model=None, include_in_schema=False))
     return router
 
 
@@ -187,26 +154,29 @@ def _claimants() -> Mapping[str, Sequence[Claimant]]:
     return claimants
 
 
-def _add(router: APIRouter, path: str, claimants: Sequence[Claimant], native: DataRoute | None, *, shown: bool) -> None:
-    answers = [claimant.question.response for claimant in claimants]
-    taken = [claimant.question.unanswered for claimant in claimants if claimant.question.unanswered]
+def _documented(path: str, claimants: Sequence[Claimant], native: DataRoute | None) -> DataRoute:
+    questions = [claimant.question for claimant in claimants]
+    bodies, answers = [question.body for question in questions], [question.response for question in questions]
+    ignored = " ".join(question.unanswered for question in questions if question.unanswered)
     names = list(dict.fromkeys(claimant.facade.name for claimant in claimants))
     asks = f"As clients of {' and '.join(names)} ask"
-    entry: dict[str, Any] = {"summary": asks, "description": f"Also with `{PREFIX}` in front of the path; see {PAGE}."}
+    entry: dict[str, Any] = {
+        "name": f"{'_'.join(names)} {path}",
+        "summary": asks,
+        "description": f"Also with `{PREFIX}` in front of the path; see {PAGE}.",
+        "tags": names,
+    }
     if native is not None:
         # The server's own route shares the path with the façades.
-        answers.insert(0, native.response_model)
-        entry = {"description": f"{native.description}\n\n{asks}, by a body of theirs: see {PAGE}."}
-    router.add_api_route(
-        path,
-        cast(Callable[..., Any], _Documented(path, claimants, native, shown)),
-        methods=["POST"],
-        name=native.name if native is not None else f"{'_'.join(names)} {path}",
-        response_model=None if not shown else reduce(or_, answers) if Any not in answers else Any,
-        responses=errors_of(path) | ({202: {"description": " ".join(taken)}} if taken else {}),
-        tags=list(native.tags if native is not None else names),
-        include_in_schema=shown,
-        route_class_override=FacadeRoute,
+        bodies, answers = [*native.bodies, *bodies], [native.response_model, *answers]
+        description = f"{native.description}\n\n{asks}, by a body of theirs: see {PAGE}."
+        entry = {"name": native.name, "description": description, "tags": native.tags}
+    return DataRoute(
+        FacadeFormat(path, compile_path(path)[0], claimants, cast(OwnFormat, native.format) if native else None),
+        bodies,
+        [_DETECTOR],
+        response_model=reduce(or_, answers) if Any not in answers else Any,
+        responses=errors_of(path) | ({202: {"description": ignored}} if ignored else {}),
         **entry,
     )
 
@@ -221,7 +191,7 @@ def facade_paths() -> frozenset[str]:
 @cache
 def _forms() -> list[tuple[re.Pattern[str], ErrorForm]]:
     # The page is at "/".
-    native = {"/"} | {route.path for route in classify.router.routes if isinstance(route, DataRoute)}
+    native = {"/"} | {route.path for route in classify.ROUTES}
     forms: dict[str, ErrorForm] = {}
     for facade in facades():
         for path, alone in _paths(facade):

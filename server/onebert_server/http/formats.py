@@ -3,17 +3,19 @@
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
+from starlette.routing import compile_path
 from starlette.types import Scope
 
 from onebert_server.access.context import Context
 from onebert_server.answering.edge import Edge
-from onebert_server.http.strict import parsed, validated
+from onebert_server.contract.declared import REF
+from onebert_server.http.strict import ContextOf, parsed, validated
 
 NONE: Mapping[str, str] = {}
 # Headers of a façade's reply: how many of its answers are about texts that were cut, and how many abstain.
@@ -75,27 +77,33 @@ class OwnFormat:
         return self.answer(**parameters, body=body, context=context, edge=edge)
 
 
-class DataRoute(APIRoute):
-    """A data route as FastAPI documents it: its signature gives the schemas, its `format` answers, FastAPI never does.
+def own_format(path: str, body: type[BaseModel], answer: Callable[..., Awaitable[Reply]]) -> OwnFormat:
+    """The format of a path of this server's own API."""
+    plain = getattr(body, "plain", None)
+    return OwnFormat(path, compile_path(path)[0], partial(validated, body), answer, plain=plain)
 
-    The endpoint takes the path's parameters, a body, the context and the edge. It encodes the JSON itself, so that it
-    can encode a large reply in a worker.
+
+async def _unasked(context: ContextOf) -> None:
+    """Never called: the pipeline answers before FastAPI routes. The context documents its headers."""
+
+
+class DataRoute(APIRoute):
+    """A data route: its `format` answers; FastAPI documents it, and refuses other methods.
+
+    Attributes:
+        bodies: the models of its bodies; the OpenAPI document has their schemas.
     """
 
-    @cached_property
-    def format(self) -> Format:
-        return self.own_format
-
-    @cached_property
-    def own_format(self) -> OwnFormat:
-        kind = self.body_type
-        validate, plain = partial(validated, kind), getattr(kind, "plain", None)
-        return OwnFormat(self.path, self.path_regex, validate, self.endpoint, plain=plain)
-
-    @property
-    def body_type(self) -> type[BaseModel]:
-        kind: type[BaseModel] = self.endpoint.__annotations__["body"]
-        return kind
+    def __init__(
+        self, form: Format, bodies: Sequence[type[BaseModel]], parameters: Sequence[Any] = (), **documented: Any
+    ) -> None:
+        named = [
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string", "pattern": REF}}
+            for name in form.pattern.groupindex
+        ]
+        extra = {"parameters": [*named, *parameters]}
+        super().__init__(form.path, _unasked, methods=["POST"], openapi_extra=extra, **documented)
+        self.format, self.bodies = form, bodies
 
 
 class Match(NamedTuple):

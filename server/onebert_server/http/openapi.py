@@ -1,32 +1,24 @@
-"""Builds the OpenAPI document: FastAPI's, plus problem media types, the key that an operation needs, and examples."""
+"""Builds the OpenAPI document: FastAPI's, plus bodies of data routes, problem types, and the key that a path needs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from threading import Lock
 from typing import Any
 
 import msgspec
 from fastapi import FastAPI
+from fastapi.openapi.constants import REF_TEMPLATE
+from pydantic.json_schema import models_json_schema
 
 from onebert_server.access.keys import KeyRing
 from onebert_server.http.auth import is_open
+from onebert_server.http.formats import DataRoute
 
 PROBLEM = "#/components/schemas/Problem"
 # The name of the security scheme.
 KEY = "HTTPBearer"
-# Tags of this server's own operations, which get examples, and stand before those of other people's clients at /docs.
+# Tags of this server's own operations, which stand before those of other people's clients at /docs.
 OWN = ("classify", "tasks", "administration", "system")
-# Example values by field name. An optional field is in an example only if it is listed here; fields without a value
-# here get one by their type.
-EXAMPLES: Mapping[str, Any] = msgspec.json.decode("""{
-    "task": "tone", "inputs": "where is my order?", "text": "where is my order?", "name": "voice", "alias": "live",
-    "key": "3f2a9c04b1d7", "id": "3f2a9c04b1d7", "aliases": {"live": 1}, "version": 1, "action": "upload",
-    "digest": "sha256:5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8", "principal": "key:ci",
-    "label": "question", "score": 0.98, "scores": {"question": 0.98, "complaint": 0.02}, "tokens": 7,
-    "truncated": false, "method": "bitfit", "task_type": "single_label", "labels": 2, "max_length": 128,
-    "model_type": "bert", "dtype": "float32", "device": "cpu"
-}""")
-_OF_TYPE: Mapping[str, Any] = {"integer": 1, "number": 0.5, "boolean": False, "string": "tone", "object": {}}
 
 
 class DocumentedApp(FastAPI):
@@ -43,22 +35,31 @@ class DocumentedApp(FastAPI):
         with self._encoding:
             needs_key = not self._keys.is_open
             if needs_key not in self._encoded:
-                self._encoded[needs_key] = msgspec.json.encode(_amended(self.openapi(), needs_key))
+                self._encoded[needs_key] = msgspec.json.encode(self._amended(needs_key))
             return self._encoded[needs_key]
 
+    def _amended(self, needs_key: bool) -> Mapping[str, Any]:
+        document = {**deepcopy(self.openapi()), "tags": [{"name": tag} for tag in OWN]}
+        _add_bodies(document, [route for route in self.routes if isinstance(route, DataRoute) and route.bodies])
+        if needs_key:
+            document["components"]["securitySchemes"] = {KEY: {"type": "http", "scheme": "bearer"}}
+        for path, methods in document["paths"].items():
+            for method, operation in methods.items():
+                _describe(operation)
+                if needs_key and not is_open({"path": path, "method": method.upper()}):
+                    operation["security"] = [{KEY: []}]
+        return document
 
-def _amended(plain: Mapping[str, Any], needs_key: bool) -> Mapping[str, Any]:
-    document = {**deepcopy(plain), "tags": [{"name": tag} for tag in OWN]}
-    if needs_key:
-        document["components"]["securitySchemes"] = {KEY: {"type": "http", "scheme": "bearer"}}
-    for path, methods in document["paths"].items():
-        for method, operation in methods.items():
-            _describe(operation)
-            if needs_key and not is_open({"path": path, "method": method.upper()}):
-                operation["security"] = [{KEY: []}]
-            if not set(OWN).isdisjoint(operation["tags"]):
-                _exemplify(operation, document["components"]["schemas"])
-    return document
+
+def _add_bodies(document: dict[str, Any], routes: Sequence[DataRoute]) -> None:
+    """Adds the bodies of data routes, which FastAPI does not read."""
+    models = {body for route in routes for body in route.bodies}
+    schemas, shared = models_json_schema([(body, "validation") for body in models], ref_template=REF_TEMPLATE)
+    document["components"]["schemas"] |= shared.get("$defs", {})
+    for route in routes:
+        kinds = [schemas[body, "validation"] for body in route.bodies]
+        content = {"application/json": {"schema": {"anyOf": kinds} if len(kinds) > 1 else kinds[0]}}
+        document["paths"][route.path]["post"]["requestBody"] = {"content": content, "required": True}
 
 
 def _describe(operation: dict[str, Any]) -> None:
@@ -70,41 +71,3 @@ def _describe(operation: dict[str, Any]) -> None:
         content = answer.get("content", {})
         if content.get("application/json", {}).get("schema") == {"$ref": PROBLEM}:
             content["application/problem+json"] = content.pop("application/json")
-
-
-def _exemplify(operation: dict[str, Any], schemas: Mapping[str, Any]) -> None:
-    for parameter in operation.get("parameters", []):
-        if parameter["in"] == "path":
-            parameter["example"] = _example(parameter["schema"], schemas, parameter["name"])
-    answers = [response for status, response in operation["responses"].items() if status.startswith("2")]
-    for holder in (operation.get("requestBody", {}), *answers):
-        for content in holder.get("content", {}).values():
-            if content["schema"].get("format") != "binary":
-                content["example"] = _example(content["schema"], schemas)
-
-
-def _fits(value: Any, properties: Mapping[str, Any]) -> bool:
-    return isinstance(value, dict) and bool(value) and value.keys() <= properties.keys()
-
-
-def _example(schema: Mapping[str, Any], schemas: Mapping[str, Any], name: str = "") -> Any:
-    if "$ref" in schema:
-        schema = schemas[schema["$ref"].rpartition("/")[2]]
-    if "examples" in schema:
-        return schema["examples"][0]
-    kinds = schema.get("anyOf") or schema.get("oneOf")
-    if kinds:
-        nothing = {"type": "null"} in kinds and name not in EXAMPLES
-        return None if nothing else _example(kinds[0], schemas, name)
-    kind = schema.get("type", "")  # a value of any type has none
-    value = EXAMPLES.get(name, _OF_TYPE.get(kind))
-    if fixed := schema.get("enum") or ([schema["const"]] if "const" in schema else None):
-        value = fixed[0]
-    elif schema.get("format") == "date-time":
-        value = "2026-01-31T12:00:00Z"
-    elif kind == "array":
-        value = [_example(schema["items"], schemas)]
-    elif "properties" in schema and not _fits(value, schema["properties"]):
-        needed, fields = schema.get("required", ()), schema["properties"].items()
-        value = {name: _example(field, schemas, name) for name, field in fields if name in needed or name in EXAMPLES}
-    return value

@@ -1,14 +1,19 @@
 """The page at /docs comes whole from the server, and the OpenAPI document that it shows is true."""
 
+import json
 import re
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from urllib.parse import urljoin, urlsplit
 
 import httpx
 import pytest
 
+from onebert_server.access.keys import KeyRing
 from onebert_server.facades.routes import facade_paths
 from onebert_server.http.auth import DOCS_PATHS
+from onebert_server.run.app import create_app
+from onebert_server.settings import ServerSettings
 from servers import Server, layouts
 
 pytestmark = pytest.mark.promise("docs-page")
@@ -58,6 +63,13 @@ def test_problems_are_documented_as_they_are_sent(document, web):
             continue  # the errors of façades have the forms of their clients
         assert {operation["responses"][status]["content"] == PROBLEM for status in ("4XX", "5XX", "422")} == {True}
     assert web.get("/v1/tasks").headers["content-type"] in PROBLEM
+
+
+def test_no_body_replaces_an_answer_of_the_same_name():
+    control = create_app(SimpleNamespace(keys=KeyRing({}), settings=ServerSettings())).control
+    schemas = json.loads(control.document())["components"]["schemas"]
+    for name, schema in control.openapi()["components"]["schemas"].items():
+        assert schemas[name].get("properties", {}).keys() == schema.get("properties", {}).keys(), name
 
 
 def test_the_own_operations_stand_before_those_of_other_clients(document):

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.exceptions import HTTPException
 
-from onebert_server.http.routes.classify import router
+from onebert_server.http.routes.classify import ROUTES
 from onebert_server.http.schemas.questions import ClassifyRequest
 from onebert_server.http.strict import parsed, validated
 from onebert_server.limits import MAX_ITEMS, MAX_TEXT
 from onebert_store.errors import OneBertError
 
-FORMAT = next(route for route in router.routes if route.path == "/v1/tasks/{task}/classify").own_format
+FORMAT = next(route.format for route in ROUTES if route.path == "/v1/tasks/{task}/classify")
 TEXT = "It broke after a week."
 
 

@@ -1,43 +1,40 @@
 """Routes that classify: one task, a mix of tasks, one text for many tasks."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
+from inspect import cleandoc
 from operator import itemgetter
-from typing import Annotated, Any, cast
+from typing import Any, cast
 
 import msgspec
-from fastapi import APIRouter, Path
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
 
 from onebert_encoder.answering.asked import Asked
 from onebert_encoder.answering.results import fields_of
+from onebert_server.access.context import Context
+from onebert_server.answering.edge import Edge
 from onebert_server.answering.gateway import BARE, Wanted
 from onebert_server.answering.reading.logits import Reading
 from onebert_server.answering.showing import Answered, Unanswered
 from onebert_server.answering.sizes import AnswerBytes
 from onebert_server.contract.answers import ClassifyItemsResponse, ClassifyResponse, Result, ResultError, TaskResult
-from onebert_server.contract.declared import REF
-from onebert_server.http.formats import DataRoute, Reply
+from onebert_server.http.formats import DataRoute, Reply, own_format
 from onebert_server.http.schemas.questions import (
     ClassifyItemsRequest,
     ClassifyRequest,
     FanoutRequest,
     Item,
 )
-from onebert_server.http.strict import PROBLEMS, ContextOf, EdgeOf
+from onebert_server.http.strict import PROBLEMS
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput, OneBertError
 from onebert_store.registry.names import parse_ref
 
 _encode = msgspec.json.Encoder().encode
 
-TaskRef = Annotated[str, Path(json_schema_extra={"pattern": REF})]
 
-router = APIRouter(route_class=DataRoute, responses=PROBLEMS, tags=["classify"])
-
-
-@router.post("/v1/tasks/{task}/classify", response_model=ClassifyResponse)
-async def classify(task: TaskRef, body: ClassifyRequest, context: ContextOf, edge: EdgeOf) -> Reply:
+async def classify(task: str, body: ClassifyRequest, context: Context, edge: Edge) -> Reply:
     """Classifies 1 to 64 inputs with one version: `name` (its live one), `name@3` or `name@alias`."""
     texts = body.texts
     wanted = Wanted(_of_tasks([task]) * len(texts), asked=body.asked)
@@ -49,8 +46,7 @@ async def classify(task: TaskRef, body: ClassifyRequest, context: ContextOf, edg
     return Reply(b"%b%b]}" % (head, b",".join(map(itemgetter(1), shown))))
 
 
-@router.post("/v1/classify", response_model=ClassifyItemsResponse)
-async def classify_items(body: ClassifyItemsRequest, context: ContextOf, edge: EdgeOf) -> Reply:
+async def classify_items(body: ClassifyItemsRequest, context: Context, edge: Edge) -> Reply:
     """Classifies 1 to 64 items of any mix of tasks, in their order; all references are resolved at one moment."""
     wanted = Wanted(_refs(body.items, context.principal.default_task), asked=body.asked)
     answer = edge.answerer.answer_each if body.partial else edge.answerer.answer
@@ -58,8 +54,7 @@ async def classify_items(body: ClassifyItemsRequest, context: ContextOf, edge: E
     return _results(await answer(context, wanted, texts, partial(_task_result, wanted.asked, AnswerBytes())))
 
 
-@router.post("/v1/fanout", response_model=ClassifyItemsResponse)
-async def fanout(body: FanoutRequest, context: ContextOf, edge: EdgeOf) -> Reply:
+async def fanout(body: FanoutRequest, context: Context, edge: Edge) -> Reply:
     """Classifies one input with 1 to 1024 tasks.
 
     `["*"]` is the live version of every task that is available and takes such an input.
@@ -134,3 +129,22 @@ def _head(facts: Facts) -> bytes:
 
 def _results(results: Iterable[bytes]) -> Reply:
     return Reply(b'{"results":[%b]}' % b",".join(results))
+
+
+def _route(path: str, body: type[BaseModel], answer: Callable[..., Awaitable[Reply]], response: Any) -> DataRoute:
+    return DataRoute(
+        own_format(path, body, answer),
+        [body],
+        name=answer.__name__,
+        description=cleandoc(answer.__doc__ or ""),
+        response_model=response,
+        responses=PROBLEMS,
+        tags=["classify"],
+    )
+
+
+ROUTES = (
+    _route("/v1/tasks/{task}/classify", ClassifyRequest, classify, ClassifyResponse),
+    _route("/v1/classify", ClassifyItemsRequest, classify_items, ClassifyItemsResponse),
+    _route("/v1/fanout", FanoutRequest, fanout, ClassifyItemsResponse),
+)
