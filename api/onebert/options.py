@@ -28,6 +28,7 @@ class TrainOptions(TypedDict, total=False):
     keep: Literal["last", "best"]
     metric: str | None
     measure_train: bool
+    no_fingerprint: bool
     text: str | None
     text_pair: str | None
     label: str | None

@@ -24,7 +24,9 @@ _RATE = {"here", "low", "high"}
 def inspect_file(path: Path) -> dict[str, Any]:
     """Reads a delta file and describes it in plain JSON values; sizes are in bytes."""
     delta, data = load_with_bytes(path)
-    manifest = delta.manifest.model_dump(exclude={"golden", "reference"}, exclude_none=True)
+    manifest = delta.manifest.model_dump(
+        exclude={"golden": True, "reference": True, "training": {"fingerprint"}}, exclude_none=True
+    )
     return manifest | {
         "digest": delta.digest,
         "bytes": len(data),
@@ -32,6 +34,7 @@ def inspect_file(path: Path) -> dict[str, Any]:
         "dtypes": sorted({tensor.dtype.name for tensor in delta.tensors.values()}),
         "parameters": _count_parameters(delta),
         "golden": len(delta.manifest.golden.input_ids) if delta.manifest.golden else 0,
+        "fingerprint": "fingerprint" in delta.manifest.training,
         "reference": delta.manifest.reference and delta.manifest.reference.model_dump(include={"split", "rows"}),
     }
 
@@ -80,6 +83,7 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("file", f"{facts['bytes']:,} bytes, {facts['tensors']} tensors ({', '.join(facts['dtypes'])})"),
         ("parameters", f"{parameters['delta']:,} in the delta, {parameters['head']:,} in the head"),
         ("golden", f"{facts['golden']} sequences"),
+        ("fingerprint", "of the texts that were trained on" if facts["fingerprint"] else "none"),
         ("reference", f"{counts['rows']:,} rows of {counts['split']}" if (counts := facts["reference"]) else "none"),
     ]
 

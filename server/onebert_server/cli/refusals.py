@@ -8,6 +8,7 @@ import typer
 
 from onebert_store.command import console
 from onebert_store.errors import GateFailed
+from onebert_store.file.fingerprint import overlap_note
 from onebert_store.file.strict_json import printable
 
 Force = Annotated[bool, typer.Option("--force", help="Move past the task's gate; say why with --message.")]
@@ -36,12 +37,15 @@ def showing_refusals(as_json: bool, place: str = "") -> Iterator[None]:
 
 
 def print_checks(report: Mapping[str, Any]) -> None:
-    """Prints each check of a report with its number and its bound."""
+    """Prints each check of a report with its number and its bound, and says whether rows were trained on."""
     checks = (
         (check["name"], f"{check['value']:.4g}", f"{check['bound']:.4g}", "passed" if check["passed"] else "failed")
         for check in report["checks"]
     )
     console.show(("check", "value", "bound", ""), checks, ("value", "bound"))
+    numbers = report["numbers"] or {}
+    for note in overlap_note(numbers.get("trained_on", 0), numbers.get("rows", 0)):
+        console.say(f"note: {note}")
 
 
 def _print(report: Mapping[str, Any]) -> None:

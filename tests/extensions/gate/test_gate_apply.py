@@ -8,7 +8,8 @@ import pytest
 from onebert_server.cli.apply.form import read_form
 from onebert_server.client import Client
 from onebert_store.errors import InvalidInput
-from servers import Task, run_onebert
+from onebert_store.file.fingerprint import fingerprint_of
+from servers import Task, run_onebert, spec
 
 LABELS = ["complaint", "question", "praise"]
 TEXTS = ["late broken parcel", "good day", "help password", "lovely screen refund", "bad invoice", "great call"]
@@ -65,6 +66,21 @@ def test_the_rows_of_a_gate_have_the_columns_of_the_training(server, tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     compared = run_onebert("diff", "columns@1", "columns@2", "--data", tmp_path / "rows.csv", "--json", url=server.url)
     assert json.loads(compared.stdout)["answers"]["right"] == {"a": len(TEXTS), "b": len(TEXTS)}
+
+
+def test_a_gate_and_diff_say_that_a_version_was_trained_on_their_rows(server, place):
+    fingerprint = fingerprint_of(TEXTS[:2], spec().digest)
+    task = Task(seed=21, labels=LABELS, training={"fingerprint": fingerprint})
+    (place / "2.safetensors").write_bytes(task.file)
+    gate = 'gate = { data = "rows.csv", min = { accuracy = 0.9 } }'
+    apply(server, place, "seen", 1, gate)
+    refused = apply(server, place, "seen", 2, gate)
+    note = "2 of 6 rows have texts that the version was trained on: they are not held out"
+    assert f"note: {note}" in " ".join(refused.stdout.split())
+    command = ("diff", "seen@1", "seen@2", "--data", place / "rows.csv", "--json")
+    record = json.loads(run_onebert(*command, url=server.url).stdout)
+    assert record["trained_on"] == {"seen@1": 0, "seen@2": 2}
+    assert record["notes"] == [f"seen@2: {note}, and scores on them are too high"]
 
 
 @pytest.mark.parametrize("live", ["2", "{ split = { 1 = 50, 2 = 50 } }"])

@@ -13,7 +13,8 @@ from ended import refused, succeeded
 from insight_records import HOSTILE, delta_of
 from onebert_encoder.base.base import load_base
 from onebert_store.file.delta import Delta
-from onebert_store.file.format import save
+from onebert_store.file.fingerprint import fingerprint_of
+from onebert_store.file.format import load, save
 from written import read_rows
 
 LABELS = ["good", "bad", HOSTILE]
@@ -106,35 +107,47 @@ def test_without_options_the_score_stands_beside_the_answer_that_never_changes(e
     assert "calibration" in printed
 
 
-def test_the_head_of_the_training_stands_with_the_rows_that_it_was_measured_on(onebert, base, rows, tmp_path):
-    """Those of the split at that time, which may be a share of another one; now there are 90."""
+def test_the_head_of_the_training_stands_beside_its_own_rows_alone(onebert, base, rows, tmp_path):
     made = delta_of(base, "single_label", LABELS)
-    said = {"data": {"name": "mine", "rows": {"validation": 100}}, "metric": "accuracy"}
-    training = said | {"yardsticks": {"head": {"validation": 0.25}}}
+    for folder, lines in (("mine", rows), ("others", rows[1:])):
+        (tmp_path / folder).mkdir()
+        for split in ("train", "validation"):
+            (tmp_path / folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
+    common = ("--base", tiny_base(), "--device", "cpu", "--json", "--data")
+    training = {"metric": "accuracy", "yardsticks": {"head": {"validation": 0.25}}}
+    head = {"name": "head alone, in training", "metrics": {"accuracy": 0.25}}
+    for folder in ("mine", "others"):
+        save(tmp_path / "x.safetensors", Delta(made.manifest.model_copy(update={"training": training}), made.tensors))
+        record = json.loads(succeeded(onebert("evaluate", tmp_path / "x.safetensors", *common, tmp_path / folder))[0])
+        assert (head in record["yardsticks"]) == ("data" in training and folder == "mine")
+        training = training | {"data": training.get("data") or {"measured": {"validation": record["data"]["digest"]}}}
     save(tmp_path / "x.safetensors", Delta(made.manifest.model_copy(update={"training": training}), made.tensors))
-    (tmp_path / "mine").mkdir()
-    for split in ("train", "validation"):
-        (tmp_path / "mine" / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    common = ("--data", tmp_path / "mine", "--base", tiny_base(), "--device", "cpu", "--json")
-    printed, _ = succeeded(onebert("evaluate", tmp_path / "x.safetensors", *common))
-    head = {"name": "head alone, in training (validation, 100 rows)", "metrics": {"accuracy": 0.25}}
-    assert json.loads(printed)["yardsticks"][-1] == head
+    record = json.loads(succeeded(onebert("evaluate", tmp_path / "x.safetensors", *common, tmp_path / "mine"))[0])
+    assert head in record["yardsticks"]
 
 
-def test_rows_that_it_may_have_learned_from_and_texts_that_are_cut_are_said(onebert, base, rows, tmp_path):
+def test_rows_that_were_trained_on_are_known_by_their_texts_and_not_in_the_reference(onebert, base, rows, tmp_path):
     made = delta_of(base, "single_label", LABELS)
-    manifest = made.manifest.model_copy(update={"max_length": 5, "training": {"data": {"name": "mine"}}})
+    trained = {row["text"] for row in rows[:30]}
+    learned = sum(row["text"] in trained for row in rows)
+    training = {"data": {"name": "others.jsonl"}, "fingerprint": fingerprint_of(trained, base.spec.digest)}
+    manifest = made.manifest.model_copy(update={"max_length": 5, "training": training})
     save(tmp_path / "tone.safetensors", Delta(manifest, made.tensors))
-    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     common = (tmp_path / "tone.safetensors", "--base", tiny_base(), "--device", "cpu", "--json", "--data")
-    for command, told in (("evaluate", "warnings"), ("calibrate", "notes")):
-        printed, _ = succeeded(onebert(command, *common, tmp_path / "mine.jsonl"))
-        said = " ".join(json.loads(printed)[told])
-        assert "trained on data of this name" in said
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    decides = ("--target", "coverage=0.5")
+    for command, told, options in (("evaluate", "warnings", ()), ("calibrate", "notes", decides)):
+        record = json.loads(succeeded(onebert(command, *common, tmp_path / "mine.jsonl", *options))[0])
+        said = " ".join(record[told])
+        assert record["trained_on"] == learned
+        assert f"{learned} of 90 rows have texts that the version was trained on: they are not held out" in said
         assert "90 texts are truncated to 5 tokens" in said
-    (tmp_path / "mine.jsonl").rename(tmp_path / "others.jsonl")
-    printed = onebert("evaluate", *common, tmp_path / "others.jsonl")[1]
-    assert "trained on data of this name" not in printed
+    calibrated = load(tmp_path / "tone-calibrated.safetensors").manifest
+    assert calibrated.reference.rows == 90 - learned
+    unseen = [row for row in rows if row["text"] not in trained]
+    (tmp_path / "others.jsonl").write_text("".join(json.dumps(row) + "\n" for row in unseen))
+    record = json.loads(succeeded(onebert("evaluate", *common, tmp_path / "others.jsonl"))[0])
+    assert (record["trained_on"], "trained on" in " ".join(record["warnings"])) == (0, False)
 
 
 def test_rows_that_it_was_calibrated_on_are_said(onebert, base, rows, tmp_path):
@@ -144,7 +157,6 @@ def test_rows_that_it_was_calibrated_on_are_said(onebert, base, rows, tmp_path):
         ("a", "mine", lines),
         ("a", "copy", lines),
         ("b", "mine", lines[9:]),
-        ("b", "x", lines[9:]),
     ):
         (tmp_path / folder).mkdir(exist_ok=True)
         (tmp_path / folder / f"{name}.jsonl").write_text("".join(found))
@@ -154,8 +166,7 @@ def test_rows_that_it_was_calibrated_on_are_said(onebert, base, rows, tmp_path):
     for name, says in (
         ("a/mine", "calibrated on these rows"),
         ("a/copy", "calibrated on these rows"),
-        ("b/mine", "calibrated on data of this name"),
-        ("b/x", None),
+        ("b/mine", None),
     ):
         _, printed, _ = onebert(
             "evaluate", tmp_path / "tone-calibrated.safetensors", *common, tmp_path / f"{name}.jsonl"

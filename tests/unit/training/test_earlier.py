@@ -33,6 +33,7 @@ CHANGED = Settings(
     keep="best",
     metric="macro_f1",
     measure_train=True,
+    no_fingerprint=True,
 )
 READING = DataOptions(
     text="words",
@@ -120,7 +121,7 @@ def test_an_exact_head_inherits_no_steps(manifest):
     assert settings == Settings(
         method="head",
         **{name: getattr(CHANGED, name) for name in ("pooling", "positive", "class_weight", "max_length", "cut")},
-        **{name: getattr(CHANGED, name) for name in ("seed", "metric", "measure_train")},
+        **{name: getattr(CHANGED, name) for name in ("seed", "metric", "measure_train", "no_fingerprint")},
     )
     # A named one is refused later, as without --like.
     assert earlier.overridden(Settings(method="head", epochs=2), DataOptions(), {"method", "epochs"})[0].epochs == 2

@@ -41,7 +41,14 @@ def test_a_record_says_what_was_asked_and_what_came_of_it(base, data):
             "patience": 0,
             "metric": None,
         },
-        **{"train_rows": 48, "measure_train": True, "positive": None, "head_learning_rate": None, "start": None},
+        **{
+            "train_rows": 48,
+            "measure_train": True,
+            "no_fingerprint": False,
+            "positive": None,
+            "head_learning_rate": None,
+            "start": None,
+        },
         **{"class_weight": None, "keep": "last", "averaging": 0.03},
     }
     assert record["data"] == {"name": data.name, "digest": data.digest}

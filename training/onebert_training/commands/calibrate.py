@@ -14,6 +14,7 @@ from onebert_store.disk import check_writable
 from onebert_store.errors import InvalidSettings
 from onebert_store.file.decision import Decision
 from onebert_store.file.delta import Delta, check
+from onebert_store.file.fingerprint import overlap_of
 from onebert_store.file.format import load, save
 from onebert_store.file.manifest import format_for
 from onebert_store.file.strict_json import printable
@@ -25,7 +26,7 @@ from onebert_training.fit.features import predict_delta, tokenize
 from onebert_training.fit.reference import reference_of, with_reference
 from onebert_training.fit.temperature import gold_flags, temperature_folds
 from onebert_training.insight.calibration import Calibrated, Target, calibrate, check_task, targets_of
-from onebert_training.insight.evaluated import trained_on, truncation_notes
+from onebert_training.insight.evaluated import truncation_notes
 from onebert_training.insight.fixed_rules import FixedRules, fixed_rules
 from onebert_training.insight.intervals import CONFIDENCE, Floats
 from onebert_training.options import Machine
@@ -131,14 +132,15 @@ def _fitted(
         truncated = np.array([text.truncated for text in tokens])
         fold = temperature_folds(examples, manifest.task_type)
         calibrated = calibrate(logits, gold, manifest, targets, unknown_logits, fixed, truncated, fold)
-    warnings = trained_on(manifest, read.name, name)
-    calibrated.notes += [*labeled.notes, *warnings, *truncation_notes(tokens, manifest)]
+    overlap = overlap_of(manifest, examples.texts)
+    calibrated.notes += [*labeled.notes, *overlap.note, *truncation_notes(tokens, manifest)]
     digest = digest_of(manifest.task_type, manifest.labels, {name: examples})
-    facts = {"data": {"name": read.name, "digest": digest}, "split": name, "rows": len(examples), **calibrated.facts}
+    facts = {"data": {"name": read.name, "digest": digest}, "split": name, "rows": len(examples)}
+    facts |= {"trained_on": overlap.rows, **calibrated.facts}
     facts |= {"stated": fixed.facts} if fixed else {}
     new_delta = _with_decision(delta, calibrated, facts)
-    if new_delta is not None and not warnings:
-        reference = reference_of(new_delta.manifest, list(logits), examples.gold, name, tokens)
+    if new_delta is not None:
+        reference = reference_of(new_delta.manifest, list(logits), examples.gold, name, tokens, examples.texts)
         new_delta = with_reference(new_delta, reference)
     return calibrated, facts, new_delta
 

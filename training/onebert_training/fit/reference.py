@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onebert_encoder.answering.scores import own_activation, score
-from onebert_encoder.text.tokens import Tokens
+from onebert_encoder.text.tokens import Text, Tokens
 from onebert_store.file.delta import Delta
+from onebert_store.file.fingerprint import overlap_of
 from onebert_store.file.manifest import WATCHED, Manifest, format_for
 from onebert_store.file.reference import (
     MAX_ANSWERED,
@@ -25,12 +26,23 @@ Table = NDArray[np.int64]
 
 
 def reference_of(
-    manifest: Manifest, logits: Sequence[Logits], gold: Any, split: str, tokens: Sequence[Tokens]
+    manifest: Manifest,
+    logits: Sequence[Logits],
+    gold: Any,
+    split: str,
+    tokens: Sequence[Tokens],
+    texts: Sequence[Text] = (),
 ) -> Reference | None:
-    """Counts the manifest's answers to logits, [labels] a row; `gold` as in `Split`. None without a reference."""
-    if manifest.task_type not in WATCHED or not len(logits):
+    """Counts the manifest's answers to logits, [labels] a row; `gold` as in `Split`. None without a reference.
+
+    Rows whose `texts` the version was trained on are left out.
+    """
+    overlap = overlap_of(manifest, texts)
+    unseen = [row for row, known in enumerate(overlap.known or [False] * len(logits)) if not known]
+    if manifest.task_type not in WATCHED or not unseen or overlap.rows > sum(overlap.known):
         return None
-    truncated = [text.truncated for text in tokens]
+    logits, gold = [logits[row] for row in unseen], gold[unseen]
+    truncated = [tokens[row].truncated for row in unseen if tokens]
     scored = score(np.stack(logits).astype(np.float64), manifest, truncated=truncated)
     rows, labels = scored.scores.shape
     abstained = np.zeros(rows, bool) if scored.abstained is None else scored.abstained

@@ -15,6 +15,7 @@ from onebert_encoder.maths.fold import fold_delta, to_tensors
 from onebert_encoder.maths.predict import compute_golden
 from onebert_store.errors import NotFinite
 from onebert_store.file.delta import Delta, check
+from onebert_store.file.fingerprint import fingerprint_of
 from onebert_store.file.manifest import WATCHED
 from onebert_training.data.checks import listed
 from onebert_training.fit.features import Model
@@ -84,7 +85,9 @@ class Result:
         if delta is not None and measured is not None:
             examples, tokens = run.rows_of(measured.split)
             if measured.split == "validation":
-                reference = reference_of(delta.manifest, measured.logits, examples.gold, "validation", tokens)
+                reference = reference_of(
+                    delta.manifest, measured.logits, examples.gold, "validation", tokens, examples.texts
+                )
                 delta = with_reference(delta, reference)
             elif self.folds:
                 delta = with_temperature_of_folds(delta, measured.logits, examples, self.folds, larger)
@@ -172,6 +175,11 @@ def make_delta(run: Run, state: State, tensors: Mapping[str, Tensor], test: Mapp
         **({"validation": state.validation} if state.validation else {}),
         **({"folds": state.folds} if state.folds else {}),
         **({"test": test} if test is not None else {}),
+        **(
+            {}
+            if run.settings.no_fingerprint
+            else {"fingerprint": fingerprint_of(run.data.trained_texts, run.base.spec.digest)}
+        ),
     }
     plain = Delta(run.manifest, to_arrays(tensors))
     return checked_delta(run.inputs.exact_base, plain, {"training": training}, NO_NUMBERS)

@@ -203,6 +203,7 @@ class Run:
             "data": {
                 **self.data.facts,
                 "rows": {name: len(split) for name, split in self.data.splits.items()},
+                "measured": self._measured_digests(),
                 **({"pairs": True} if self.data.has_pairs else {}),
             },
             "seed": self.settings.seed,
@@ -218,6 +219,15 @@ class Run:
             },
             "dtype": str(self.base.dtype).removeprefix("torch."),
             "onebert": version("onebert"),
+        }
+
+    def _measured_digests(self) -> dict[str, str]:
+        """Digests of the measured splits, by which their rows are known again."""
+        data = self.data
+        return {
+            name: digest_of(data.task_type, data.labels, {name: split})
+            for name, split in data.splits.items()
+            if name != "train"
         }
 
     def _of_steps(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from onebert_store.errors import InvalidSettings
 from onebert_store.file.decision import CutRule
 from onebert_store.file.manifest import Pooling
 from onebert_training.methods.grammar import HEAD
-from onebert_training.options import METHOD, STEPS, Parser, annotated_fields, flag_of
+from onebert_training.options import METHOD, OUTPUT, STEPS, Parser, annotated_fields, flag_of
 
 MAX_SEED = 2**31 - 1
 # Raise this when equal settings train something else: old checkpoints are not resumed, and reports do not mix.
@@ -123,6 +123,9 @@ class Settings:
         STEPS,
     ] = None
     measure_train: Annotated[bool, Doc("Measure the result on the training rows, too."), STEPS] = False
+    no_fingerprint: Annotated[
+        bool, Doc("Write no fingerprint of the training texts, by which a holder of the file can test a text."), OUTPUT
+    ] = False
 
     def __post_init__(self) -> None:
         for flag in ("learning_rate", "head_learning_rate"):

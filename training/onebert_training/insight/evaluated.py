@@ -11,6 +11,7 @@ from onebert_encoder.base.base import Base
 from onebert_encoder.text.tokens import Text, Tokens
 from onebert_store.errors import InvalidInput
 from onebert_store.file.delta import Delta
+from onebert_store.file.fingerprint import overlap_of
 from onebert_store.file.manifest import Manifest
 from onebert_store.tables.slices import cells_of
 from onebert_training.data.dataset import Labeled, digest_of
@@ -59,10 +60,11 @@ def evaluate_delta(
     answers = read_answers(manifest, examples, tokens, logits)
     interval = interval_of(decides, answers, objective, examples, tokens, counted)
     digest = digest_of(manifest.task_type, manifest.labels, {labeled.name: examples})
+    overlap = overlap_of(manifest, examples.texts)
     doubts = [
         *labeled.notes,
-        *trained_on(manifest, labeled.source, labeled.name),
-        *calibrated_on(manifest, labeled.source, labeled.name, examples),
+        *overlap.note,
+        *calibrated_on(manifest, examples),
         *truncation_notes(tokens, manifest),
     ]
     record = {
@@ -73,6 +75,7 @@ def evaluate_delta(
         "data": {"name": labeled.source, "digest": digest},
         "split": labeled.name,
         "rows": len(examples),
+        "trained_on": overlap.rows,
         "decision": manifest.decision and manifest.decision.model_dump(exclude_none=True),
         "metric": decides,
         "metrics": scores,
@@ -109,19 +112,11 @@ def _baselines(
     baselines, examples = [], labeled.split
     if (constant := objective.best_constant(examples, tokens, metric)) is not None:
         baselines.append({"name": f"always {constant[0].answer}", "metrics": constant[1]})
-    score: Any = manifest.training
-    for key in ("yardsticks", "head", labeled.name):
-        score = score.get(key) if isinstance(score, dict) else None
-    recorded = manifest.training.get("data")
-    data = recorded if isinstance(recorded, dict) else {}
-    same = data.get("name") == labeled.source
-    # The recorded score is in training's metric, and belongs to the splits of the training data.
-    if same and manifest.training.get("metric") == metric and isinstance(score, int | float) and np.isfinite(score):
-        # Training's split may have had other rows, for example a share that training held out.
-        rows = data.get("rows")
-        count = rows.get(labeled.name) if isinstance(rows, dict) else None
-        where = f" ({labeled.name}, {count:,} rows)" if isinstance(count, int) else ""
-        baselines.append({"name": f"head alone, in training{where}", "metrics": {metric: float(score)}})
+    score = _object(_object(manifest.training, "yardsticks"), "head").get(labeled.name)
+    # The recorded score is in training's metric, and of the rows of a split.
+    same = manifest.training.get("metric") == metric and is_split(manifest, labeled.name, examples)
+    if same and isinstance(score, int | float) and np.isfinite(score):
+        baselines.append({"name": "head alone, in training", "metrics": {metric: float(score)}})
     return baselines
 
 
@@ -133,35 +128,29 @@ def thresholded(logits: Sequence[Logits], manifest: Manifest) -> Sequence[Logits
     return list(np.where(selected, np.float32(1), np.float32(-1)))
 
 
-def trained_on(manifest: Manifest, data: str, split: str) -> list[str]:
-    """Warns when the rows may be training rows: split `all` or `train` of data with the name of the training data."""
-    trained = manifest.training.get("data")
-    if split not in ("all", "train") or not isinstance(trained, Mapping) or trained.get("name") != data:
-        return []
-    return [
-        "the delta was trained on data of this name; scores on training rows are too high: "
-        "evaluate on other rows if these are among them"
-    ]
+def is_split(manifest: Manifest, name: str, examples: Split) -> bool:
+    """Whether these are the rows of a split that training measured."""
+    return same_rows(manifest, examples, name, _object(_object(manifest.training, "data"), "measured").get(name))
 
 
-def calibrated_on(manifest: Manifest, data: str, split: str, examples: Split) -> list[str]:
-    """Warns when the digest shows that the delta was calibrated on these rows, or when the data's name suggests it."""
-    calibration = manifest.training.get("calibration")
-    known = calibration.get("data") if isinstance(calibration, Mapping) else None
-    if not isinstance(calibration, Mapping) or not isinstance(known, Mapping):
+def calibrated_on(manifest: Manifest, examples: Split) -> list[str]:
+    """Warns when the delta was calibrated on these rows."""
+    calibration = _object(manifest.training, "calibration")
+    if not same_rows(manifest, examples, str(calibration.get("split")), _object(calibration, "data").get("digest")):
         return []
     too_much = "overstate its temperature, thresholds and rule for abstaining"
-    # The digest covers the split's name, which a lone file does not have.
-    named = {str(calibration.get("split")): examples}
-    if known.get("digest") == digest_of(manifest.task_type, manifest.labels, named):
-        return [f"the delta was calibrated on these rows, which {too_much}: evaluate on others"]
-    may_be = split == calibration.get("split") or "all" in (split, calibration.get("split"))
-    if known.get("name") != data or not may_be:
-        return []
-    return [
-        f"the delta was calibrated on data of this name; rows that it was calibrated on {too_much}: "
-        "evaluate on other rows if these are among them"
-    ]
+    return [f"the delta was calibrated on these rows, which {too_much}: evaluate on others"]
+
+
+def same_rows(manifest: Manifest, examples: Split, split: str, digest: Any) -> bool:
+    """Whether a digest is of these rows, as a split of this name: a lone file has none."""
+    return bool(digest == digest_of(manifest.task_type, manifest.labels, {split: examples}))
+
+
+def _object(facts: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """An object in a manifest's free JSON, or an empty one."""
+    value = facts.get(name)
+    return value if isinstance(value, dict) else {}
 
 
 def truncation_notes(tokens: Sequence[Tokens], manifest: Manifest) -> list[str]:

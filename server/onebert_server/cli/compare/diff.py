@@ -79,8 +79,9 @@ def diff(
 def _compare_answers(
     url: str, api_key: str | None, refs: tuple[str, str], rows: "Sequence[LabeledRow]", manifests: "Sequence[Manifest]"
 ) -> dict[str, Any]:
-    """Asks both versions about every row; returns `answers`, as `compared` has them, and `flips`."""
+    """Asks both versions about every row; returns `answers`, as `compared` has them, `flips`, and rows trained on."""
     from onebert_server.cli.compare.differences import answered, compared  # noqa: PLC0415
+    from onebert_store.file.fingerprint import overlap_of  # noqa: PLC0415
 
     items = [(ref, row.input) for row in rows for ref in refs]
     with console.progress() as bar:
@@ -92,7 +93,12 @@ def _compare_answers(
         for row in both
         if row.flipped
     ]
-    return {"answers": compared(both), "flips": flips}
+    overlaps = {
+        ref: overlap_of(manifest, [row.input for row in rows]) for ref, manifest in zip(refs, manifests, strict=True)
+    }
+    trained_on = {ref: overlap.rows for ref, overlap in overlaps.items()}
+    notes = [f"{ref}: {note}" for ref, overlap in overlaps.items() for note in overlap.note]
+    return {"answers": compared(both), "trained_on": trained_on, "notes": notes, "flips": flips}
 
 
 def _compare_files(client: Client, versions: Sequence[tuple[str, int]]) -> "tuple[dict[str, Any], list[Delta]]":
@@ -130,6 +136,8 @@ def _print(record: Mapping[str, Any]) -> None:
 
 def _print_answers(record: Mapping[str, Any]) -> None:
     a, b, answers, flips = record["a"], record["b"], record["answers"], record["flips"]
+    for note in record["notes"]:
+        console.say(f"\nnote: {note}")
     console.say(f"\n{answers['flips']} of {answers['rows']} rows are answered differently")
     if "p" in answers:
         right = answers["right"]

@@ -13,7 +13,7 @@ from onebert_store.file.delta import Delta
 from onebert_store.tables.slices import group
 
 # Shown elsewhere, or long and useless to a reader.
-_LEFT_OUT = ("golden", "reference")
+_LEFT_OUT = {"golden": True, "reference": True, "training": {"fingerprint"}}
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Answered:
 
 def manifest_differences(a: Delta, b: Delta) -> dict[str, tuple[Any, Any]]:
     """Manifest fields that differ, by dotted name, with both values; None for an absent field."""
-    both = [dict(_flat(delta.manifest.model_dump(exclude=set(_LEFT_OUT)))) for delta in (a, b)]
+    both = [dict(_flat(delta.manifest.model_dump(exclude=_LEFT_OUT))) for delta in (a, b)]
     names = dict.fromkeys([*both[0], *both[1]])
     return {name: (both[0].get(name), both[1].get(name)) for name in names if both[0].get(name) != both[1].get(name)}
 

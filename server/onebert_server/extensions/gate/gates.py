@@ -23,6 +23,7 @@ from onebert_server.versions.moves import Check, Move
 from onebert_server.versions.version import Version
 from onebert_store import errors
 from onebert_store.errors import AliasConflict, DeadlineExceeded, GateFailed, GateNotFound
+from onebert_store.file.fingerprint import overlap_of
 from onebert_store.registry.documents import Documents
 from onebert_store.registry.names import LIVE
 from onebert_store.registry.records import Actor, Alias
@@ -156,11 +157,14 @@ class Gates:
         of_rows = len(questions)
         questions += [(f"must {n}", side, one.input) for n, one in enumerate(gate.must, 1) for side in candidates]
         answers, reasons = await self._answers.ask([question[1:] for question in questions], context)
+        overlaps = await run_in(self._registrars, self._overlaps, candidates, [row.input for row in stored.rows])
         reports = list[Mapping[str, Any]]()
         by_side = [answers[at : of_rows : len(sides)] for at in range(len(sides))]
         for at, candidate in enumerate(candidates):
             of_must = answers[of_rows + at :: len(candidates)]
-            report = _report(stored, candidate, now, (by_side[at], by_side[-1] if compared else None, of_must))
+            report = _report(
+                stored, candidate, now, (by_side[at], by_side[-1] if compared else None, of_must), overlaps[at]
+            )
             reports.append(report.model_dump(mode="json"))
             if report.failed:
                 checks = [check.model_dump(exclude={"passed"}) for check in report.checks if not check.passed]
@@ -170,6 +174,10 @@ class Gates:
                 detail = f"{ref_of(candidate)} does not pass its gate: {'; '.join([*report.failed, *texts[:3]])}"
                 raise GateFailed(detail, reports[-1])
         return reports
+
+    def _overlaps(self, versions: Sequence[Version], texts: Sequence[Any]) -> list[int]:
+        """Counts the texts that each version was trained on."""
+        return [overlap_of(self._catalog.manifests.read(version.entry), texts).rows for version in versions]
 
     def _require(self, task: str, context: Context) -> None:
         """A key that may not move aliases does not see the gate."""
@@ -198,14 +206,15 @@ Answers = tuple[Sequence[ShortAnswer], Sequence[ShortAnswer] | None, Sequence[Sh
 """A candidate's answers to the rows, those of the live version if it is compared, and the candidate's to `must`."""
 
 
-def _report(stored: StoredGate, candidate: Version, live: Version | None, answers: Answers) -> Report:
+def _report(stored: StoredGate, candidate: Version, live: Version | None, answers: Answers, overlap: int) -> Report:
     of_candidate, of_live, of_must = answers
     gate, rows = stored.gate, stored.rows
     numbers, worst, must = None, list[Wrong](), judge.missed(gate, of_must)
     if rows:
         right, slices = [judge.right_of(row.label) for row in rows], [row.slices for row in rows]
         judged = judge.Rows(right, of_candidate, of_live, slices, frozenset(live.facts.labels) if live else None)
-        numbers, worst = judge.measure(gate, judged), judge.wrong_rows(judged)
+        numbers = judge.measure(gate, judged).model_copy(update={"trained_on": overlap})
+        worst = judge.wrong_rows(judged)
     return Report(
         task=candidate.entry.task,
         candidate=_side(candidate),

@@ -29,10 +29,12 @@ class SliceCounts(Strict):
 class Numbers(Strict):
     """The numbers of the pinned rows; without a live version `compared`, `flips` and `slices` are missing.
 
-    `compared` counts the rows whose labels the live version has: `flips` and `slices` are of them.
+    `compared` counts the rows whose labels the live version has: `flips` and `slices` are of them. `trained_on` counts
+    the rows whose texts the candidate was trained on.
     """
 
     rows: int
+    trained_on: int = 0
     compared: int | None = None
     scores: dict[str, float] = Field(default_factory=dict)
     flips: int | None = None
