@@ -83,14 +83,12 @@ def train(
         settings, reading = earlier.overridden(settings, reading, given_options)
         task, base, dtype = (
             task or earlier.task,
-            base or earlier.base,
+            base or earlier.manifest.base.name,
             dtype if "dtype" in given_options else earlier.dtype,
         )
     if task is None:
         raise typer.BadParameter(f"give --task: {like} names none")
-    job = prepare(
-        task, data, reading, settings, base, dtype, device, out, rows, console.busy, beside=earlier is not None
-    )
+    job = prepare(task, data, reading, settings, base, dtype, device, out, rows, console.busy, earlier)
     notes = []
     if earlier is not None:
         if "base" not in given_options:

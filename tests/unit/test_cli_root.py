@@ -229,6 +229,7 @@ def test_inspect_as_json(onebert, delta_file):
         "dtypes": ["float32"],
         "parameters": {"delta": 32, "head": 10},
         "golden": 0,
+        "fingerprint": False,
         "reference": None,
     }
 

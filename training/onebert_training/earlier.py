@@ -7,7 +7,7 @@ from typing import Any, Literal, get_type_hints
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from onebert_store.errors import InvalidInput, InvalidSettings
-from onebert_store.file.card import Card, Decide, card_from, card_of
+from onebert_store.file.card import Card, card_from, card_of
 from onebert_store.file.manifest import Manifest
 from onebert_store.spec import BaseSpec
 from onebert_training.data.checks import listed
@@ -53,25 +53,20 @@ class EarlierTraining:
     Attributes:
         name: of the version in messages: `tone@3`, or a file's name.
         task: None if the manifest names none.
-        base, base_digest: the base's name, by which it may be found here, and its identity.
+        manifest: the version's.
         settings, reading: as they were asked for; other values, such as the epochs of few rows, follow the data.
-        decide: what its decision follows from.
         data_digest: of the data as they were read.
         added_rows: rows from --more or feedback.
-        labels: the version's.
     """
 
     name: str
     task: str | None
-    base: str
-    base_digest: str
+    manifest: Manifest
     dtype: Literal["float32", "bfloat16"]
     settings: Settings
     reading: DataOptions
-    decide: Decide
     data_digest: str | None
     added_rows: int
-    labels: tuple[str, ...]
 
     def overridden(
         self, settings: Settings, reading: DataOptions, names: Collection[str]
@@ -88,7 +83,7 @@ class EarlierTraining:
 
     def require_base(self, base: BaseSpec) -> None:
         """Refuses another base of the same name with InvalidInput."""
-        if base.digest != self.base_digest:
+        if base.digest != self.manifest.base.digest:
             raise InvalidInput(f"{self.name} was trained on another base than {base.name} here: name one by --base")
 
     def differences(self, data: Dataset) -> list[str]:
@@ -97,7 +92,7 @@ class EarlierTraining:
         notes = [] if same else [f"the data are not those of {self.name}"]
         if self.added_rows and data.added is None:
             notes.append(f"{self.name} also learned {self.added_rows:,} added rows: --feedback or --more adds rows")
-        if lacking := [label for label in self.labels if label not in data.labels]:
+        if lacking := [label for label in self.manifest.labels if label not in data.labels]:
             notes.append(f"{self.name} also has {listed(lacking)}, which no row has now")
         return notes
 
@@ -120,15 +115,12 @@ def earlier_training(name: str, manifest: Manifest) -> EarlierTraining:
     return EarlierTraining(
         name=name,
         task=task if isinstance(task, str) else None,
-        base=manifest.base.name,
-        base_digest=manifest.base.digest,
+        manifest=manifest,
         dtype="bfloat16" if dtype == "bfloat16" else "float32",
         settings=settings,
         reading=reading,
-        decide=card.decide,
         data_digest=digest if isinstance(digest, str) else None,
         added_rows=rows if isinstance(rows, int) else 0,
-        labels=tuple(manifest.labels),
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from onebert_encoder.base.base import Base
 from onebert_store.disk import check_free, check_writable
 from onebert_store.errors import InvalidSettings
-from onebert_store.file.card import Card
+from onebert_store.file.card import Card, card_of
 from onebert_store.file.delta import ADAPTER_DOWN
 from onebert_store.file.format import save
 from onebert_store.file.manifest import SIAMESE
@@ -19,13 +19,15 @@ from onebert_store.tables.tables import Source
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
 from onebert_training.device import load_on
-from onebert_training.earlier import repeatable
+from onebert_training.earlier import EarlierTraining, repeatable
 from onebert_training.fit.checkpoint import checkpoint_path
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.record import make_record
 from onebert_training.fit.result import Result
 from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings, refuse_steps
+from onebert_training.insight.calibration import targets_of
+from onebert_training.insight.decided import repeat_decision
 from onebert_training.interop.merged import merge, write_checkpoint
 from onebert_training.methods.grammar import HEAD
 from onebert_training.selection.few import make_run, read_pairs
@@ -42,6 +44,7 @@ class PreparedRun:
     out: Path
     base: str | None
     card: Card
+    like: EarlierTraining | None = None
 
     @property
     def checkpoint(self) -> Path:
@@ -51,17 +54,31 @@ class PreparedRun:
         forget(self.checkpoint)
 
     def completed(self, selection: Selection) -> Result:
-        """The kept result; its manifest has the card and the comparison."""
+        """The kept result; its manifest has the card and the comparison, and the decision of the version it is like."""
         facts = {
             **{"card": self.card.dump(), "yardsticks": self.run.baselines.provenance(selection.run.metric)},
             **({"contest": selection.facts} if selection.facts else {}),
         }
-        return selection.result.with_provenance(facts)
+        result, run = selection.result.with_provenance(facts), self.run
+        if result.delta is None or self.like is None:
+            return result
+        data, splits = run.data.facts, run.data.splits
+        delta = repeat_decision(result.delta, self.like.manifest, run.base, data, splits)
+        recorded = delta.manifest.training
+        test = result.test and recorded["test"]
+        return replace(result, delta=delta, validation=recorded.get("validation", result.validation), test=test)
 
     def finish(self, selection: Selection) -> tuple[dict[str, Any], list[str]]:
         """Writes the kept result; returns the record, and notes on the file to show. Raises StorageFull."""
         run, result = selection.run, self.completed(selection)
         notes = write_result(run, result, self.out, self.base)
+        lacks = card_of(result.delta.manifest).decide.lacks if result.delta else {}
+        notes += [
+            f"{target}, which {self.like.name} keeps, is not kept: {why}; onebert calibrate {self.out} --data ROWS "
+            f"--target {target}"
+            for target, why in lacks.items()
+            if self.like
+        ]
         self.forget()
         files = [self.out, *self.out.rglob("*")]
         size = sum(file.stat().st_size for file in files if file.is_file())
@@ -81,7 +98,7 @@ def prepare(
     out: Path | None = None,
     extra: Source | None = None,
     busy: Busy = lambda _: nullcontext(),
-    beside: bool = False,
+    like: EarlierTraining | None = None,
 ) -> PreparedRun:
     """Reads the data, loads the base and plans the run.
 
@@ -91,7 +108,8 @@ def prepare(
         device: None is a GPU if there is one, else the CPU.
         out: the file to write; None is `TASK.safetensors`, or the folder `TASK` if no delta can hold the result.
         extra: labeled rows in memory to train on as well, in place of `reading.more`.
-        beside: without `out`, leave a file that is there alone, and write TASK-2.safetensors or the next free name.
+        like: the version whose decision the result repeats; without `out`, no file is replaced: the result is
+            TASK-2.safetensors or the next free name.
         busy: makes a context manager from a text such as "loading the base", entered around each slow step.
 
     Raises:
@@ -101,18 +119,20 @@ def prepare(
         check_writable("--out", out, [Path(data)] if isinstance(data, str) else ())
     check_name(task)
     refuse_steps(settings)
+    targets_of(card_of(like.manifest).decide.targets if like else ())  # before the slow work
     with busy(f"reading {data if isinstance(data, str) else data.name}"):
-        dataset = load_dataset(data, reading, keep_few=True, keep_all=settings.method == HEAD, extra=extra)
+        keep_all = settings.method == HEAD and not (like and card_of(like.manifest).decide.targets)
+        dataset = load_dataset(data, reading, keep_few=True, keep_all=keep_all, extra=extra)
     with busy("loading the base"):
         loaded = load_on(base, dtype, device)
     with busy(f"tokenizing {sum(map(len, dataset.splits.values())):,} rows"):
         inputs = TaskInputs(loaded, dataset, settings.max_length)
         inputs.check_targets()
         run = make_run(inputs, read_pairs(inputs, settings, task), task)
-    out = out or _default_out(task, run.plan.servable, beside)
+    out = out or _default_out(task, run.plan.servable, like is not None)
     _check_result(run, out)
     name = base.spec.name if isinstance(base, Base) else base
-    return PreparedRun(run, out, name, repeatable(settings, reading))
+    return PreparedRun(run, out, name, repeatable(settings, reading), like)
 
 
 def _default_out(task: str, servable: bool, beside: bool) -> Path:

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from onebert_store.file.fields import Finite, Line, Strict
+from onebert_store.file.fields import Line, Strict
 from onebert_store.file.manifest import Manifest
 
 # Options of one file of rows, which mean nothing for another; and what the manifest itself says.
@@ -24,21 +24,20 @@ class Read(Strict):
 
 
 class Decide(Strict):
-    """What the manifest's decision follows from.
+    """The origin of the manifest's decision.
 
     Attributes:
-        targets: rates on new rows that thresholds and abstaining keep, such as `precision=0.9`.
-        thresholds: label -> the score that the user stated.
-        lacks: the targets that the version before keeps and this one does not.
+        targets: rates on new rows that thresholds and abstaining keep, such as `precision=0.9`; without one of
+            thresholds these are as the user stated them.
+        lacks: the targets that this version was to keep and does not -> why.
     """
 
     targets: list[Line] = Field(default_factory=list)
-    thresholds: dict[Line, Finite] = Field(default_factory=dict)
-    lacks: list[Line] = Field(default_factory=list)
+    lacks: dict[Line, Line] = Field(default_factory=dict)
 
 
 class Card(Strict):
-    """What a user decided about a version; `train` has the other settings of its training, None without a record."""
+    """The choices of a user about a version; `train` has the other settings of its training, None without a record."""
 
     read: Read = Read()
     train: dict[str, Any] | None = None
@@ -55,10 +54,15 @@ class Card(Strict):
 
 
 def card_of(manifest: Manifest) -> Card:
-    """Reads the card of a manifest; earlier files have its parts under other keys. What is not of its form is empty."""
-    recorded = manifest.training.get("card")
+    """The card of a manifest."""
+    return card_in(manifest.training)
+
+
+def card_in(training: Mapping[str, Any]) -> Card:
+    """The card in the facts of a training, also of an earlier file; one of another form counts as none."""
+    recorded = training.get("card")
     try:
-        return Card.model_validate(_of_earlier_file(manifest) if recorded is None else recorded)
+        return Card.model_validate(_of_earlier_file(training) if recorded is None else recorded)
     except ValidationError:
         return Card()
 
@@ -70,17 +74,17 @@ def card_from(options: Mapping[str, Any]) -> Card:
     return Card(read=Read(**read), train=train)
 
 
-def _of_earlier_file(manifest: Manifest) -> dict[str, Any]:
-    """The parts of a card: `settings`, the targets in `calibration`, and the decision's other thresholds as stated."""
-    settings, decision = manifest.training.get("settings"), manifest.decision
+def _of_earlier_file(training: Mapping[str, Any]) -> dict[str, Any]:
+    """The parts of a card: `settings`, and what `calibration` says of targets and positive labels."""
+    settings = training.get("settings")
     card = card_from(settings).dump() if isinstance(settings, dict) else {}
-    fitted = _objects(manifest.training.get("calibration"))
+    fitted = _objects(training.get("calibration"))
     targets = [
         part["target"] for name, part in fitted.items() if name in ("thresholds", "abstain") and "target" in part
     ]
-    thresholds = decision.thresholds if decision and "target" not in fitted.get("thresholds", {}) else None
-    thresholds = thresholds or fitted.get("stated", {}).get("thresholds", {})
-    return {**card, "decide": {"targets": targets, "thresholds": thresholds}}
+    if "train" in card and "positives" in (stated := fitted.get("stated", {})):
+        card["train"]["positive"] = ",".join(stated["positives"])
+    return {**card, "decide": {"targets": targets}}
 
 
 def _objects(value: Any) -> dict[str, dict[str, Any]]:

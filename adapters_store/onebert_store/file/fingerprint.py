@@ -15,7 +15,7 @@ from onebert_store.file.manifest import Manifest
 # 24 bits and 17 hashes a text: one of 100,000 other texts is taken for one that was trained on.
 BITS, HASHES = 24, 17
 LEAST_BITS = 2**11
-# Of more texts the fingerprint has a share, chosen by their hashes, so that it stays below 64 KiB.
+# A fingerprint of more texts has a share of them, chosen by their hashes, so that it stays below 64 KiB.
 MOST_TEXTS = 2**14
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from onebert_server.cli.compare.measured import breaking_changes, manifest_of, measure, not_alike, training_in
+from onebert_server.cli.compare.measured import breaking_changes, lacking, manifest_of, measure, not_alike, training_in
 from onebert_server.cli.refusals import print_checks
 from onebert_server.client import AliasPlace, Client, TargetFacts, Wait, as_dict
 from onebert_server.contract.moves import meaning
@@ -88,6 +88,8 @@ def print_move(moved: Mapping[str, Any], as_json: bool = False) -> None:
         if "score" in known:
             where = f" on {printable(str(known['data']))}" if "data" in known else ""
             console.say(f"  version {version}: {measure(known)} {known['score']:.4f}{where}")
+        for line in lacking(version, known):
+            console.say(f"  {line}")
     if doubt := not_alike(list(moved["measured"].values())):
         console.say(f"  the two scores may not be comparable: {doubt}")
     for line in moved["changed"]:

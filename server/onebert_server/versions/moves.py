@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from onebert_server.access.context import Context
 from onebert_server.threads import run_in
 from onebert_server.versions.catalog import Catalog
-from onebert_store.errors import CheckOutdated
+from onebert_store.errors import CheckOutdated, GateFailed
+from onebert_store.registry.names import LIVE
 from onebert_store.registry.records import Alias
 from onebert_store.registry.target import Precondition, Target
 
@@ -38,6 +39,12 @@ class Moved(NamedTuple):
     reports: Sequence[Mapping[str, Any]]
 
 
+def unchecked(target: Target, at: Alias | None) -> list[int]:
+    """The versions that shall answer and need checks: older ones that answered at this alias need none."""
+    ungated = at.ungated if at else set[int]()
+    return [version for version, _ in target.shares if version not in ungated]
+
+
 BeforeMove = Callable[[Move, Context], Awaitable[Check]]
 
 
@@ -48,6 +55,17 @@ class Moves:
         self._catalog = catalog
         self._before_move = before_move
         self._registrars = registrars
+
+    def _require_targets(self, move: Move, context: Context) -> None:
+        """Raises GateFailed for a version that shall be live and lacks targets of the version that it was made like."""
+        entry = self._catalog.directory.task(move.task, limit=0, who=context.principal)
+        live = entry.aliases.get(LIVE)
+        for number in unchecked(move.target, live) if live and move.alias == LIVE else ():
+            if lacks := self._catalog.directory.version(move.task, number, context.principal).lacks:
+                raise GateFailed(
+                    f"{move.task}@{number} does not keep {', '.join(lacks)} of the version that it was trained like: "
+                    "calibrate it, or force the move, and say why"
+                )
 
     async def move(
         self,
@@ -66,10 +84,13 @@ class Moves:
             unless_compared: may raise if no hook has compared the versions.
 
         Raises:
-            GateFailed, AliasConflict: a hook refuses the move; see also `Catalog.in_memory` and `Catalog.move_alias`.
+            GateFailed: a version lacks targets, or a hook refuses the move.
+            AliasConflict: a hook refuses it; see also `Catalog.in_memory` and `Catalog.move_alias`.
         """
         task, alias, target, expected = move
         async with self._catalog.in_memory(task, [number for number, _ in target.shares], context):
+            if force is None:
+                self._require_targets(move, context)
             while True:
                 checks = [await check(move, context) for check in self._before_move] if force is None else []
                 if unless_compared is not None and not any(check.compared for check in checks):

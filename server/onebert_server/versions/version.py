@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 from onebert_server.versions.choice import KeyOf, chosen, random_percentile
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import AliasNotFound, VersionNotFound
+from onebert_store.file.card import card_of
 from onebert_store.file.measured import Measured, score_of
 from onebert_store.file.strict_json import printable
 from onebert_store.registry.records import Alias, Payer, VersionEntry, VersionRecord
@@ -39,6 +40,7 @@ class Version:
     Attributes:
         known_facts: None while neither the registry nor the file could be read.
         score: what its trainer measured, known with `known_facts`.
+        lacks: the targets that it was trained to keep and does not, known with `known_facts`.
         row_bytes: bytes of its row on the device; 0 until it was folded once.
         proved: whether this process has seen its golden logits, or finite answers; its content never changes.
         loading: ends when it is resident, or with the error; None while nobody loads it.
@@ -56,6 +58,7 @@ class Version:
     known_facts: Facts | None = None
     method: str | None = None
     score: Measured | None = None
+    lacks: tuple[str, ...] = ()
     state: State = State.REGISTERED
     proved: bool = False
     loading: Future[None] | None = None
@@ -93,6 +96,7 @@ class Version:
         self.known_facts = Facts.from_record(record)
         self.method = sys.intern(record.manifest.method)
         self.score = score_of(record.manifest.training)
+        self.lacks = tuple(card_of(record.manifest).decide.lacks)
 
 
 class Held(tuple[Version, ...]):

@@ -12,21 +12,24 @@ from onebert_encoder.text.tokens import Tokens
 from onebert_store.command import console
 from onebert_store.disk import check_writable
 from onebert_store.errors import InvalidSettings
-from onebert_store.file.decision import Decision
+from onebert_store.file.card import card_of
 from onebert_store.file.delta import Delta, check
 from onebert_store.file.fingerprint import overlap_of
 from onebert_store.file.format import load, save
-from onebert_store.file.manifest import format_for
+from onebert_store.file.manifest import Manifest
 from onebert_store.file.strict_json import printable
 from onebert_store.tables.columns import trained_columns
+from onebert_store.tables.tables import Source
 from onebert_training.commands.showing import abstaining_rule, percent, thresholds_line, unknown_rows
 from onebert_training.data.dataset import digest_of, load_split, load_texts
+from onebert_training.data.examples import Split
 from onebert_training.data.options import ReadOptions
 from onebert_training.fit.features import predict_delta, tokenize
 from onebert_training.fit.reference import reference_of, with_reference
 from onebert_training.fit.temperature import gold_flags, temperature_folds
 from onebert_training.insight.calibration import Calibrated, Target, calibrate, check_task, targets_of
-from onebert_training.insight.evaluated import truncation_notes
+from onebert_training.insight.decided import MEASURED, decide_after, remeasured, with_decision
+from onebert_training.insight.evaluated import is_split, truncation_notes
 from onebert_training.insight.fixed_rules import FixedRules, fixed_rules
 from onebert_training.insight.intervals import CONFIDENCE, Floats
 from onebert_training.options import Machine
@@ -45,7 +48,7 @@ class Rules:
     def parsed(self) -> list[Target]:
         """The targets; raises InvalidSettings for what contradicts itself."""
         targets = targets_of(self.targets)
-        if self.thresholds and any(target.kind != "coverage" for target in targets):
+        if self.thresholds and not all(target.is_coverage for target in targets):
             raise InvalidSettings(
                 "--threshold states the thresholds that --target fpr or precision would fit: give one"
             )
@@ -78,7 +81,8 @@ def run_calibrate(
         decision, notes = fixed.decided(delta.manifest)
         calibrated = Calibrated(decision.model_dump(exclude_none=True) if decision else {}, notes=notes)
         facts: dict[str, Any] = {"stated": fixed.facts}
-        new_delta = _with_decision(delta, calibrated, facts)
+        decide = decide_after(card_of(delta.manifest).decide, [], bool(fixed.thresholds))
+        new_delta = with_decision(delta, calibrated.decision, facts, decide)
     else:
         calibrated, facts, new_delta = _fitted(delta, data, split, reading, targets, fixed, unknown, machine)
     if new_delta is not None:
@@ -138,8 +142,11 @@ def _fitted(
     facts = {"data": {"name": read.name, "digest": digest}, "split": name, "rows": len(examples)}
     facts |= {"trained_on": overlap.rows, **calibrated.facts}
     facts |= {"stated": fixed.facts} if fixed else {}
-    new_delta = _with_decision(delta, calibrated, facts)
+    decide = decide_after(card_of(manifest).decide, targets, bool(fixed.thresholds))
+    new_delta = with_decision(delta, calibrated.decision, facts, decide)
     if new_delta is not None:
+        if new_delta.manifest.task_type == "multi_label":
+            new_delta = remeasured(new_delta, loaded, _rows_there(manifest, read, reading))
         reference = reference_of(new_delta.manifest, list(logits), examples.gold, name, tokens, examples.texts)
         new_delta = with_reference(new_delta, reference)
     return calibrated, facts, new_delta
@@ -149,34 +156,15 @@ def _logits(base: Base, delta: Delta, tokens: Sequence[Tokens]) -> Floats:
     return np.stack(predict_delta(base, delta, tokens)).astype(np.float64)
 
 
-def _with_decision(delta: Delta, calibrated: Calibrated, facts: Mapping[str, Any]) -> Delta | None:
-    """The delta with the new decision and its origin; None if the decision is unchanged."""
-    # Tensors and golden logits stay the same. Folding the temperature into the head would change every number of it,
-    # and hide that both versions compute the same.
-    decision, manifest = calibrated.new_decision, delta.manifest
-    if decision == manifest.decision:
-        return None
-    why: dict[str, Any] = {"of": delta.digest}
-    if "data" not in facts and isinstance(earlier := manifest.training.get("calibration"), dict):
-        why = {**earlier, **why}  # what was fitted stays
-    why |= {name: facts[name] for name in ("data", "split", "rows", "stated") if name in facts}
-    for name in ("temperature", "thresholds", "abstain"):
-        if name in facts:
-            why[name] = {key: value for key, value in facts[name].items() if key != "labels"}
-    training = {**manifest.training, "calibration": why}
-    # Which labels are positive changes no answer that the reference counts.
-    same_answers = _counted(decision) == _counted(manifest.decision)
-    reference = manifest.reference if same_answers else None
-    return delta.with_manifest(
-        format=format_for(decision, manifest.head, reference),
-        decision=calibrated.decision or None,
-        training=training,
-        reference=reference and reference.model_dump(),
-    )
-
-
-def _counted(decision: Decision | None) -> dict[str, Any]:
-    return decision.model_dump(exclude_none=True, exclude={"positives"}) if decision else {}
+def _rows_there(manifest: Manifest, read: Source, reading: ReadOptions) -> dict[str, Split]:
+    """The splits with recorded scores whose rows the data have, also as a lone file."""
+    splits = dict[str, Split]()
+    for name in MEASURED:
+        if read.single_file or name in read.tables:
+            split = None if read.single_file else name
+            examples = load_split(read, reading, manifest.task_type, manifest.labels, split).split
+            splits |= {name: examples} if is_split(manifest, name, examples) else {}
+    return splits
 
 
 def _show(record: Mapping[str, Any]) -> None:

@@ -35,6 +35,11 @@ class Target:
         return f"{self.kind}={self.value:g}"
 
     @property
+    def is_coverage(self) -> bool:
+        """Whether abstaining keeps it, and not thresholds."""
+        return self.kind == "coverage"
+
+    @property
     def rows(self) -> int:
         """The fewest rows that can promise it."""
         rare = self.value if self.kind == "fpr" else 1 - self.value
@@ -66,7 +71,7 @@ def targets_of(options: Sequence[str]) -> list[Target]:
         if kind not in KINDS or not 0 < value < 1:
             raise InvalidSettings(f"--target is one of {', '.join(KINDS)} with a share, such as fpr=0.01")
         targets.append(Target(cast("Kind", kind), value))
-    if len({target.kind == "coverage" for target in targets}) < len(targets):
+    if len({target.is_coverage for target in targets}) < len(targets):
         raise InvalidSettings("--target takes fpr or precision, and optionally coverage")
     return targets
 
@@ -100,7 +105,7 @@ def calibrate(
     """
     check_task(manifest)
     decision, notes = fixed.decided(manifest)
-    by = {("abstain" if target.kind == "coverage" else "thresholds"): target for target in targets}
+    by = {("abstain" if target.is_coverage else "thresholds"): target for target in targets}
     result = Calibrated(decision.model_dump(exclude_none=True) if decision else {})
     result.notes += [] if "thresholds" in by else notes
     labels = result.decision.get("positives") or manifest.labels

@@ -13,7 +13,7 @@ from onebert_store.file.delta import Delta
 from onebert_store.tables.slices import group
 
 # Shown elsewhere, or long and useless to a reader.
-_LEFT_OUT = {"golden": True, "reference": True, "training": {"fingerprint"}}
+_LEFT_OUT: dict[str, Any] = {"golden": True, "reference": True, "training": {"fingerprint"}}
 
 
 @dataclass(frozen=True)

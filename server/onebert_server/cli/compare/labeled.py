@@ -56,7 +56,7 @@ def labeled_rows(
 ) -> list[LabeledRow]:
     """The rows of one split, read as by `onebert evaluate`; labels are read if all versions answer labels or a number.
 
-    Columns that are not named are those of the versions' training.
+    A column that is not named is the one of the versions' training.
 
     `split` None is test, or validation if there is no test; a label column that is not named may be missing. `keep` are
     further columns. Raises InvalidData for a missing split, column or text, and for a label that no version has.

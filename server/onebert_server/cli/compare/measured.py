@@ -5,6 +5,7 @@ from typing import Any
 
 from onebert_server.client import Client
 from onebert_store.errors import NotFound, StoreCorrupt, VersionUnavailable
+from onebert_store.file.card import card_in
 from onebert_store.file.measured import score_of
 from onebert_store.file.strict_json import printable
 
@@ -26,7 +27,7 @@ def manifest_of(client: Client, task: str, version: int) -> dict[str, Any]:
 
 
 def training_in(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """The data and the score of the training that a manifest records, as far as it does."""
+    """The data, the score and the lacking targets of the training that a manifest records, as far as it does."""
     training = manifest.get("training")
     data = training.get("data") if isinstance(training, Mapping) else None
     known: dict[str, Any] = {}
@@ -37,7 +38,16 @@ def training_in(manifest: Mapping[str, Any]) -> dict[str, Any]:
             known["relabeled"] = more["relabeled"]
     if score := score_of(training):
         known |= {"metric": score.metric, "split": score.where, "score": score.value}
-    return known
+    lacks = card_in(training).decide.lacks if isinstance(training, Mapping) else {}
+    return known | ({"lacks": lacks} if lacks else {})
+
+
+def lacking(version: int | str, known: Mapping[str, Any]) -> list[str]:
+    """A line for each target that a version was trained to keep and does not."""
+    return [
+        f"version {version} does not keep {printable(f'{target}: {why}', 400)}"
+        for target, why in known.get("lacks", {}).items()
+    ]
 
 
 def breaking_changes(version: int, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:

@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from onebert_server.cli.audit import TIME, time_of
-from onebert_server.cli.compare.measured import measure
+from onebert_server.cli.compare.measured import lacking, measure
 from onebert_server.cli.status.picture import Picture, VersionLine
 from onebert_server.cli.status.tables import alarm_text, score_text, share_text
 from onebert_server.client import AliasInForce, ShadowAgreement, TaskInForce, VerdictsResponse
@@ -26,6 +26,7 @@ def shown(picture: Picture) -> RenderableType:
     parts += [part for agreement in picture.shadows for part in _agreement(agreement)]
     parts += [Text(line) for judged in picture.verdicts for line in _verdicts(judged)]
     parts += [Text(), _versions(picture)]
+    parts += [Text(note) for line in picture.versions for note in lacking(line.version, line.training)]
     if status.moves:
         rows = (
             (time_of(move.at), printable(move.who), move.alias, move.what, printable(move.reason or "", 256))

@@ -19,7 +19,7 @@ from onebert_server.extensions.gate.report import Report, Side, Wrong
 from onebert_server.extensions.gate.rules import Gate, PinnedRow, pin
 from onebert_server.threads import run_in
 from onebert_server.versions.catalog import Catalog
-from onebert_server.versions.moves import Check, Move
+from onebert_server.versions.moves import Check, Move, unchecked
 from onebert_server.versions.version import Version
 from onebert_store import errors
 from onebert_store.errors import AliasConflict, DeadlineExceeded, GateFailed, GateNotFound
@@ -27,7 +27,7 @@ from onebert_store.file.fingerprint import overlap_of
 from onebert_store.registry.documents import Documents
 from onebert_store.registry.names import LIVE
 from onebert_store.registry.records import Actor, Alias
-from onebert_store.registry.target import Precondition, Target
+from onebert_store.registry.target import Precondition
 
 Announce = Callable[[str, Mapping[str, Any]], None]
 # Changes in the audit trail.
@@ -131,7 +131,7 @@ class Gates:
         if (at and at.target.tag) != move.expected:
             where = f"at version {at.target.tag}" if at else "not set"
             raise AliasConflict(f"the alias {move.alias} of {move.task} is {where}")
-        return _need_gate(move.target, at), live
+        return unchecked(move.target, at), live
 
     async def _judge(
         self, stored: StoredGate, move: Move, new: Sequence[int], live: Alias | None, context: Context
@@ -194,12 +194,6 @@ class Gates:
 def no_gate(task: str) -> GateNotFound:
     """Makes the error for a task without a gate."""
     return GateNotFound(f"{task} has no gate")
-
-
-def _need_gate(target: Target, at: Alias | None) -> list[int]:
-    """Returns the versions that shall answer and need the gate."""
-    ungated = at.ungated if at else set[int]()
-    return [version for version, _ in target.shares if version not in ungated]
 
 
 Answers = tuple[Sequence[ShortAnswer], Sequence[ShortAnswer] | None, Sequence[ShortAnswer]]
