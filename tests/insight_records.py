@@ -10,9 +10,10 @@ from bases import far_delta, manifest_for
 from onebert_encoder.base.base import Base
 from onebert_store.file.delta import Delta
 from onebert_store.file.manifest import parse_manifest
+from onebert_store.tables.spans import spans_of
 from onebert_store.tables.table import Table
 from onebert_training.data.dataset import Labeled
-from onebert_training.data.examples import Split, spans_of
+from onebert_training.data.examples import Split
 from onebert_training.insight.evaluated import evaluate_delta
 from onebert_training.report.document import provenance
 from onebert_training.report.evaluation import render_evaluation

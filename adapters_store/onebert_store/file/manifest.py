@@ -32,8 +32,8 @@ PER_TOKEN: frozenset[TaskType] = frozenset({"token", "span"})
 # Task types whose answers are counted against a reference.
 WATCHED: frozenset[TaskType] = frozenset({"single_label", "multi_label"})
 
-# Task types that may have shadows: their answers are labels.
-SHADOWED = WATCHED
+# Task types that may have shadows: their answers have labels.
+SHADOWED = WATCHED | {"token"}
 
 MIN_LABELS: Mapping[TaskType, int] = {"single_label": 2, "token": 2}
 SPAN_LABELS = ["start", "end"]

@@ -14,7 +14,7 @@ class Kind(StrEnum):
     """How somebody came to know the right label.
 
     Attributes:
-        OUTCOME: it became known, whatever was answered; verdicts count no other kind.
+        OUTCOME: it became known, whatever was answered; verdicts count no other kind, but reviews of spans.
         REVIEW: a person labeled a kept text, chosen by the answers.
         CORRECTION: a person objected to the answer that they saw, so right answers have fewer rows than they should.
     """
@@ -124,12 +124,3 @@ class Feedback:
     explanation: str | None = field(default=None, repr=False)
     reviewer: bool = False
     new_labels: tuple[str, ...] = ()
-
-
-class Outcomes(NamedTuple):
-    """Rows that two versions have answered, by which of the two is right."""
-
-    both: int = 0
-    wins: int = 0
-    losses: int = 0
-    neither: int = 0

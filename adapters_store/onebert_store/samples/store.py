@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, and_, exists, func, not_, or_, select, tuple_, update
 
+from onebert_store.comparison import Outcomes, ShortAnswer, answer_from, outcomes_of, rights
 from onebert_store.errors import SampleNotFound, SamplesKeyNeeded
 from onebert_store.registry.database import upsert
 from onebert_store.registry.dialects.database import Database
@@ -20,7 +21,7 @@ from onebert_store.registry.schema import ensure_schema
 from onebert_store.samples.cipher import Cipher, check_token
 from onebert_store.samples.owners import Owners
 from onebert_store.samples.reading import feedback_of, page_of, read_rows, rows_of, sample_of
-from onebert_store.samples.records import Feedback, Kind, Outcomes, Owner, Sample
+from onebert_store.samples.records import Feedback, Kind, Owner, Sample
 from onebert_store.samples.sweeping import NO_TEXT, Sweeper, erase, texts_of, trim_feedback
 from onebert_store.samples.tables import FEEDBACK, NAMING, SAMPLES, TABLES
 
@@ -226,10 +227,9 @@ class SampleStore:
         with self.database.reading() as connection:
             for right, answers in read_rows(connection, outcomes, _right_and_answers):
                 for version, count in counts.items():
-                    if {str(version), str(main)} <= answers.keys():
-                        count[answers[str(version)] == right, answers[str(main)] == right] += 1
-        order = (True, True), (True, False), (False, True), (False, False)
-        return {version: Outcomes(*(count[pair] for pair in order)) for version, count in counts.items()}
+                    if {version, main} <= answers.keys():
+                        count[rights(right, answers[version], answers[main])] += 1
+        return {version: outcomes_of(count) for version, count in counts.items()}
 
     def delete_sample(self, task: str, id: str) -> None:
         """Deletes the sample with this id, and texts of feedback on it or so identified; raises SampleNotFound."""
@@ -261,8 +261,8 @@ class ReviewerOnly(Exception):
 
 def _replaced(connection: Connection, row: Mapping[str, Any]) -> bool:
     """Adds a row of feedback or replaces the one with its identifier; False, without effect, if it may not."""
-    counts = row["kind"] == Kind.OUTCOME and row["new_labels"] is None
-    counted = [row["right"], row["answers"]] if counts else None
+    counts = row["kind"] == Kind.OUTCOME or (row["kind"] == Kind.REVIEW and _has_spans(row))
+    counted = [row["right"], row["answers"]] if counts and row["new_labels"] is None else None
     added = upsert(connection, FEEDBACK).values({**row, "counted": counted})
     first = {"counted": func.coalesce(FEEDBACK.c.counted, added.excluded.counted)}
     by_reviewer = func.coalesce(FEEDBACK.c.reviewer, FEEDBACK.c.kind == Kind.REVIEW)
@@ -270,6 +270,12 @@ def _replaced(connection: Connection, row: Mapping[str, Any]) -> bool:
     keys = ["task", "identifier"]
     changed = added.on_conflict_do_update(index_elements=keys, set_={**row, **first}, where=may)
     return connection.execute(changed.returning(FEEDBACK.c.identifier)).first() is not None
+
+
+def _has_spans(row: Mapping[str, Any]) -> bool:
+    """Whether the right label or an answer has spans; people learn entities by labeling a text, not by its outcome."""
+    labels = [row["right"], *row["answers"].values()]
+    return any(isinstance(item, list) for label in labels if isinstance(label, list) for item in label)
 
 
 def no_sample() -> SampleNotFound:
@@ -281,7 +287,7 @@ def _columns(record: Sample | Feedback) -> dict[str, Any]:
     return {name: getattr(record, name) for name in record.__dataclass_fields__}
 
 
-def _right_and_answers(row: Row[Any]) -> tuple[Any, dict[str, Any]]:
-    """Returns what an outcome counts by; raises ValueError or TypeError if that is damaged."""
+def _right_and_answers(row: Row[Any]) -> tuple[ShortAnswer, dict[int, ShortAnswer]]:
+    """Returns the right answer of an outcome and each version's; raises ValueError or TypeError if they are damaged."""
     right, answers = row.counted
-    return right, {**answers}
+    return answer_from(right), {int(version): answer_from(answer) for version, answer in answers.items()}

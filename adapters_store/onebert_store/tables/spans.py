@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from onebert_store.tables.cells import BadRow
+from onebert_store.tables.cells import BadRow, Nested, parse_list
 from onebert_store.tables.text.json_rows import parse_json
 
 _SINGLE = "㐀-鿿豈-\ufaff\U00020000-\U0003ffff"
@@ -16,6 +16,8 @@ _SINGLE = "㐀-鿿豈-\ufaff\U00020000-\U0003ffff"
 BETWEEN_BLANKS = re.compile(r"\S+")
 AT_PUNCTUATION = re.compile(rf"[{_SINGLE}]|[ぁ-ゟ]+|[゠-ヿ]+|[^\W_ぁ-ヿ{_SINGLE}]+|\S")
 _PYTHON = re.compile(r"\s*\[\s*[\[({].{0,65536}", re.S)  # lists in a list, as pandas writes them to a CSV
+# A sentence may start with a bracket, but not like this: only a written list does.
+_LIST = re.compile(r"""(?:array\()?\[\s*(?:['"]|np\.)""")
 _STARTS, _ENDS = ("start", "start_offset"), ("end", "end_offset")
 
 
@@ -137,6 +139,29 @@ def _words(text: str, words: re.Pattern[str]) -> tuple[dict[int, int], dict[int,
 def _is_joined(char: str) -> bool:
     kind = unicodedata.category(char)
     return kind[0] == "M" or kind == "Cf"
+
+
+def words_of(cell: Any) -> list[str] | None:
+    """The words of a cell: a list, a list written as text, or words joined by spaces; None for any other cell."""
+    if isinstance(cell, str) and _LIST.match(cell):
+        try:
+            cell = parse_list(cell) or cell
+        except Nested:
+            return None
+    if isinstance(cell, str):
+        return [word for word in cell.split(" ") if word]
+    if isinstance(cell, list) and all(isinstance(word, str) for word in cell):
+        return [word.strip() for word in cell]
+    return None
+
+
+def spans_of(words: Sequence[str]) -> tuple[tuple[int, int], ...]:
+    """The span of each word in the text that joins the words by single spaces."""
+    spans, start = [], 0
+    for word in words:
+        spans.append((start, start + len(word)))
+        start += len(word) + 1
+    return tuple(spans)
 
 
 def edges_of(span: Span, text: str) -> tuple[int, int]:

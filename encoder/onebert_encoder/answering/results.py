@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
+
+from onebert_store.comparison import ShortAnswer
 
 # If an answer has up to this many labels, they are sorted with the other answers' labels; of more, few may be shown.
 FEW = 32
@@ -110,26 +112,18 @@ def fields_of(found: Answer, top_k: int | None) -> dict[str, Any]:
     }
 
 
-ShortAnswer: TypeAlias = str | tuple[str, ...] | float | None
-"""A label; the labels of a multi_label task, sorted; the number of a regression; None if the task abstains."""
-
-
 def answer_of(task_type: str, answer: Any) -> ShortAnswer:
-    """The part of an answer on a whole text (Prediction or result of a reply) in which two answers agree or differ."""
+    """The part of an answer (of this module, or a result of a reply) in which two answers agree or differ.
+
+    A token task has entities, if its labels are BIO, else words; a span task that abstains says that there is no span.
+    """
+    if task_type == "token":
+        spans = answer.words if answer.entities is None else answer.entities
+        return tuple(sorted((span.start, span.end, span.label) for span in spans))
+    if task_type == "span":
+        return () if answer.abstained else tuple((span.start, span.end) for span in answer.answers[:1])
     if answer.abstained:
         return None
     if task_type == "regression":
         return cast(float, answer.score)
     return tuple(sorted(answer.labels or ())) if task_type == "multi_label" else cast(str, answer.label)
-
-
-def slices_of(task_type: str, answer: Any) -> tuple[tuple[int | str, ...], ...] | None:
-    """The same of a token task (start, end, label; entities, if its labels are BIO), sorted, or of a span task.
-
-    `answer` is a Labeling or an Extraction, or a result of a reply. A span task's answer is (start, end) alone; None if
-    it abstains.
-    """
-    if task_type == "token":
-        spans = answer.words if answer.entities is None else answer.entities
-        return tuple(sorted((span.start, span.end, span.label) for span in spans))
-    return None if answer.abstained else tuple((span.start, span.end) for span in answer.answers[:1])

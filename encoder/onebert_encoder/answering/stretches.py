@@ -1,7 +1,8 @@
 """Finds the words, entities and spans of an answer in the text."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import groupby
+from typing import Protocol
 
 import numpy as np
 
@@ -15,10 +16,25 @@ MAX_ANSWERS = 20
 """Most answers of a span task: a context has thousands of spans, and a request may address a thousand tasks."""
 
 
+class _Task(Protocol):
+    @property
+    def task_type(self) -> str: ...
+
+    @property
+    def labels(self) -> Sequence[str]: ...
+
+
 def is_bio(labels: Sequence[str]) -> bool:
     """Whether labels mark entities: O, B-x and I-x; I-x alone where no two entities touch (IOB1)."""
     marks = [label[:2] for label in labels if label != "O"]
     return "O" in labels and len(marks) > 0 and all(mark in ("B-", "I-") for mark in marks)
+
+
+def answer_labels(task: _Task) -> Collection[str]:
+    """The labels that a task's answers have: of a token task whose labels are BIO those of entities."""
+    if task.task_type == "token" and is_bio(task.labels):
+        return {label[2:] for label in task.labels if label != "O"}
+    return task.labels
 
 
 def word_tokens(alignment: Alignment) -> list[list[int]]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from onebert_encoder.answering.asked import PLAIN, Asked
 from onebert_encoder.text.tokens import Text
@@ -35,19 +35,23 @@ class Wanted:
     only_facts: bool = False
 
 
+Item: TypeAlias = tuple[str, int, int]
+"""A label with the slice of the text that it is of; 0 and 0 for a label of the whole text."""
+
+
 class Computed(NamedTuple):
     """Questions of one request to a reference with shadows, once the request has ended.
 
     Attributes:
         shadows: the number of the pinned shadows; see `Resolved`.
         texts: the inputs; none if the request ended before its questions were submitted.
-        labels: each input's labels by the version's own rules; None without an answer.
+        answers: the parts of each input's answer by the version's own rules; None without an answer.
         asked: the options for the shadows; see `Asked.of_shadows`.
     """
 
     shadows: int
     texts: Sequence[Text]
-    labels: Sequence[tuple[str, ...] | None]
+    answers: Sequence[tuple[Item, ...] | None]
     asked: Asked
 
 

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from onebert_encoder.explaining.words import Explanation
 from onebert_server.access.context import Context
-from onebert_server.answering.gateway import Computed, Gateway, Wanted
+from onebert_server.answering.gateway import Computed, Gateway, Item, Wanted
 from onebert_server.answering.plan import BlankText, Questions
 from onebert_server.answering.reading.logits import TINY_NUMBERS, Reading, joined, read_together
-from onebert_server.answering.reading.seen import note, seen
+from onebert_server.answering.reading.seen import items_of, note
 from onebert_server.answering.resolution import Resolved
 from onebert_server.answering.tokenizing import Splitter
 from onebert_server.answering.turn import Asking, note_phases
@@ -108,14 +108,14 @@ class Showing:
 
     def _compare(self, questions: Questions) -> None:
         """Tells the shadows of a version's questions how it has answered, by its own rules."""
-        asked, labels = questions.asked.of_shadows, list[tuple[str, ...] | None]()
+        asked, answers = questions.asked.of_shadows, list[tuple[Item, ...] | None]()
         if questions.computed is not None:
             items = [item._replace(asked=asked) for item in questions.items]
             for reading in read_together(items, *questions.computed, self._splitters):
                 answer = reading.answer if isinstance(reading, Reading) else None
-                labels.append(None if answer is None else seen(questions.facts, answer).labels)
-        texts = [item.text for item in questions.items[: len(labels)]]
-        self._gateway.computed(Computed(questions.resolved.shadows, texts, labels, asked))
+                answers.append(None if answer is None else items_of(questions.facts, answer))
+        texts = [item.text for item in questions.items[: len(answers)]]
+        self._gateway.computed(Computed(questions.resolved.shadows, texts, answers, asked))
 
 
 def _blank(version: Resolved) -> Unanswered:

@@ -22,9 +22,10 @@ from onebert_server.extensions.feedback.service import FeedbackService
 from onebert_server.extensions.feedback.stored import stored
 from onebert_server.observed import Kept, Seen
 from onebert_store import plugins
+from onebert_store.comparison import Outcomes
 from onebert_store.errors import InvalidSettings, StorageUnavailable
 from onebert_store.registry.dialects import sqlite
-from onebert_store.samples.records import Kind, Outcomes
+from onebert_store.samples.records import Kind
 from runtimes import ask, get, opened, upload
 from servers import Task, store, wait_until
 from stores import feedback_of

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from onebert_server.extensions.feedback.verdicts import e_value
+from onebert_store.comparison import e_value
 from runtimes import ask, get, move, opened
 from servers import Task, store
 

@@ -10,7 +10,7 @@ import pytest
 from loops import Clock
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.access.principal import root
-from onebert_server.extensions.gate.judge import Rows, measure, verdict
+from onebert_server.extensions.gate.judge import Rows, checks_of, measure
 from onebert_server.extensions.gate.rules import Gate, PinnedRow, digest_of_rows
 from runtimes import ask, client, get, opened, upload
 from servers import Task, store
@@ -96,7 +96,7 @@ def test_a_refusal_has_the_numbers_that_the_reference_gives_and_changes_nothing(
     gate = Gate.model_validate(rules)
     numbers = measure(gate, Rows(right, candidate, before, slices))
     assert report["numbers"] == numbers.model_dump()
-    expected = [one.model_dump() for one in verdict(gate, numbers, 0)]
+    expected = [one.model_dump() for one in checks_of(gate, numbers, 0)]
     assert report["checks"][:3] == expected
     assert not report["checks"][-1]["passed"]
     assert [one["right"] for one in report["must"]][-1] == "no such label"
@@ -309,3 +309,29 @@ def test_a_key_that_may_only_move_aliases_runs_the_gate_and_sees_its_own_tasks_a
         at = {"If-Match": '"1"'}
         moved = of("key-to-promote", "PUT", path="aliases/live", headers=at, json={"version": 2})
         assert moved.status_code == 200, moved.text
+
+
+def test_a_token_task_has_a_gate_by_its_entities(tmp_path):
+    labels = ["O", "B-PER", "I-PER", "B-LOC"]
+    with opened(tmp_path) as runtime:
+        for seed in (1, 2):
+            upload(runtime, "tone", Task("bitfit", "none", labels, seed=seed, task_type="token"))
+
+        def entities(version, text):
+            body = {"items": [{"task": f"tone@{version}", "text": text}]}
+            [result] = ask(runtime, "POST", "/v1/classify", json=body).json()["results"]
+            return sorted([entity["start"], entity["end"], entity["label"]] for entity in result["entities"])
+
+        right = [entities(1, text) for text in TEXTS]
+        rows = [{"text": text, "label": spans} for text, spans in zip(TEXTS, right, strict=True)]
+        assert set_gate(runtime, {"min": {"entity_f1": 0.99}}, rows).status_code == 200
+        problem = move(runtime, 2).json()
+        answers = [entities(2, text) for text in TEXTS]
+        hits, answered, gold = 0, sum(map(len, answers)), sum(map(len, right))
+        for spans, other in zip(right, answers, strict=True):
+            hits += sum(span in other for span in spans)
+        assert problem["report"]["numbers"]["scores"]["entity_f1"] == pytest.approx(2 * hits / (answered + gold))
+        assert live(runtime) == 1
+        assert (
+            set_gate(runtime, {"min": {"accuracy": 0.5}}, rows).json()["detail"].startswith("min.accuracy: the metrics")
+        )

@@ -135,7 +135,7 @@ def test_a_text_in_which_a_base_finds_no_token_is_no_question_for_its_shadow_or_
 
 def test_a_shadow_whose_answer_cannot_be_read_leaves_no_pin(runtime, monkeypatch):
     move(runtime, {"version": 1, "shadow": [{"version": 2}]})
-    monkeypatch.setattr("onebert_server.extensions.shadows.shadows.seen", lambda *_: 1 / 0)
+    monkeypatch.setattr("onebert_server.extensions.shadows.shadows.items_of", lambda *_: 1 / 0)
     for text in TEXTS:
         classify(runtime, text)
     wait_until(lambda: get(runtime, f"{LIVE}/shadows").json()["shadows"][0]["left_out"] == len(TEXTS))
@@ -170,3 +170,24 @@ def test_a_shadow_counts_against_the_quotas_of_whoever_set_it_also_when_that_key
         keys(runtime, "other")
         assert classified(runtime, "other") == 200
         wait_until(lambda: agreement(runtime) == (1, len(TEXTS) - 1))
+
+
+def test_entities_of_a_shadow_agree_if_their_slices_do(tmp_path):
+    labels = ["O", "B-PER", "I-PER", "B-LOC"]
+    tasks = [Task("bitfit", "none", labels, seed=seed, task_type="token") for seed in (1, 2)]
+    with opened(tmp_path) as runtime:
+        for task in tasks:
+            upload(runtime, "tone", task)
+        move(runtime, {"version": 1, "shadow": [{"version": 2}]})
+
+        def entities(version):
+            body = {"items": [{"task": f"tone@{version}", "text": text} for text in TEXTS]}
+            results = ask(runtime, "POST", "/v1/classify", json=body).json()["results"]
+            return [{(e["start"], e["end"], e["label"]) for e in result["entities"]} for result in results]
+
+        for text in TEXTS:
+            classify(runtime, text)
+        wait_until(lambda: get(runtime, f"{LIVE}/shadows").json()["shadows"][0]["answers"] == len(TEXTS))
+        [agreement] = get(runtime, f"{LIVE}/shadows").json()["shadows"]
+        alike = [live == shadow for live, shadow in zip(entities(1), entities(2), strict=True)]
+        assert agreement["same"] == sum(alike) < len(TEXTS)

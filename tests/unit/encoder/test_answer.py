@@ -22,7 +22,6 @@ from onebert_encoder.answering.results import (
     Prediction,
     answer_of,
     fields_of,
-    slices_of,
 )
 from onebert_encoder.answering.stretches import is_bio
 from onebert_encoder.text.tokens import Alignment, Text
@@ -232,9 +231,9 @@ def test_the_short_answer_is_read_by_task_type():
 
 def test_slices_are_entities_or_words_and_the_first_answer():
     word, entity = Labeled(4, 9, "B-x", 0.9), Labeled(0, 3, "x", 0.8)
-    assert slices_of("token", Labeling([word], [word, entity])) == ((0, 3, "x"), (4, 9, "B-x"))
-    assert slices_of("token", Labeling([word], None)) == ((4, 9, "B-x"),)
+    assert answer_of("token", Labeling([word], [word, entity])) == ((0, 3, "x"), (4, 9, "B-x"))
+    assert answer_of("token", Labeling([word], None)) == ((4, 9, "B-x"),)
     spans = [FoundSpan(4, 9, "under", 0.9), FoundSpan(0, 3, "way", 0.1)]
-    assert slices_of("span", Extraction(spans)) == ((4, 9),)
-    assert slices_of("span", Extraction([])) == ()
-    assert slices_of("span", Extraction(spans, abstained=True)) is None
+    assert answer_of("span", Extraction(spans)) == ((4, 9),)
+    assert answer_of("span", Extraction([])) == ()
+    assert answer_of("span", Extraction(spans, abstained=True)) == ()

@@ -10,6 +10,7 @@ import pytest
 from cryptography.fernet import Fernet
 from sqlalchemy import text
 
+from onebert_store.comparison import Outcomes
 from onebert_store.errors import (
     InvalidSettings,
     SampleNotFound,
@@ -22,7 +23,7 @@ from onebert_store.registry.keeping import Keeping
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import open_store
 from onebert_store.samples import store as sample_store
-from onebert_store.samples.records import Feedback, Kind, Outcomes, Owner, Sample
+from onebert_store.samples.records import Feedback, Kind, Owner, Sample
 from onebert_store.samples.store import FILE, ReviewerOnly, open_samples
 from onebert_store.samples.tables import UNKNOWN
 from stores import all_at_once, feedback_of

@@ -12,7 +12,8 @@ from torch.nn import functional as F
 from bases import tiny_base
 from onebert_encoder.base.base import load_base
 from onebert_store.errors import InvalidSettings, NotFinite
-from onebert_training.data.examples import Split, spans_of
+from onebert_store.tables.spans import spans_of
+from onebert_training.data.examples import Split
 from onebert_training.target_scale import TargetScale
 from onebert_training.tasks.metrics import score_answers
 from onebert_training.tasks.objective import Verdict

@@ -22,12 +22,13 @@ from onebert_store.tables.labels import (
     is_unlabeled,
     join_label_columns,
 )
+from onebert_store.tables.spans import spans_of, words_of
 from onebert_store.tables.table import Table
 from onebert_store.tables.tables import Source, choose_split, read_source
 from onebert_store.tables.text.unicode import is_blank
 from onebert_training.data import checks
 from onebert_training.data.added import ROWS, join, widened
-from onebert_training.data.examples import Cells, Split, spans_of, words_of
+from onebert_training.data.examples import Cells, Split
 from onebert_training.data.options import DataOptions, ReadOptions
 from onebert_training.data.splitting import SPLIT_SEED, TOO_FEW_TO_SPARE, subset, with_given_validation, with_held_out
 

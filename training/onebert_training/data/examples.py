@@ -1,7 +1,6 @@
 """Turns the cells of one split into examples (texts, words or spans with gold answers), and reports bad rows."""
 
 import math
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,10 +15,10 @@ from onebert_store.errors import InvalidData
 from onebert_store.file.fields import MAX_NUMBER
 from onebert_store.file.manifest import MAX_LABELS, SPAN_LABELS, TaskType
 from onebert_store.file.strict_json import printable
-from onebert_store.tables.cells import BadRow, Nested, parse_list
+from onebert_store.tables.cells import BadRow
 from onebert_store.tables.columns import Columns, find_columns
 from onebert_store.tables.labels import NO_LABEL, LabelNames, is_unlabeled
-from onebert_store.tables.spans import TaggedWords, spans_in, tagged
+from onebert_store.tables.spans import TaggedWords, spans_in, spans_of, tagged, words_of
 from onebert_store.tables.table import Table, describe_bad_rows
 from onebert_store.tables.text.json_rows import parse_json
 from onebert_store.tables.text.unicode import HALF, is_unicode, text_fault
@@ -294,30 +293,3 @@ def answers_of(cell: Any) -> tuple[GoldAnswer, ...]:
     if any(type(start) is not int or start < 0 or not isinstance(text, str) or not text for start, text in answers):
         raise ValueError("an answer has no text or no answer_start")
     return tuple(dict.fromkeys(answers))
-
-
-# A sentence may start with a bracket, but not like this: only a written list does.
-_LIST = re.compile(r"""(?:array\()?\[\s*(?:['"]|np\.)""")
-
-
-def words_of(cell: Any) -> list[str] | None:
-    """The words of a cell: a list, a list written as text, or words joined by spaces; None for any other cell."""
-    if isinstance(cell, str) and _LIST.match(cell):
-        try:
-            cell = parse_list(cell) or cell
-        except Nested:
-            return None
-    if isinstance(cell, str):
-        return [word for word in cell.split(" ") if word]
-    if isinstance(cell, list) and all(isinstance(word, str) for word in cell):
-        return [word.strip() for word in cell]
-    return None
-
-
-def spans_of(words: Sequence[str]) -> tuple[Span, ...]:
-    """The span of each word in the text that joins the words by single spaces."""
-    spans, start = [], 0
-    for word in words:
-        spans.append((start, start + len(word)))
-        start += len(word) + 1
-    return tuple(spans)

@@ -10,6 +10,7 @@ from onebert_encoder.answering.results import Answer, Extraction, Labeling, Pred
 from onebert_encoder.answering.scores import own_activation
 from onebert_encoder.text.tokens import Text, halves_of
 from onebert_server.access.context import Context
+from onebert_server.answering.gateway import Item
 from onebert_server.answering.plan import Question
 from onebert_server.answering.reading.logits import Reading
 from onebert_server.answering.resolution import Resolved
@@ -77,6 +78,14 @@ def seen(facts: Facts, answer: Answer, asked: Asked = PLAIN, text: Text = "", cu
         # The same in every process, which `hash` is not.
         hashed = crc32((text if isinstance(text, str) else "\0".join(text)).encode(errors="replace"))
     return Seen(facts.task, named, share, facts.version, hashed, cut)
+
+
+def items_of(facts: Facts, answer: Answer) -> tuple[Item, ...]:
+    """Returns the parts that a shadow's answer is compared in: labels of the whole text, or labeled spans."""
+    if not isinstance(answer, Labeling):
+        return tuple((label, 0, 0) for label in seen(facts, answer).labels)
+    spans = answer.words if answer.entities is None else answer.entities
+    return tuple((span.label, span.start, span.end) for span in spans)
 
 
 def kept(answer: Answer, summary: Seen) -> Seen:

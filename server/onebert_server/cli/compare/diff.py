@@ -13,6 +13,7 @@ from onebert_server.client.many import classify_many
 from onebert_server.client.references import version_of
 from onebert_store.command import console
 from onebert_store.command.inspection import in_words
+from onebert_store.comparison import LEVEL
 from onebert_store.errors import InvalidInput
 from onebert_store.file.strict_json import printable
 
@@ -55,7 +56,7 @@ def diff(
     """Show what two versions differ in: what their files say, their sizes and scores.
 
     With --data both answer every row, in the same requests: what flips is listed, and where the data say what is right,
-    McNemar's exact test tells whether the one is better than the other.
+    McNemar's exact test tells whether the second is better or worse.
     """
     from onebert_server.cli.compare.labeled import labeled_rows  # noqa: PLC0415
     from onebert_store.tables.columns import Columns  # noqa: PLC0415
@@ -87,18 +88,15 @@ def _compare_answers(
     with console.progress() as bar:
         task = bar.add_task("answering", total=len(items))
         results = classify_many(url, api_key, items, on_answered=lambda count: bar.advance(task, count))
-    both = answered(rows, results, [manifest.task_type for manifest in manifests])
-    flips = [
-        {**row.row.place, "text": row.row.text, "a": row.a, "b": row.b, "right": row.row.right}
-        for row in both
-        if row.flipped
-    ]
+    task_types = [manifest.task_type for manifest in manifests]
+    both = answered(rows, results, task_types)
+    flips = [{**row.row.place, "text": row.row.text, **row.in_words} for row in both if row.flipped]
     overlaps = {
         ref: overlap_of(manifest, [row.input for row in rows]) for ref, manifest in zip(refs, manifests, strict=True)
     }
     trained_on = {ref: overlap.rows for ref, overlap in overlaps.items()}
     notes = [f"{ref}: {note}" for ref, overlap in overlaps.items() for note in overlap.note]
-    return {"answers": compared(both), "trained_on": trained_on, "notes": notes, "flips": flips}
+    return {"answers": compared(both, task_types), "trained_on": trained_on, "notes": notes, "flips": flips}
 
 
 def _compare_files(client: Client, versions: Sequence[tuple[str, int]]) -> "tuple[dict[str, Any], list[Delta]]":
@@ -143,7 +141,7 @@ def _print_answers(record: Mapping[str, Any]) -> None:
         right = answers["right"]
         console.say(
             f"right: {a} {right['a']}, {b} {right['b']}; {a} alone {answers['only_a']}, {b} alone {answers['only_b']}; "
-            f"p = {answers['p']:.3g} by McNemar's exact test"
+            f"{b} is {answers['verdict']}: p = {answers['p']:.3g} by McNemar's exact test, level {LEVEL:g}"
         )
     columns = ("label", a, b) + (("rows", f"right by {a}", f"right by {b}") if "p" in answers else ())
     keys = ("a", "b", "rows", "right_a", "right_b")

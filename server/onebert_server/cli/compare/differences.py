@@ -1,14 +1,15 @@
 """Differences between two versions: manifests, tensors, and answers to the same rows."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from onebert_encoder.answering.results import answer_of, slices_of
+from onebert_encoder.answering.results import answer_of
 from onebert_server.cli.compare.labeled import LabeledRow
 from onebert_server.client import TaskResult
 from onebert_server.client.many import error_of
+from onebert_store.comparison import Outcomes, ShortAnswer, compare, p_value, verdict
 from onebert_store.file.delta import Delta
 from onebert_store.tables.slices import group
 
@@ -21,16 +22,18 @@ class Answered:
     """One row and both versions' answers."""
 
     row: LabeledRow
-    a: str
-    b: str
+    a: ShortAnswer
+    b: ShortAnswer
 
     @property
     def flipped(self) -> bool:
         return self.a != self.b
 
-    def right(self, side: str) -> bool:
-        """Whether `a` or `b` gives the row's own label."""
-        return bool(getattr(self, side) == self.row.right)
+    @property
+    def in_words(self) -> dict[str, str | None]:
+        """Both answers and the right one, None if the row has none, as a record has them."""
+        right = None if self.row.right is None else answer_in_words(self.row.right)
+        return {"a": answer_in_words(self.a), "b": answer_in_words(self.b), "right": right}
 
 
 def manifest_differences(a: Delta, b: Delta) -> dict[str, tuple[Any, Any]]:
@@ -46,21 +49,17 @@ def sizes(delta: Delta, file_bytes: int) -> dict[str, int]:
     return {"bytes": file_bytes, "tensors": len(delta.tensors), "numbers": numbers}
 
 
-def _words_of(result: TaskResult, task_type: str) -> str:
-    """An answer as a string for comparison, without the scores of labels."""
-    if task_type in ("token", "span"):
-        slices = slices_of(task_type, result)
-        named = (f"{label[0] if label else 'answer'} {start}–{end}" for start, end, *label in slices or ())
-        return "abstained" if slices is None else "; ".join(named)
-    match answer_of(task_type, result):
+def answer_in_words(answer: ShortAnswer) -> str:
+    """An answer as a string for people and for JSON."""
+    match answer:
         case None:
             return "abstained"
         case float(number):
             return f"{number:.3f}"
-        case tuple(labels):
-            return "|".join(labels)
         case str(label):
             return label
+    spans = (f"{label[0] if label else 'answer'} {start}–{end}" for start, end, *label in map(tuple, answer))
+    return "|".join(map(str, answer)) if answer and isinstance(answer[0], str) else "; ".join(spans)
 
 
 def answered(rows: Sequence[LabeledRow], results: Sequence[TaskResult], task_types: Sequence[str]) -> list[Answered]:
@@ -68,34 +67,37 @@ def answered(rows: Sequence[LabeledRow], results: Sequence[TaskResult], task_typ
 
     Raises the error of the first result without an answer, with the row's place.
     """
+    several = "multi_label" in task_types
     answers = []
     for row, *both in zip(rows, results[::2], results[1::2], strict=True):
-        answers.append(Answered(row, *(_answer(row, *answer) for answer in zip(both, task_types, strict=True))))
+        sides = [_answer(row, *side) for side in zip(both, task_types, strict=True)]
+        answers.append(Answered(row, *((side,) if several and isinstance(side, str) else side for side in sides)))
     return answers
 
 
-def _answer(row: LabeledRow, result: TaskResult, task_type: str) -> str:
-    """The answer to a row as `_words_of` has it; raises the result's error with the row's place."""
+def _answer(row: LabeledRow, result: TaskResult, task_type: str) -> ShortAnswer:
+    """The answer to a row; raises the result's error with the row's place."""
     if result.error is not None:
         error = error_of(result.error)
         error.detail = f"{row.where}: {error.detail}"
         raise error
-    return _words_of(result, task_type)
+    return answer_of(task_type, result)
 
 
-def compared(rows: Sequence[Answered]) -> dict[str, Any]:
+def compared(rows: Sequence[Answered], task_types: Collection[str]) -> dict[str, Any]:
     """Compares the answers of two versions to the same rows.
 
     Returns:
-        `rows`; `flips`, the number of differing answers; `labels`, the counts of each answer; `slices`, the rows and
-        flips of each value of each sliced column. If every row has a right answer, also how many of the rows of each
-        label and value each version answers rightly, `right` for each version, and McNemar's exact test: `only_a` and
-        `only_b` count rows that one version alone answers rightly, and `p` is the probability of a split at least as
-        uneven between equally good versions.
+        `rows`; `flips`, the number of differing answers; `labels`, the counts of each answer if these are labels of
+        whole texts; `slices`, the rows and flips of each value of each sliced column. If every row has a right answer,
+        also how many of the rows of each label and value each version answers rightly, `right` for each version,
+        `only_a` and `only_b`, the rows that one version alone answers rightly, and `p` and `verdict` of b beside a
+        (`onebert_store.comparison`).
     """
     labeled = bool(rows) and all(row.row.right is not None for row in rows)
-    counts = {side: Counter(getattr(row, side) for row in rows) for side in ("a", "b")}
-    names = sorted({*counts["a"], *counts["b"], *(row.row.right for row in rows if row.row.right is not None)})
+    counted_rows = rows if {*task_types} <= {"single_label", "multi_label"} else []
+    counts = {side: Counter(answer_in_words(getattr(row, side)) for row in counted_rows) for side in ("a", "b")}
+    names = sorted({*counts["a"], *counts["b"], *(answer_in_words(row.row.right) for row in counted_rows if labeled)})
     counted: dict[str, Any] = {
         "rows": len(rows),
         "flips": sum(row.flipped for row in rows),
@@ -105,11 +107,10 @@ def compared(rows: Sequence[Answered]) -> dict[str, Any]:
     if not labeled:
         return counted
     for name in names:
-        counted["labels"][name] |= _part([row for row in rows if row.row.right == name], labeled)
-    only_a = sum(row.right("a") and not row.right("b") for row in rows)
-    only_b = sum(row.right("b") and not row.right("a") for row in rows)
-    right = {side: sum(row.right(side) for row in rows) for side in ("a", "b")}
-    return counted | {"right": right, "only_a": only_a, "only_b": only_b, "p": mcnemar(only_a, only_b)}
+        counted["labels"][name] |= _part([row for row in rows if answer_in_words(row.row.right) == name], labeled)
+    outcomes = _outcomes(rows)
+    only = {"only_a": outcomes.losses, "only_b": outcomes.wins}
+    return counted | {"right": _right(outcomes), **only, "p": p_value(outcomes), "verdict": verdict(outcomes)}
 
 
 def _slices(rows: Sequence[Answered], column: str, labeled: bool) -> dict[str, dict[str, int]]:
@@ -119,16 +120,16 @@ def _slices(rows: Sequence[Answered], column: str, labeled: bool) -> dict[str, d
 
 
 def _part(rows: Sequence[Answered], labeled: bool) -> dict[str, int]:
-    right = {f"right_{side}": sum(row.right(side) for row in rows) for side in ("a", "b")} if labeled else {}
+    right = {f"right_{side}": count for side, count in _right(_outcomes(rows)).items()} if labeled else {}
     return {"rows": len(rows), "flips": sum(row.flipped for row in rows)} | right
 
 
-def mcnemar(only_a: int, only_b: int) -> float:
-    """The two-sided p-value of McNemar's exact test: a fair coin for each row that only one version answers rightly."""
-    from scipy.special import bdtr  # noqa: PLC0415 - slow to import
+def _outcomes(rows: Sequence[Answered]) -> Outcomes:
+    return compare((row.row.right, row.b, row.a) for row in rows)
 
-    # Twice the smaller tail; an even split would count its middle twice, hence the cap at 1.
-    return min(1.0, 2.0 * float(bdtr(min(only_a, only_b), only_a + only_b, 0.5)))
+
+def _right(outcomes: Outcomes) -> dict[str, int]:
+    return {"a": outcomes.both + outcomes.losses, "b": outcomes.both + outcomes.wins}
 
 
 def _flat(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:

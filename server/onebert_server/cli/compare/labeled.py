@@ -3,9 +3,12 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple, cast
 
+from onebert_encoder.answering.results import Labeled, Labeling, answer_of
+from onebert_encoder.answering.stretches import is_bio, join_entities
 from onebert_server.client import Input
+from onebert_store.comparison import ShortAnswer, answer_from
 from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import Manifest, TaskType
 from onebert_store.file.strict_json import printable
@@ -21,23 +24,19 @@ from onebert_store.tables.columns import (
 )
 from onebert_store.tables.label_studio import plain_source
 from onebert_store.tables.labels import LabelNames, find_names, has_labels, is_unlabeled, join_label_columns
+from onebert_store.tables.spans import spans_in, spans_of, tagged, words_of
 from onebert_store.tables.table import Table, describe_bad_rows
 from onebert_store.tables.tables import Source, choose_split
 
 
 @dataclass(frozen=True)
 class LabeledRow:
-    """A row: its input, its place, its labels or its number (None without any), and its cells in kept columns."""
+    """A row: its input, its place, its right answer (None without one), and its cells in kept columns."""
 
     input: Input
     place: dict[str, Any]
-    label: tuple[str, ...] | float | None
+    right: ShortAnswer
     cells: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def right(self) -> str | None:
-        """The labels in the form of an answer: several are joined by `|`."""
-        return "|".join(self.label) if isinstance(self.label, tuple) else None
 
     @property
     def text(self) -> str:
@@ -54,7 +53,7 @@ class LabeledRow:
 def labeled_rows(
     read: Source, split: str | None, columns: Columns, manifests: Sequence[Manifest], keep: Sequence[str] = ()
 ) -> list[LabeledRow]:
-    """The rows of one split, read as by `onebert evaluate`; labels are read if all versions answer labels or a number.
+    """The rows of one split, read as by `onebert evaluate`; right answers if all versions answer by labels or a number.
 
     A column that is not named is the one of the versions' training.
 
@@ -70,14 +69,19 @@ def labeled_rows(
     read, columns = join_label_columns(read, columns, task_type)
     name = choose_split(read, split)
     table = read.tables[name]
-    texts = texts_of_rows(table, [table[name] for name in require_texts(table, columns)])
-    right: Sequence[tuple[str, ...] | float | None] = [None] * len(texts)
     if columns.label is not None:
         require_label(table, columns)
+    known, names = {label for manifest in manifests for label in manifest.labels}, None
     if task_type is not None and has_labels(table, columns):
-        known = {label for manifest in manifests for label in manifest.labels}
         names = find_names(read, columns, task_type, known)[name]
-        right = _right(table, require_label(table, columns), names, task_type, known)
+    words = task_type == "token" and (names is None or names.words is None)
+    cells_of_texts = [table[name] for name in require_texts(table, columns)]
+    if words:
+        cells_of_texts = [[" ".join(words_of(cell) or ()) for cell in column] for column in cells_of_texts]
+    texts = texts_of_rows(table, cells_of_texts)
+    right: Sequence[ShortAnswer] = [None] * len(texts)
+    if task_type is not None and names is not None:
+        right = _right(table, texts, require_label(table, columns), _Reader(names, task_type, known))
     cells = {name: table[_column(table, name)] for name in keep}
     return [
         LabeledRow(text, table.place(row), right[row], {name: plain(cells[name][row]) for name in keep})
@@ -86,42 +90,68 @@ def labeled_rows(
 
 
 def _label_type(manifests: Sequence[Manifest]) -> TaskType | None:
-    """The task type for reading labels; None if an answer is neither labels of the whole text nor a number."""
+    """The task type for reading labels; None if the versions' answers are of several kinds, or of questions."""
     types = {manifest.task_type for manifest in manifests}
-    if types == {"regression"}:
-        return "regression"
+    if types in ({"regression"}, {"token"}):
+        return types.pop()
     if not types <= {"single_label", "multi_label"}:
         return None
     return "multi_label" if "multi_label" in types else "single_label"
 
 
-def _right(
-    table: Table, label: str, names: LabelNames, task_type: TaskType, known: Collection[str]
-) -> list[tuple[str, ...] | float | None]:
-    """The labels of each row, sorted, or its number."""
-    labels_of_rows, bad = list[tuple[str, ...] | float | None](), dict[str, list[int]]()
-    for row, cell in enumerate(table[label]):
-        if task_type != "multi_label" and is_unlabeled(cell, task_type):
-            labels_of_rows.append(None)
-            continue
+class _Reader(NamedTuple):
+    """Reads label cells as answers; `known` are the labels that a version has."""
+
+    names: LabelNames
+    task_type: TaskType
+    known: Collection[str]
+
+    def answer(self, text: Input, cell: Any) -> ShortAnswer:
+        """The right answer in a cell; raises BadRow."""
+        if self.task_type != "multi_label" and is_unlabeled(cell, self.task_type):
+            # A list without spans says that the text has no entity.
+            return () if self.task_type == "token" and spans_in(cell) == [] else None
+        if self.task_type == "regression":
+            return self._number(cell)
+        if self.task_type == "token":
+            return self._entities(str(text), cell)
+        labels = answer_from(list(self.names.known(cell, self.task_type, self.known)))
+        return labels if self.task_type == "multi_label" or not isinstance(labels, tuple) else cast(str, labels[0])
+
+    def _number(self, cell: Any) -> float:
         try:
-            labels = () if task_type == "regression" else tuple(sorted(names.known(cell, task_type, known)))
-            labels_of_rows.append(_number(names, cell) if task_type == "regression" else labels)
+            number = self.names.form.number(cell)
+        except (ValueError, TypeError, OverflowError):
+            number = math.nan
+        if not math.isfinite(number):
+            raise BadRow("the label is not a number")
+        return number
+
+    def _entities(self, text: str, cell: Any) -> ShortAnswer:
+        """The entities of spans, or of one tag for each word, in the form of a version's answer."""
+        if self.names.words is None:
+            tags, places = self.names.known(cell, "token", self.known), spans_of(text.split(" "))
+        else:
+            words = tagged(text, spans_in(cell) or (), self.names.words, self.known)
+            tags, places = words, words.places
+        if len(tags) != len(places):
+            raise BadRow(f"{len(places)} words have {len(tags)} tags")
+        labeled = [Labeled(*place, tag, 1.0) for place, tag in zip(places, tags, strict=True)]
+        entities = join_entities(labeled) if is_bio([*self.known]) else None
+        return answer_of("token", Labeling(labeled, entities))
+
+
+def _right(table: Table, texts: Sequence[Input], label: str, reader: _Reader) -> list[ShortAnswer]:
+    """The right answer of each row."""
+    answers, bad = list[ShortAnswer](), dict[str, list[int]]()
+    for row, (text, cell) in enumerate(zip(texts, table[label], strict=True)):
+        try:
+            answers.append(reader.answer(text, cell))
         except BadRow as problem:
             bad.setdefault(str(problem), []).append(row)
     if bad:
         raise InvalidData(describe_bad_rows(bad, table.where))
-    return labels_of_rows
-
-
-def _number(names: LabelNames, cell: Any) -> float:
-    try:
-        number = names.form.number(cell)
-    except (ValueError, TypeError, OverflowError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise BadRow("the label is not a number")
-    return number
+    return answers
 
 
 def _column(table: Table, name: str) -> str:

@@ -1,12 +1,12 @@
 """One item of feedback as a client gives it, and its right label in the form that answers are compared in."""
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import ConfigDict, Field, model_validator
 
-from onebert_encoder.answering.results import Answer, Prediction, answer_of, slices_of
-from onebert_encoder.answering.stretches import is_bio
+from onebert_encoder.answering.results import Answer, answer_of
+from onebert_encoder.answering.stretches import answer_labels
 from onebert_encoder.text.tokens import Text as Input
 from onebert_encoder.text.tokens import halves_of, text_of
 from onebert_server.contract.review import RightSpan
@@ -75,7 +75,7 @@ class Given(Strict):
         right = getattr(self, field)
         if right is None:
             raise InvalidInput(f"the feedback on a {kind} task has {field}")
-        known = {label for facts in versions for label in _names(facts)}
+        known = {label for facts in versions for label in answer_labels(facts)}
         named = {"label": [self.label], "labels": self.labels, "spans": [span.label for span in self.spans or ()]}
         labels = named.get(field) or ()
         unknown = {label for label in labels if (label not in known if kind != "span" else label is not None)}
@@ -98,25 +98,18 @@ class Given(Strict):
 
 def label_of(facts: Facts, answer: Answer) -> Label:
     """Returns a version's answer in the same form as the right label."""
-    if not isinstance(answer, Prediction):
-        return [[*span] for span in slices_of(facts.task_type, answer) or ()]
     short = answer_of(facts.task_type, answer)
-    return list(short) if isinstance(short, tuple) else short
+    if not isinstance(short, tuple):
+        return short
+    return cast(Label, [[*item] if isinstance(item, tuple) else item for item in short])
 
 
 _FIELDS = {"single_label": "label", "multi_label": "labels", "token": "spans", "span": "spans", "regression": "value"}
 
 
-def _names(facts: Facts) -> Iterable[str]:
-    """The labels that answers have: of entities, if the labels are BIO."""
-    if facts.task_type == "token" and is_bio(facts.labels):
-        return {label[2:] for label in facts.labels if label != "O"}
-    return facts.labels
-
-
 def lacking(facts: Facts | None, labels: Iterable[str]) -> list[str]:
     """Returns the labels that a version lacks; all of them if its manifest cannot be read."""
-    known = {*_names(facts)} if facts is not None else set[str]()
+    known = {*answer_labels(facts)} if facts is not None else set[str]()
     return [label for label in labels if label not in known]
 
 

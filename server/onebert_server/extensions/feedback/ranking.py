@@ -2,14 +2,15 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from onebert_encoder.answering.results import Labeling, Prediction, ShortAnswer, answer_of, slices_of
+from onebert_encoder.answering.results import Labeling, Prediction, answer_of
 from onebert_encoder.answering.scores import thresholds_of
 from onebert_server.contract.review import Order
 from onebert_server.versions.facts import Facts
+from onebert_store.comparison import ShortAnswer
 
 
 class Scored(NamedTuple):
@@ -19,10 +20,8 @@ class Scored(NamedTuple):
     prediction: Prediction | Labeling
 
     @property
-    def answer(self) -> ShortAnswer | tuple[Any, ...]:
+    def answer(self) -> ShortAnswer:
         """The part that versions agree or disagree in."""
-        if isinstance(self.prediction, Labeling):
-            return slices_of(self.facts.task_type, self.prediction)
         return answer_of(self.facts.task_type, self.prediction)
 
 

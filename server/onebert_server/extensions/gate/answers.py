@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 
-from onebert_encoder.answering.results import Prediction, ShortAnswer, answer_of
+from onebert_encoder.answering.results import answer_of
 from onebert_encoder.text.tokens import Text
 from onebert_server.access.context import Context
 from onebert_server.answering.answers import Answerer
@@ -12,7 +12,8 @@ from onebert_server.answering.many import GO_ON, ask_many
 from onebert_server.answering.reading.logits import Reading
 from onebert_server.answering.showing import Answered, Unanswered
 from onebert_server.versions.version import Version
-from onebert_store.errors import DeadlineExceeded, InvalidInput, OneBertError
+from onebert_store.comparison import ShortAnswer
+from onebert_store.errors import DeadlineExceeded, OneBertError
 
 # Answers that are remembered, of 32 versions to 2,000 rows: 16 MB.
 MAX_REMEMBERED = 2**16
@@ -71,7 +72,4 @@ def _answer(answered: Answered | Unanswered) -> ShortAnswer | OneBertError:
         return answered.error
     if not isinstance(answered.reading, Reading):
         return answered.reading
-    answer, facts = answered.reading.answer, answered.facts
-    if not isinstance(answer, Prediction):
-        raise InvalidInput(f"{facts.ref} is a {facts.task_type} task, which has no gate")
-    return answer_of(facts.task_type, answer)
+    return answer_of(answered.facts.task_type, answered.reading.answer)

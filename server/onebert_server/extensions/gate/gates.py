@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from typing import Any
 from weakref import WeakValueDictionary
 
-from onebert_encoder.answering.results import ShortAnswer
+from onebert_encoder.answering.stretches import answer_labels
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
 from onebert_server.answering.answers import Answerer
@@ -22,6 +22,7 @@ from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.moves import Check, Move, unchecked
 from onebert_server.versions.version import Version
 from onebert_store import errors
+from onebert_store.comparison import ShortAnswer, answer_from
 from onebert_store.errors import AliasConflict, DeadlineExceeded, GateFailed, GateNotFound
 from onebert_store.file.fingerprint import overlap_of
 from onebert_store.registry.documents import Documents
@@ -205,8 +206,9 @@ def _report(stored: StoredGate, candidate: Version, live: Version | None, answer
     gate, rows = stored.gate, stored.rows
     numbers, worst, must = None, list[Wrong](), judge.missed(gate, of_must)
     if rows:
-        right, slices = [judge.right_of(row.label) for row in rows], [row.slices for row in rows]
-        judged = judge.Rows(right, of_candidate, of_live, slices, frozenset(live.facts.labels) if live else None)
+        right, slices = [answer_from(row.label) for row in rows], [row.slices for row in rows]
+        known = frozenset(answer_labels(live.facts)) if live else None
+        judged = judge.Rows(right, of_candidate, of_live, slices, known)
         numbers = judge.measure(gate, judged).model_copy(update={"trained_on": overlap})
         worst = judge.wrong_rows(judged)
     return Report(
@@ -218,7 +220,7 @@ def _report(stored: StoredGate, candidate: Version, live: Version | None, answer
         numbers=numbers,
         must=must,
         worst=worst,
-        checks=judge.verdict(gate, numbers, len(must)),
+        checks=judge.checks_of(gate, numbers, len(must)),
     )
 
 

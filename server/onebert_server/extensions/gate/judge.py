@@ -3,12 +3,16 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from onebert_encoder.answering.results import ShortAnswer as Answer
 from onebert_server.extensions.gate.report import MAX_WRONG, Check, Numbers, SliceCounts, Wrong
 from onebert_server.extensions.gate.rules import Gate, Right
+from onebert_store.comparison import LEAST_ROWS, LEVEL, ShortAnswer, answer_from, compare, verdict
+
+_Row: TypeAlias = tuple[ShortAnswer, ShortAnswer, ShortAnswer, Mapping[str, str]]
+"""The right answer, the candidate's, live's, and the cells of slices."""
 
 
 @dataclass(frozen=True)
@@ -17,19 +21,14 @@ class Rows:
 
     Attributes:
         live: None without a live version.
-        known: the labels of the live version; None: all that rows have.
+        known: the labels in the live version's answers; None: all that rows have.
     """
 
-    right: Sequence[Answer]
-    candidate: Sequence[Answer]
-    live: Sequence[Answer] | None = None
+    right: Sequence[ShortAnswer]
+    candidate: Sequence[ShortAnswer]
+    live: Sequence[ShortAnswer] | None = None
     slices: Sequence[Mapping[str, str]] = field(default=())
     known: frozenset[str] | None = None
-
-
-def right_of(label: Right) -> Answer:
-    """Returns the answer that a labeled row asks for."""
-    return tuple(sorted(set(label))) if isinstance(label, list) else label
 
 
 def measure(gate: Gate, rows: Rows) -> Numbers:
@@ -59,7 +58,7 @@ def wrong_rows(rows: Rows) -> list[Wrong]:
     ]
 
 
-def verdict(gate: Gate, numbers: Numbers | None, wrong: int) -> list[Check]:
+def checks_of(gate: Gate, numbers: Numbers | None, wrong: int) -> list[Check]:
     """Applies the rules to the numbers of the rows and of the wrong answers in `must`.
 
     `numbers` is None for a gate of `must` alone. Without a live version no check compares with it.
@@ -76,62 +75,68 @@ def verdict(gate: Gate, numbers: Numbers | None, wrong: int) -> list[Check]:
     return checks
 
 
-def missed(gate: Gate, answers: Sequence[Answer]) -> list[Wrong]:
+def missed(gate: Gate, answers: Sequence[ShortAnswer]) -> list[Wrong]:
     """Lists the texts of `must` that are answered wrongly."""
     each = enumerate(zip(gate.must, answers, strict=True), 1)
     return [
         Wrong(row=at, right=example.label, candidate=_shown(answer))
         for at, (example, answer) in each
-        if answer != right_of(example.label)
+        if answer != answer_from(example.label)
     ]
 
 
 def worst_drop(slices: Iterable[SliceCounts]) -> float:
-    """Returns the largest fall of the share of right answers in a slice."""
-    return max((counts.live_right - counts.right) / counts.rows for counts in slices)
+    """Returns the largest proven fall of the share of right answers in a slice, 0 without one.
+
+    The slices with enough rows share the level of error: an equally good version has a proven fall in any of them with
+    at most the probability `LEVEL`.
+    """
+    judged = [counts for counts in slices if counts.rows >= LEAST_ROWS]
+    fallen = [counts for counts in judged if verdict(counts.outcomes, LEVEL / len(judged)) == "worse"]
+    return max(((counts.losses - counts.wins) / counts.rows for counts in fallen), default=0.0)
 
 
-def _slices(column: str, rows: Iterable[tuple[Answer, Answer, Answer, Mapping[str, str]]]) -> Iterable[SliceCounts]:
-    counts: dict[str, list[int]] = {}
+def _slices(column: str, rows: Iterable[_Row]) -> Iterable[SliceCounts]:
+    by_value: dict[str, list[tuple[ShortAnswer, ShortAnswer, ShortAnswer]]] = {}
     for right, answer, other, cells in rows:
-        counts_of_value = counts.setdefault(cells.get(column, ""), [0, 0, 0])
-        for place, counted in enumerate((True, answer == right, other == right)):
-            counts_of_value[place] += counted
-    for value, (number, right_now, live_right) in sorted(counts.items()):
-        yield SliceCounts(column=column, value=value, rows=number, right=right_now, live_right=live_right)
+        by_value.setdefault(cells.get(column, ""), []).append((right, answer, other))
+    for value, answers in sorted(by_value.items()):
+        yield SliceCounts(column=column, value=value, **compare(answers)._asdict())
 
 
-def _accuracy(right: Sequence[Answer], answers: Sequence[Answer]) -> float:
+def _accuracy(right: Sequence[ShortAnswer], answers: Sequence[ShortAnswer]) -> float:
     return sum(gold == answer for gold, answer in zip(right, answers, strict=True)) / len(right)
 
 
-def _f1_counts(right: Sequence[Answer], answers: Sequence[Answer]) -> tuple[Counter[str], Counter[str], Counter[str]]:
-    """Counts right answers, rows and answers by label; an abstained row has no answer."""
-    both = [(_labels(gold), _labels(answer)) for gold, answer in zip(right, answers, strict=True)]
-    hits = Counter(label for gold, answered in both for label in gold & answered)
-    rows, predicted = (Counter(label for pair in both for label in pair[side]) for side in (0, 1))
+def _f1_counts(
+    right: Sequence[ShortAnswer], answers: Sequence[ShortAnswer]
+) -> tuple[Counter[Any], Counter[Any], Counter[Any]]:
+    """Counts right answers, rows and answers by label, or by span; an abstained row has no answer."""
+    both = [(_items(gold), _items(answer)) for gold, answer in zip(right, answers, strict=True)]
+    hits = Counter(item for gold, answered in both for item in gold & answered)
+    rows, predicted = (Counter(item for pair in both for item in pair[side]) for side in (0, 1))
     return hits, rows, predicted
 
 
-def _macro_f1(right: Sequence[Answer], answers: Sequence[Answer]) -> float:
+def _macro_f1(right: Sequence[ShortAnswer], answers: Sequence[ShortAnswer]) -> float:
     """The mean over the labels that a row or an answer has, as in training's metrics."""
     hits, rows, predicted = _f1_counts(right, answers)
     each = [2 * hits[label] / (rows[label] + predicted[label]) for label in rows | predicted]
     return sum(each) / len(each) if each else 0.0
 
 
-def _micro_f1(right: Sequence[Answer], answers: Sequence[Answer]) -> float:
+def _micro_f1(right: Sequence[ShortAnswer], answers: Sequence[ShortAnswer]) -> float:
     hits, rows, predicted = (counts.total() for counts in _f1_counts(right, answers))
     return 2 * hits / (rows + predicted) if rows + predicted else 0.0
 
 
-def _pearson(right: Sequence[Answer], answers: Sequence[Answer]) -> float:
+def _pearson(right: Sequence[ShortAnswer], answers: Sequence[ShortAnswer]) -> float:
     """The correlation of numbers; 0 if one side is constant."""
     gold, predicted = np.array(right, np.float64), np.array(answers, np.float64)
     return float(np.corrcoef(gold, predicted)[0, 1]) if np.ptp(gold) > 0 and np.ptp(predicted) > 0 else 0.0
 
 
-def _spearman(right: Sequence[Answer], answers: Sequence[Answer]) -> float:
+def _spearman(right: Sequence[ShortAnswer], answers: Sequence[ShortAnswer]) -> float:
     from scipy.stats import rankdata  # noqa: PLC0415 - slow to import
 
     return _pearson(rankdata(np.array(right, np.float64)), rankdata(np.array(answers, np.float64)))
@@ -141,21 +146,28 @@ METRICS = {
     "accuracy": _accuracy,
     "macro_f1": _macro_f1,
     "micro_f1": _micro_f1,
+    # Micro F1 of sets of spans, as in seqeval's default mode.
+    "entity_f1": _micro_f1,
     "pearson": _pearson,
     "spearman": _spearman,
 }
 
 
-def _labels(answer: Answer) -> frozenset[str]:
+def _items(answer: ShortAnswer) -> frozenset[Any]:
+    """The labels or spans of an answer; none of a number or an abstention."""
     return frozenset((answer,) if isinstance(answer, str) else answer if isinstance(answer, tuple) else ())
 
 
-def _distance(right: Answer, answer: Answer) -> float:
+def _labels(answer: ShortAnswer) -> set[str]:
+    return {item if isinstance(item, str) else item[-1] for item in _items(answer)}
+
+
+def _distance(right: ShortAnswer, answer: ShortAnswer) -> float:
     return abs(right - answer) if isinstance(right, float) and isinstance(answer, float) else 0.0
 
 
-def _shown(answer: Answer) -> Right | None:
-    return list(answer) if isinstance(answer, tuple) else answer
+def _shown(answer: ShortAnswer) -> Right | None:
+    return cast(Right | None, list(answer) if isinstance(answer, tuple) else answer)
 
 
 def _at_least(name: str, bound: float, value: float) -> Check:

@@ -3,6 +3,7 @@
 from pydantic import Field
 
 from onebert_server.extensions.gate.rules import Right
+from onebert_store.comparison import Outcomes
 from onebert_store.file.fields import Strict
 
 # Wrong rows that a report lists.
@@ -17,13 +18,25 @@ class Side(Strict):
 
 
 class SliceCounts(Strict):
-    """The rows with one value in a column, and how many of them each side answers rightly."""
+    """The rows with one value in a column, by which of the two versions answers them rightly.
+
+    `wins` are rows that the candidate alone answers rightly, `losses` those that live alone does.
+    """
 
     column: str
     value: str
-    rows: int
-    right: int
-    live_right: int
+    both: int
+    wins: int
+    losses: int
+    neither: int
+
+    @property
+    def outcomes(self) -> Outcomes:
+        return Outcomes(self.both, self.wins, self.losses, self.neither)
+
+    @property
+    def rows(self) -> int:
+        return self.outcomes.rows
 
 
 class Numbers(Strict):

@@ -1,7 +1,7 @@
 """The rules of a gate, from TOML or JSON, and the labeled rows that they are applied to."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
@@ -24,7 +24,10 @@ MAX_COLUMNS, MAX_SLICES = 8, 256
 Cell = Annotated[str, Field(max_length=256)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Correlation = Annotated[float, Field(ge=-1, le=1)]
-Right: TypeAlias = Line | list[Line] | Finite
+# Spans of a row.
+MAX_SPANS = 256
+EntitySpan: TypeAlias = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)], Line]
+Right: TypeAlias = Line | list[Line] | Annotated[list[EntitySpan], Field(max_length=MAX_SPANS)] | Finite
 
 
 class Must(TextPair):
@@ -34,7 +37,10 @@ class Must(TextPair):
 
 
 class PinnedRow(TextPair):
-    """A labeled row with its cells in the columns of slices; the label of a regression is a number."""
+    """A labeled row with its cells in the columns of slices; the label is a number for a regression.
+
+    For a token task it is a list of spans `[start, end, label]` in code points.
+    """
 
     label: Right
     slices: dict[Line, Cell] = Field(default_factory=dict, max_length=MAX_COLUMNS)
@@ -46,6 +52,7 @@ class Floors(Strict):
     accuracy: Share | None = None
     macro_f1: Share | None = None
     micro_f1: Share | None = None
+    entity_f1: Share | None = None
     pearson: Correlation | None = None
     spearman: Correlation | None = None
 
@@ -65,7 +72,26 @@ class Slices(Strict):
     ]
 
 
-_KINDS: Mapping[type, str] = {str: "a text", list: "a list of texts", float: "a number"}
+# The metrics of the types that have a gate.
+_WHOLE = ("accuracy", "macro_f1", "micro_f1")
+METRICS: Mapping[str, Sequence[str]] = {
+    "single_label": _WHOLE,
+    "multi_label": _WHOLE,
+    "token": ("entity_f1",),
+    "regression": ("pearson", "spearman"),
+}
+_WORDS = {
+    "single_label": "a text",
+    "multi_label": "a list of texts",
+    "token": "a list of spans [start, end, label]",
+    "regression": "a number",
+}
+_FITS: Mapping[str, Callable[[Right], bool]] = {
+    "single_label": lambda label: isinstance(label, str),
+    "multi_label": lambda label: isinstance(label, list) and all(isinstance(item, str) for item in label),
+    "token": lambda label: isinstance(label, list) and not any(isinstance(item, str) for item in label),
+    "regression": lambda label: isinstance(label, float),
+}
 
 
 def _alias(name: str) -> str:
@@ -129,21 +155,21 @@ class Gate(Strict):
 
     def check_type(self, task_type: TaskType) -> None:
         """Raises InvalidInput if tasks of this type have no such numbers."""
-        if task_type not in ("single_label", "multi_label", "regression"):
-            raise InvalidInput(f"a {task_type} task has no gate: its answers are not about whole texts")
-        number = task_type == "regression"
-        known = ("pearson", "spearman") if number else ("accuracy", "macro_f1", "micro_f1")
+        if task_type not in METRICS:
+            raise InvalidInput(f"a {task_type} task has no gate: a question may have several right answers")
+        number, known = task_type == "regression", METRICS[task_type]
         if wrong := [name for name in self.floors if name not in known]:
             raise InvalidInput(f"min.{wrong[0]}: the metrics of a {task_type} task are {', '.join(known)}")
         if number and (self.compares or self.must):
             raise InvalidInput("the numbers of a regression are neither right nor wrong: its gate has min alone")
+        if task_type == "token" and self.must:
+            raise InvalidInput("must is about labels of whole texts: the gate of a token task has min, max and slices")
 
     def check_rows(self, rows: Sequence[PinnedRow], task_type: TaskType) -> None:
         """Raises InvalidInput if rows do not have the labels or slices that the gate's checks need."""
-        kind = {"single_label": str, "multi_label": list}.get(task_type, float)
         labels = [*(row.label for row in rows), *(example.label for example in self.must)]
-        if not all(isinstance(label, kind) for label in labels):
-            raise InvalidInput(f"a label of a {task_type} task is {_KINDS[kind]}")
+        if not all(_FITS[task_type](label) for label in labels):
+            raise InvalidInput(f"a label of a {task_type} task is {_WORDS[task_type]}")
         columns = self.slices.columns if self.slices else ()
         for column in columns:
             if any(column not in row.slices for row in rows):

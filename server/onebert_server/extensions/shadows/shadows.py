@@ -18,8 +18,8 @@ from onebert_server.access.context import Context, own_work
 from onebert_server.access.principal import EVERY_TASK, OWN_WORK, Principal
 from onebert_server.answering.admission import Admission
 from onebert_server.answering.answers import Answerer
-from onebert_server.answering.gateway import Computed, Wanted
-from onebert_server.answering.reading.seen import seen
+from onebert_server.answering.gateway import Computed, Item, Wanted
+from onebert_server.answering.reading.seen import items_of
 from onebert_server.answering.resolution import Resolved
 from onebert_server.answering.showing import Answered
 from onebert_server.engine.block import Block, Ended
@@ -47,7 +47,7 @@ class Agreement:
     """How often two versions answered alike.
 
     Attributes:
-        answers, same: questions that both answered, and those with the same labels.
+        answers, same: questions that both answered, and those with the same labels, in a token task of the same slices.
         left_out: questions that the shadow did not answer.
         labels: by the label of the version that answered, and the shadow's; of several labels one pair each, with
             NO_LABEL for one that the other version does not answer.
@@ -58,12 +58,10 @@ class Agreement:
     left_out: int = 0
     labels: Counter[tuple[str, str]] = field(default_factory=Counter)
 
-    def count(self, live: Sequence[str], shadow: Sequence[str]) -> None:
+    def count(self, live: Sequence[Item], shadow: Sequence[Item]) -> None:
         self.answers += 1
         self.same += set(live) == set(shadow)
-        one_each = len(live) == len(shadow) == 1
-        pairs = zip(live, shadow, strict=True) if one_each else _by_label(live, shadow)
-        for pair in pairs:
+        for pair in _pairs(live, shadow):
             known = pair in self.labels or len(self.labels) < MAX_LABELS
             self.labels[pair if known else (OTHER, OTHER)] += 1
 
@@ -82,8 +80,8 @@ class Shadows:
         """Has the shadows of a version that has answered questions compute them as well."""
         version, *shadows = held
         for shadow in shadows:
-            for text, labels in zip(questions.texts, questions.labels, strict=True):
-                comparing = self._compare((version, shadow), held.payer, text, labels, questions.asked)
+            for text, answer in zip(questions.texts, questions.answers, strict=True):
+                comparing = self._compare((version, shadow), held.payer, text, answer, questions.asked)
                 task = asyncio.ensure_future(comparing)
                 self._comparing.add(task)
                 task.add_done_callback(self._comparing.discard)
@@ -101,13 +99,13 @@ class Shadows:
             return [pair for _, pairs in self._agreements.states.items() for pair in pairs if not _retired(pair)]
 
     async def _compare(
-        self, pair: Pair, payer: Payer | None, text: Text, labels: Sequence[str] | None, asked: Asked
+        self, pair: Pair, payer: Payer | None, text: Text, answer: Sequence[Item] | None, asked: Asked
     ) -> None:
-        """Compares a shadow's labels; nothing that goes wrong may reach the request that it follows."""
-        found: Sequence[str] | None = None
+        """Compares a shadow's answer; nothing that goes wrong may reach the request that it follows."""
+        of_shadow: Sequence[Item] | None = None
         try:
-            if labels is not None:
-                found = await self._labels(pair[1], payer, text, asked)
+            if answer is not None:
+                of_shadow = await self._answer(pair[1], payer, text, asked)
         except OneBertError:
             pass
         # Catch everything: the question is counted, whatever becomes of it.
@@ -115,20 +113,20 @@ class Shadows:
             logger.exception("a question of a shadow is skipped")
         with self._lock:
             counts = self._agreement(*pair)
-            if labels is None or found is None:
+            if answer is None or of_shadow is None:
                 counts.left_out += 1
             else:
-                counts.count(labels, found)
+                counts.count(answer, of_shadow)
 
-    async def _labels(self, shadow: Version, payer: Payer | None, text: Text, asked: Asked) -> Sequence[str]:
+    async def _answer(self, shadow: Version, payer: Payer | None, text: Text, asked: Asked) -> Sequence[Item]:
         who = OWN_WORK if payer is None else Principal(payer.name, _CLASSIFIES, (EVERY_TASK,), quotas=payer.quotas)
 
-        def labels(_: int, answered: Answered) -> Sequence[str]:
-            return seen(answered.facts, answered.read().answer).labels
+        def items(_: int, answered: Answered) -> Sequence[Item]:
+            return items_of(answered.facts, answered.read().answer)
 
         context, wanted = replace(own_work("shadow"), principal=who), Wanted([shadow.facts.ref], asked=asked)
-        [found] = await self._answerer.answer(context, wanted, [text], labels)
-        return found
+        [answer] = await self._answerer.answer(context, wanted, [text], items)
+        return answer
 
     def _agreement(self, version: Version, shadow: Version) -> Agreement:
         key, pair = _key(version), (version, shadow)
@@ -182,6 +180,9 @@ def _retired(pair: Pair) -> bool:
     return any(version.retired for version in pair)
 
 
-def _by_label(live: Sequence[str], shadow: Sequence[str]) -> list[tuple[str, str]]:
-    every = dict.fromkeys((*live, *shadow)) or {NO_LABEL: None}
-    return [(label if label in live else NO_LABEL, label if label in shadow else NO_LABEL) for label in every]
+def _pairs(live: Sequence[Item], shadow: Sequence[Item]) -> list[tuple[str, str]]:
+    """The labels of both answers: one pair if each has one of the same slice, else a pair for each label."""
+    if len(live) == len(shadow) == 1 and live[0][1:] == shadow[0][1:]:
+        return [(live[0][0], shadow[0][0])]
+    every = dict.fromkeys((*live, *shadow)) or {(NO_LABEL, 0, 0): None}
+    return [(item[0] if item in live else NO_LABEL, item[0] if item in shadow else NO_LABEL) for item in every]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
 
-from onebert_encoder.answering.results import answer_of, slices_of
+from onebert_encoder.answering.results import answer_of
 from onebert_server.client import Result, ReviewItem, ReviewQueue, as_dict
 from onebert_store.errors import InvalidData
 from onebert_store.file import strict_json
@@ -114,7 +114,8 @@ def _values(queue: ReviewQueue, result: Result, text: str) -> list[tuple[str, di
 
 def _spans(result: Result) -> Sequence[Any]:
     """The entities; of a task without them the words with another tag than `O`."""
-    return [span for span in slices_of("token", result) or () if span[-1] != "O"]
+    spans: Any = answer_of("token", result)
+    return [span for span in spans if span[-1] != "O"]
 
 
 def _read_label_studio(record: Any) -> Labeled:

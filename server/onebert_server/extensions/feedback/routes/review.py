@@ -22,13 +22,13 @@ from onebert_server.contract.tasks import VerdictsResponse
 from onebert_server.extensions.feedback.given import lacking
 from onebert_server.extensions.feedback.ranking import Scored
 from onebert_server.extensions.feedback.service import ServiceOf
-from onebert_server.extensions.feedback.verdicts import LEVEL
 from onebert_server.http.cancel_scope import CancelScope
 from onebert_server.http.routes.registry import AliasName, Name, registry_router
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf, in_thread
 from onebert_server.http.strict import ContextOf
 from onebert_server.limits import MAX_REF
 from onebert_server.versions.facts import Facts
+from onebert_store.comparison import LEVEL
 from onebert_store.file.manifest import PER_TOKEN
 from onebert_store.samples.records import Feedback, Label
 
