@@ -26,7 +26,9 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Correlation = Annotated[float, Field(ge=-1, le=1)]
 # Spans of a row.
 MAX_SPANS = 256
-EntitySpan: TypeAlias = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)], Line]
+_Place = Annotated[int, Field(ge=0)]
+# JSON has lists alone.
+EntitySpan = Annotated[tuple[_Place, _Place, Line], Field(strict=False)]
 Right: TypeAlias = Line | list[Line] | Annotated[list[EntitySpan], Field(max_length=MAX_SPANS)] | Finite
 
 
