@@ -1,4 +1,4 @@
-"""Chooses the matrix product with a weight of the base: packed on a CPU, PyTorch's elsewhere (decision 2)."""
+"""Chooses the matrix product with a weight of the base: packed on a CPU, PyTorch's elsewhere (decision 23)."""
 
 from collections.abc import Callable
 from typing import Any
