@@ -55,8 +55,8 @@ def answer_from(label: Any) -> ShortAnswer:
 def rights(right: ShortAnswer, answer: ShortAnswer, other: ShortAnswer) -> tuple[bool, bool]:
     """Whether each of two answers to a row is right.
 
-    An answer is right if it equals the row's own: the label, all labels, or all spans. An abstention is not right. Of
-    two numbers the one nearer to the row's is right, and both if they are equally near.
+    An answer is right if it equals the row's own: the label, all labels, or all spans. An abstention is not right. The
+    number nearer to the row's is right, and both numbers are if they are equally near.
     """
     if isinstance(right, float) and isinstance(answer, float) and isinstance(other, float):
         distance, other_distance = abs(answer - right), abs(other - right)

@@ -31,7 +31,7 @@ def is_bio(labels: Sequence[str]) -> bool:
 
 
 def answer_labels(task: _Task) -> Collection[str]:
-    """The labels that a task's answers have: of a token task whose labels are BIO those of entities."""
+    """The labels that a task's answers have; if its labels are BIO tags, the entities have these without B- and I-."""
     if task.task_type == "token" and is_bio(task.labels):
         return {label[2:] for label in task.labels if label != "O"}
     return task.labels

@@ -18,9 +18,9 @@ class Side(Strict):
 
 
 class SliceCounts(Strict):
-    """The rows with one value in a column, by which of the two versions answers them rightly.
+    """The rows with one value in a column, counted by which version answers them rightly.
 
-    `wins` are rows that the candidate alone answers rightly, `losses` those that live alone does.
+    `wins` counts rows that the candidate alone answers rightly, `losses` rows that live alone answers rightly.
     """
 
     column: str
