@@ -283,7 +283,7 @@ def test_short_texts_among_long_ones_wait_for_a_third_of_what_they_did(
 def test_clients_who_wait_for_their_answers_get_as_many_as_before(
     monkeypatch: pytest.MonkeyPatch, cost: Cost, clients: int
 ) -> None:
-    lengths = iter(mixed(6_000))
+    lengths = iter(mixed(2_000))
 
     def ask(_: Any = None) -> Asked | None:
         return Asked(Clock.now, [length]) if (length := next(lengths, None)) else None
@@ -306,7 +306,7 @@ def test_everybody_who_is_let_in_is_served_within_a_bound(
     At that time at most the longest wait, and one request more, is before it of its own principal. While that is
     served, each other principal is served as much. Besides there is the batch under way, and its own.
     """
-    asked = poisson(mixed(6_000), ONE_CALL, load, principals)
+    asked = poisson(mixed(2_000), ONE_CALL, load, principals)
     device = simulate(monkeypatch, ONE_CALL, asked)
     let_in = [one for one in asked if not one.refused]
     assert all(one.error is None for one in let_in)
@@ -318,7 +318,7 @@ def test_everybody_who_is_let_in_is_served_within_a_bound(
 
 
 @pytest.mark.promise("short-beside-fanout")
-@pytest.mark.parametrize(("flood", "batches"), [([24] * 20_000, 2), (mixed(8_000), 3)], ids=["sentences", "mixed"])
+@pytest.mark.parametrize(("flood", "batches"), [([24] * 6_000, 2), (mixed(3_000), 3)], ids=["sentences", "mixed"])
 def test_a_short_text_beside_somebody_elses_flood_waits_for_a_batch_and_its_own(
     monkeypatch: pytest.MonkeyPatch, flood: list[int], batches: int
 ) -> None:
@@ -436,7 +436,7 @@ def test_a_short_text_waits_for_no_other_long_text_than_the_one_that_is_computed
 
 def test_what_is_late_is_never_computed_and_what_is_computed_is_rarely_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """The device itself sees to the first; a request is put back by no more than its time leaves."""
-    asked = poisson(mixed(8_000), ONE_CALL, 1.5, principals=2)
+    asked = poisson(mixed(3_000), ONE_CALL, 1.5, principals=2)
     random = np.random.default_rng(2)
     for one in asked:
         one.patience = random.uniform(0.005, 0.5)
