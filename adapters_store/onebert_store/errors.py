@@ -21,7 +21,6 @@ docs/generate.py makes docs/reference/errors.md of the classes.
     │   ├── AliasNotFound             404  alias-not-found
     │   ├── GateNotFound              404  gate-not-found
     │   ├── SampleNotFound            404  sample-not-found
-    │   ├── ImprovementNotFound       404  improvement-not-found
     │   └── KeyNotFound               404  key-not-found
     ├── AliasConflict                 412  alias-conflict
     │   └── CheckOutdated             412  alias-conflict
@@ -30,7 +29,6 @@ docs/generate.py makes docs/reference/errors.md of the classes.
     ├── GateFailed                    409  gate-failed
     ├── NoAdmin                       409  no-admin
     ├── SamplesKeyNeeded              409  samples-key-needed
-    ├── Improving                     409  improving
     ├── TrainerOff                    409  trainer-off
     ├── TrainerFailed                 503  trainer-failed
     ├── VersionUnavailable            503  version-unavailable
@@ -168,10 +166,6 @@ class SampleNotFound(NotFound, code="sample-not-found", title="No such answer"):
     """No answer with this id is kept, or none of a task that this key may see."""
 
 
-class ImprovementNotFound(NotFound, code="improvement-not-found", title="No improvement"):
-    """This server has improved no version of the task since it started."""
-
-
 class KeyNotFound(NotFound, code="key-not-found", title="No such key"):
     """No key has this id."""
 
@@ -209,10 +203,6 @@ class NoAdmin(OneBertError, status=409, code="no-admin", title="Nobody would adm
 
 class SamplesKeyNeeded(OneBertError, status=409, code="samples-key-needed", title="No key for texts"):
     """`ONEBERT_SAMPLES_KEY` is not set, or lacks the key that kept texts were encrypted with."""
-
-
-class Improving(OneBertError, status=409, code="improving", title="Being improved"):
-    """An improvement of the task is under way; it ends by itself."""
 
 
 class TrainerOff(OneBertError, status=409, code="trainer-off", title="No trainer"):
@@ -256,7 +246,7 @@ class BankFull(OneBertError, status=507, code="bank-full", title="No memory for 
 class QueueFull(OneBertError, status=503, code="queue-full", title="Too much work is waiting", retry_after=1):
     """The answer would come after the request's time, or a limit is reached.
 
-    Limits: 8,388,608 characters to tokenize; 64 uploads; 64 requests with examples and improvements; 256 requests that
+    Limits: 8,388,608 characters to tokenize; 64 uploads; 64 requests with examples; 256 requests that
     a front end relays; 1,024 requests that wait for a change; 512 MiB of untaken answers over 64 KiB; 128 MiB of
     incomplete bodies. `Retry-After` estimates the wait.
     """

@@ -75,8 +75,8 @@ def _few(base: Base, asked: Any) -> list[list[str]]:
                 rows = [
                     {"text": text, "label": data.labels[at]} for text, at in zip(drawn.texts, drawn.gold, strict=True)
                 ]
-                request = {"task": name, "improve": False, "rows": rows + names * named}
-                delta = loads(base64.b64decode(train_examples(base, request, lambda *_: None)["content"]))
+                request = {"task": name, "rows": rows + names * named}
+                delta = loads(base64.b64decode(train_examples(base, request)["content"]))
                 logits = _answers(base, delta, texts)
                 labels = [delta.manifest.labels[at] for at in logits.argmax(axis=1)]
                 right[named].append(np.mean([label == data.labels[at] for label, at in zip(labels, gold, strict=True)]))

@@ -50,14 +50,6 @@ class KeyRing:
         """Registers a function that runs after each replacement, on the thread that replaces."""
         self._listeners.append(listener)
 
-    def holds(self, principal: Principal) -> bool:
-        """Whether a valid key has exactly this principal, or its login without a key has not ended."""
-        now = self._clock()
-        if not principal.name.startswith("key:"):
-            return principal.expires > now
-        valid = (h.principal for h in self._holders.values() if h.expires is None or h.expires > now)
-        return principal in valid
-
     def find(self, digest: bytes) -> Principal | None:
         """Returns the principal of the key with this SHA-256; None if the key is unknown or expired.
 

@@ -18,7 +18,6 @@ from onebert_server.contract.answers import TaskResult as TaskResult
 from onebert_server.contract.answers import WordEffect as WordEffect
 from onebert_server.contract.declared import as_dict as as_dict
 from onebert_server.contract.examples import CreatedFacts as CreatedFacts
-from onebert_server.contract.examples import ImprovementFacts as ImprovementFacts
 from onebert_server.contract.gates import GateFacts as GateFacts
 from onebert_server.contract.review import FeedbackRow as FeedbackRow
 from onebert_server.contract.review import ReviewItem as ReviewItem

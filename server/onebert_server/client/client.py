@@ -74,7 +74,6 @@ class Client(Asking):
     push = run(AsyncClient.push)
     create_from_examples = run(AsyncClient.create_from_examples)
     create_from_labels = run(AsyncClient.create_from_labels)
-    improvement = run(AsyncClient.improvement)
     alias = run(AsyncClient.alias)
     shadows = run(AsyncClient.shadows)
     verdicts = run(AsyncClient.verdicts)

@@ -9,7 +9,7 @@ from msgspec.structs import asdict, replace
 from onebert_server.client.exchange import Asking, decode, quoted
 from onebert_server.client.questions import Input, item_of
 from onebert_server.contract.declared import as_dict
-from onebert_server.contract.examples import CreatedFacts, ImprovementFacts
+from onebert_server.contract.examples import CreatedFacts
 from onebert_server.contract.gates import GateFacts
 from onebert_server.contract.status import StatusResponse, TaskInForce, TaskStatus
 from onebert_server.contract.tasks import (
@@ -104,36 +104,29 @@ class TaskCalls(Asking):
         self,
         task: str,
         examples: Sequence[tuple[Input, str | Sequence[str]]],
-        improve: bool = False,
         labels: Sequence[str] | Mapping[str, str] | None = None,
     ) -> CreatedFacts:
         """Makes examples, each an input and its label, the next version of a task: the exact head, in seconds.
 
         Args:
             examples: with a list of labels each, also an empty one, for a multi_label task.
-            improve: train the default method on them in the background, too; `improvement` shows how far that is.
             labels: names, or names with descriptions; each is one more example.
 
         Raises:
             TrainerOff: the server was started without `--trainer`.
-            Improving: an improvement of the task is under way.
         """
         rows = [
             {**item_of(text), **({"label": label} if isinstance(label, str) else {"labels": [*label]})}
             for text, label in examples
         ]
         # Repeatable, because the same examples give the same version.
-        body = {"examples": rows, "improve": improve, "labels": labels and _labels(labels)}
+        body = {"examples": rows, "labels": labels and _labels(labels)}
         return await self._decoded(CreatedFacts, "POST", f"/v1/tasks/{quoted(task)}/examples", body)
 
     async def create_from_labels(self, task: str, labels: Sequence[str] | Mapping[str, str]) -> CreatedFacts:
         """Makes a version that gives a text the label whose name, or description, is nearest; raises TrainerOff."""
         body = {"labels": _labels(labels)}
         return await self._decoded(CreatedFacts, "POST", f"/v1/tasks/{quoted(task)}/examples", body)
-
-    async def improvement(self, task: str) -> ImprovementFacts:
-        """How far the improvement of a task is, on the server that is asked; raises ImprovementNotFound."""
-        return await self._decoded(ImprovementFacts, "GET", f"/v1/tasks/{quoted(task)}/improvement")
 
     async def alias(self, task: str, alias: str) -> AliasPlace:
         """The meaning of an alias now and before."""

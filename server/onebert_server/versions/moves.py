@@ -24,9 +24,8 @@ class Move(NamedTuple):
 
 
 class Check(NamedTuple):
-    """The result of a hook: whether it has compared the versions, what it has read to allow the move, its reports."""
+    """The result of a hook: what it has read to allow the move, and its reports."""
 
-    compared: bool
     read: Precondition
     reports: Sequence[Mapping[str, Any]] = ()
 
@@ -67,21 +66,13 @@ class Moves:
                     "calibrate it, or force the move, and say why"
                 )
 
-    async def move(
-        self,
-        move: Move,
-        context: Context,
-        *,
-        force: str | None = None,
-        unless_compared: Callable[[], None] | None = None,
-    ) -> Moved:
+    async def move(self, move: Move, context: Context, *, force: str | None = None) -> Moved:
         """Loads the versions of a target, asks every hook, and moves the alias.
 
         If what a hook has read changes before the move, the hooks are asked again.
 
         Args:
             force: the reason to move without asking the hooks.
-            unless_compared: may raise if no hook has compared the versions.
 
         Raises:
             GateFailed: a version lacks targets, or a hook refuses the move.
@@ -93,8 +84,6 @@ class Moves:
                 self._require_targets(move, context)
             while True:
                 checks = [await check(move, context) for check in self._before_move] if force is None else []
-                if unless_compared is not None and not any(check.compared for check in checks):
-                    unless_compared()
                 arguments = task, alias, target, expected, context, force, [check.read for check in checks]
                 with suppress(CheckOutdated):
                     alias_now, seq = await run_in(self._registrars, self._catalog.move_alias, *arguments)

@@ -1,11 +1,15 @@
-"""Versions of examples over HTTP: a task at once, its improvement beside the answers, deaths in the middle of it."""
+"""Versions of examples over HTTP: a task at once, its bounds, and the death of the process that trains."""
 
 import asyncio
+import fcntl
 import json
 import os
 import re
 import signal
+import sys
+import termios
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import product
@@ -14,23 +18,17 @@ from pathlib import Path
 import httpx
 import pytest
 
-from needs import needs
 from onebert_server.access.principal import EVERY_SCOPE, Principal
 from onebert_server.client import Client
 from onebert_server.extensions.trainer.trainer import Trainer
 from onebert_store.errors import (
     DeadlineExceeded,
-    Forbidden,
-    ImprovementNotFound,
-    Improving,
     InvalidData,
     InvalidInput,
     OneBertError,
     OverQuota,
     QueueFull,
-    ShuttingDown,
     TooLarge,
-    TrainerFailed,
     TrainerOff,
 )
 from onebert_store.registry.grants import Quotas
@@ -46,24 +44,14 @@ EXAMPLES = [
     (f"the {thing} was very {word} {when}", label)
     for (label, word), thing, when in product(WORDS.items(), THINGS, ("now", "late"))
 ]
-OVER = ("done", "failed")
 
 
 def rows_of(examples):
     return [{"text": text, "label": label} for text, label in examples]
 
 
-def post(client, task, examples, **more):
-    return client.send("POST", f"/v1/tasks/{task}/examples", json={"examples": rows_of(examples)} | more)
-
-
-def improvement(client, task):
-    return client.send("GET", f"/v1/tasks/{task}/improvement").json()
-
-
-def ended(client, task):
-    wait_until(lambda: improvement(client, task)["state"] in OVER)
-    return improvement(client, task)
+def post(client, task, examples):
+    return client.send("POST", f"/v1/tasks/{task}/examples", json={"examples": rows_of(examples)})
 
 
 def worker_of(server):
@@ -72,6 +60,14 @@ def worker_of(server):
         one for one in server.children() if b"onebert_training.worker" in Path(f"/proc/{one}/cmdline").read_bytes()
     ]
     return found[0] if found else None
+
+
+def unread(process):
+    """The bytes that wait in the pipe to a process."""
+    with open(f"/proc/{process}/fd/0", "rb") as pipe:
+        waiting = bytearray(4)
+        fcntl.ioctl(pipe, termios.FIONREAD, waiting)
+    return int.from_bytes(waiting, sys.byteorder)
 
 
 @contextmanager
@@ -93,7 +89,7 @@ def labels(client, ref, examples):
 def test_examples_are_a_live_task_that_answers_them(server, client):
     made = post(client, "tone", EXAMPLES)
     told = made.json()
-    assert (made.status_code, told["version"], told["live"], told["improvement"]) == (201, 1, True, None)
+    assert (made.status_code, told["version"], told["live"]) == (201, 1, True)
     assert made.headers["location"] == "/v1/tasks/tone/versions/1"
     assert labels(client, "tone", EXAMPLES) == [label for _, label in EXAMPLES]
     again = post(client, "tone", EXAMPLES)
@@ -115,7 +111,7 @@ def test_a_version_holds_none_of_its_examples(server, client):
 def test_the_guides_request_makes_a_task(client):
     body = json.loads(re.search(r"--json '(.+?)'\n", GUIDE.read_text(), re.DOTALL)[1])
     told = client.send("POST", "/v1/tasks/mail/examples", json=body).json()
-    assert (told["version"], told["live"], told["improvement"]["state"]) == (1, True, "waiting")
+    assert (told["version"], told["live"]) == (1, True)
     rows = [(row["text"], row["label"]) for row in body["examples"]]
     assert labels(client, "mail@1", rows) == [label for _, label in rows]
 
@@ -144,61 +140,6 @@ def test_examples_with_several_labels_make_a_multi_label_task(server, client):
         answers = own.classify("several", [text for text, _ in rows])
     right = [sorted(answer.labels or ()) == sorted(labels) for answer, (_, labels) in zip(answers, rows, strict=True)]
     assert sum(right) > 0.9 * len(rows)
-
-
-@pytest.mark.slow
-def test_the_head_answers_until_an_improvement_is_a_version(server, client):
-    began = post(client, "free", EXAMPLES, improve=True).json()["improvement"]
-    assert (began["state"], began["head"], began["version"]) == ("waiting", 1, None)
-    with stopped(worker_of(server)):
-        assert improvement(client, "free")["state"] not in OVER
-        assert [one["version"] for one in client.task("free")["versions"]] == [1]
-        assert labels(client, "free", EXAMPLES) == [label for _, label in EXAMPLES], "the head answers meanwhile"
-        with pytest.raises(Improving):
-            post(client, "free", EXAMPLES, improve=True)
-    free = ended(client, "free")
-    assert (free["state"], free["version"], free["live"]) == ("done", 2, free["reason"] is None)
-    assert client.task("free")["aliases"] == {"live": 2 if free["live"] else 1}
-    assert free["live"] or "standard error" in free["reason"]
-
-
-@pytest.mark.slow
-@needs("gate")
-def test_an_improvement_goes_live_if_it_passes_the_gate(server, client):
-    """Equal examples train equal versions: the first one's answer is a rule that others pass or break."""
-    post(client, "ruled", EXAMPLES, improve=True)
-    assert ended(client, "ruled")["version"] == 2
-    [label] = labels(client, "ruled@2", EXAMPLES[:1])
-    wrong = next(one for one in WORDS if one != label)
-    for task, must, live in (("passes", label, True), ("breaks", wrong, False)):
-        post(client, task, EXAMPLES)
-        rules = {"must": [{"text": EXAMPLES[0][0], "label": must}]}
-        client.send("PUT", f"/v1/tasks/{task}/gate", json={"rules": rules})
-        post(client, task, EXAMPLES, improve=True)
-        found = ended(client, task)
-        assert (found["state"], found["version"], found["live"]) == ("done", 2, live)
-        assert client.task(task)["aliases"] == {"live": 2 if live else 1}
-        assert live or "must" in found["reason"]
-
-
-def test_a_live_version_that_came_between_stays(server, client):
-    post(client, "moved", EXAMPLES)
-    post(client, "moved", EXAMPLES[1:])
-    client.move_alias("moved", "live", 2, "1")
-    post(client, "moved", EXAMPLES, improve=True)
-    found = ended(client, "moved")
-    assert (found["version"], found["live"]) == (3, False)
-    assert "version 1" in found["reason"]
-    assert client.task("moved")["aliases"] == {"live": 2}
-
-
-def test_no_deleted_task_comes_back_with_its_improvement(server, client):
-    post(client, "gone", EXAMPLES, improve=True)
-    client.send("DELETE", "/v1/tasks/gone")
-    # One improvement runs at a time: when the next has ended, this one has.
-    post(client, "next", EXAMPLES, improve=True)
-    assert ended(client, "next")["state"] == "done"
-    assert "gone" not in [task["name"] for task in client.tasks()]
 
 
 def test_what_was_refused_for_its_time_is_no_version(server, client):
@@ -242,7 +183,7 @@ def test_pairs_stay_among_pairs(server):
 def test_label_names_alone_give_a_served_task(server, client):
     with Client(server.url) as own:
         made = own.create_from_labels("named", [*WORDS])
-        assert (made.version, made.live, made.score, made.improvement) == (1, True, None, None)
+        assert (made.version, made.live, made.score) == (1, True, None)
         assert own.create_from_labels("named", [*WORDS]).version == 1
     # The vector of a name is nearest to itself.
     assert labels(client, "named", [(word, word) for word in WORDS]) == [*WORDS]
@@ -282,7 +223,6 @@ def test_descriptions_decide_alone_or_as_one_more_example_each(server, client):
         ({"labels": {"a": "x", "\u200b": "y"}}, r"labels.*: must have a visible character"),
         ({"labels": {"a": "x"}}, "labels: must have at least 2"),
         ({"labels": "a"}, "labels: must be a list"),
-        ({"labels": ["a", "b"], "improve": True}, "improve takes examples"),
         ({"labels": ["a"]}, "labels: must have at least 2 items"),
         ({"labels": ["a", "a"]}, "label"),
         ({"labels": ["a", "\u200b"]}, r"labels\.1: must have a visible character"),
@@ -295,59 +235,29 @@ def test_names_that_are_no_labels_are_refused(server, client, body, said):
 
 
 @pytest.mark.slow
-def test_principals_take_turns(tmp_path):
-    """One of a principal's three improvements runs and two wait; another's, asked last, ends before the last."""
-    names = {"acme": "a-key-of-sixteen", "blue": "b-key-of-sixteen"}
-    with Server(tmp_path, api_keys=",".join(names.values()), **SETTINGS) as server:
-        acme, blue = (server.client(api_key=key) for key in names.values())
-        with acme, blue:
-            asked = [(acme, "acme-0"), (acme, "acme-1"), (acme, "acme-2"), (blue, "blue")]
-            for client, task in asked:
-                post(client, task, EXAMPLES, improve=True)
-            assert {ended(client, task)["state"] for client, task in asked} == {"done"}
-            made = {task: client.version(task, 2)["created_at"] for client, task in asked}
-    assert made["acme-0"] < made["acme-1"] < made["acme-2"]
-    assert made["blue"] < made["acme-2"]
-
-
-@pytest.mark.slow
-def test_a_killed_worker_fails_its_job_and_is_started_again(tmp_path):
-    with Server(tmp_path, **SETTINGS) as server, server.client() as client:
-        post(client, "tone", EXAMPLES, improve=True)
-        wait_until(lambda: improvement(client, "tone")["state"] == "training")
+def test_a_killed_worker_fails_its_request_and_is_started_again(tmp_path):
+    with Server(tmp_path, **SETTINGS) as server, server.client() as client, ThreadPoolExecutor(1) as pool:
+        post(client, "tone", EXAMPLES)
         killed = worker_of(server)
-        os.kill(killed, signal.SIGKILL)
-        found = ended(client, "tone")
-        assert (found["state"], found["version"]) == ("failed", None)
-        assert "started again" in found["reason"]
+        with stopped(killed):
+            asked = pool.submit(httpx.post, f"{server.url}/v1/tasks/two/examples", json={"examples": rows_of(EXAMPLES)})
+            wait_until(lambda: unread(killed))
+            os.kill(killed, signal.SIGKILL)
+        problem = asked.result().json()
+        assert (problem["code"], "started again" in problem["detail"]) == ("trainer-failed", True)
         assert labels(client, "tone", EXAMPLES[:1]) == [EXAMPLES[0][1]]
-
-        def trains():
-            try:
-                return post(client, "tone", EXAMPLES).json()["version"] == 1
-            except TrainerFailed:
-                return False
-
-        wait_until(trains)
-        assert worker_of(server) not in (None, killed)
-        assert len(client.task("tone")["versions"]) == 1
-
-
-@pytest.mark.slow
-def test_a_killed_server_leaves_whole_versions_and_no_worker(tmp_path):
-    with Server(tmp_path, **SETTINGS) as server:
-        with server.client() as client:
-            post(client, "tone", EXAMPLES, improve=True)
-            wait_until(lambda: improvement(client, "tone")["state"] == "training")
+        assert post(client, "two", EXAMPLES).json()["version"] == 1
         left = worker_of(server)
+        assert left not in (None, killed)
         server.kill()
         wait_until(lambda: not Path(f"/proc/{left}").exists())
         server.start()
-        with server.client() as client:
-            assert [one["version"] for one in client.task("tone")["versions"]] == [1]
-            assert labels(client, "tone", EXAMPLES[:1]) == [EXAMPLES[0][1]]
-            with pytest.raises(ImprovementNotFound):
-                improvement(client, "tone")
+        with server.client() as again:
+            assert [[version["version"] for version in again.task(task)["versions"]] for task in ("tone", "two")] == [
+                [1],
+                [1],
+            ]
+            assert labels(again, "two", EXAMPLES[:1]) == [EXAMPLES[0][1]]
 
 
 def of(name, **more):
@@ -355,19 +265,13 @@ def of(name, **more):
     return replace(WORK, principal=Principal(f"oidc:{name}", EVERY_SCOPE, ("*",), **more))
 
 
-async def created(runtime, task, context, improve=False):
-    """Asks the trainer itself; its process may not have been started yet."""
-    await asyncio.to_thread(wait_until, lambda: runtime.parts[Trainer].worker._process is not None)
-    return await runtime.parts[Trainer].create(task, rows_of(EXAMPLES), improve, context)
-
-
-async def reached(improvement, state):
-    await asyncio.to_thread(wait_until, lambda: improvement.state in (state, *OVER))
-    assert improvement.state == state, improvement.reason
+async def created(runtime, task, context):
+    """Asks the trainer itself."""
+    return await runtime.parts[Trainer].create(task, rows_of(EXAMPLES), context)
 
 
 @pytest.mark.slow
-def test_a_principal_holds_its_share_pays_for_what_is_computed_and_leaves_nothing_when_it_leaves(tmp_path):
+def test_principals_take_turns_hold_their_shares_and_leave_nothing_when_they_leave(tmp_path):
     async def asked(runtime):
         acme, blue = of("acme"), of("blue")
         await created(runtime, "first", acme)
@@ -378,8 +282,7 @@ def test_a_principal_holds_its_share_pays_for_what_is_computed_and_leaves_nothin
         with stopped(trainer.worker._process.pid):
             many = [asyncio.create_task(created(runtime, f"acme-{number}", acme)) for number in range(80)]
             other = asyncio.create_task(created(runtime, "blue", blue))
-            # One head of each is in the worker: the others wait for the turns of their principal.
-            await asyncio.to_thread(wait_until, lambda: len(trainer.worker._requests) == 2)
+            await asyncio.to_thread(wait_until, lambda: unread(trainer.worker._process.pid))
             refused = [task.exception() for task in many if task.done()]
             assert (len(refused), {type(error) for error in refused}) == (48, {QueueFull})
             waiting = [task for task in many if not task.done()]
@@ -391,42 +294,11 @@ def test_a_principal_holds_its_share_pays_for_what_is_computed_and_leaves_nothin
         assert sorted(names) == ["acme-31", "blue", "first"]
         assert made["blue"] < made["acme-31"]
 
-        debts = []
-        for name, improve in (("head", False), ("improved", True)):
-            poor = of(name, quotas=Quotas(tokens=1.0))
-            version = await created(runtime, name, poor, improve)
-            if version.improvement:
-                await reached(version.improvement, "training")
-            with pytest.raises(OverQuota) as refusal:
-                await created(runtime, name, poor)
-            debts.append(refusal.value.retry_after)
-        assert debts[1] > 3 * debts[0] > len(EXAMPLES)
-
-    with opened(tmp_path, trainer=True) as runtime:
-        asyncio.run(asked(runtime))
-
-
-@pytest.mark.slow
-def test_an_improvement_ends_with_its_token_and_with_the_server(tmp_path, monkeypatch):
-    async def asked(runtime):
-        alice, bob = of("alice", expires=time.time() + 3600), of("bob")
-        one = (await created(runtime, "one", alice, improve=True)).improvement
-        await reached(one, "training")
-        with monkeypatch.context() as later:
-            later.setattr(runtime.keys, "_clock", lambda: alice.principal.expires)
-            await reached(one, "failed")
-            with pytest.raises(Forbidden):
-                await created(runtime, "two", alice, improve=True)
-        other = (await created(runtime, "other", bob, improve=True)).improvement
-        await reached(other, "training")
-        runtime.draining = True
-        await reached(other, "failed")
-        assert ("token" in one.reason, "stopping" in other.reason) == (True, True)
-        with pytest.raises(ShuttingDown):
-            await created(runtime, "late", bob, improve=True)
-        assert (await created(runtime, "late", bob)).live, "requests under way are still answered"
-        names = ("late", "one", "other")
-        assert [list(runtime.directory.task(name).versions) for name in names] == [[1], [1], [1]]
+        poor = of("poor", quotas=Quotas(tokens=1.0))
+        await created(runtime, "paid", poor)
+        with pytest.raises(OverQuota) as refusal:
+            await created(runtime, "paid", poor)
+        assert refusal.value.retry_after > len(EXAMPLES)
 
     with opened(tmp_path, trainer=True) as runtime:
         asyncio.run(asked(runtime))
@@ -435,21 +307,14 @@ def test_an_improvement_ends_with_its_token_and_with_the_server(tmp_path, monkey
 @pytest.mark.slow
 def test_a_version_without_room_is_not_trained_and_one_over_the_bound_of_uploads_not_stored(tmp_path):
     async def asked(runtime):
-        first = await created(runtime, "one", of("acme"))
-        size = first.taken.entry.size
-        assert size < runtime.settings.max_upload_bytes
-        full = of("acme", quotas=Quotas(tasks=1, bytes=2 * size - 1))
-        one = (await created(runtime, "one", full, improve=True)).improvement
-        await reached(one, "failed")
-        assert ("bytes stored" in one.reason, one.began) == (True, None)
-        with stopped(runtime.parts[Trainer].worker._process.pid), pytest.raises(OverQuota, match="1 tasks"):
-            await created(runtime, "two", full)
-        one = (await created(runtime, "one", of("acme"), improve=True)).improvement
-        await reached(one, "failed")
-        assert f"an upload at most {runtime.settings.max_upload_bytes}" in one.reason
-        assert list(runtime.directory.task("one").versions) == [1]
+        full = of("acme", quotas=Quotas(tasks=0))
+        with stopped(runtime.parts[Trainer].worker._process.pid), pytest.raises(OverQuota, match="0 tasks"):
+            await created(runtime, "one", full)
+        with pytest.raises(TooLarge, match="an upload at most 256"):
+            await created(runtime, "one", of("acme"))
+        assert runtime.directory.tasks("", 100) == []
 
-    with opened(tmp_path, trainer=True, max_upload_bytes=4096) as runtime:
+    with opened(tmp_path, trainer=True, max_upload_bytes=256) as runtime:
         asyncio.run(asked(runtime))
 
 

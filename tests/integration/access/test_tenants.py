@@ -98,7 +98,6 @@ def other_requests(name):
         "/v1/feedback",
         {"json": {"data": [{"task": name, "text": TEXT, "label": "label 0", "identifier": "a"}]}},
     )
-    yield "GET", f"/v1/tasks/{name}/improvement", {}
     yield "DELETE", f"/v1/tasks/{name}", {}
 
 
@@ -244,7 +243,6 @@ ROUTES = {
     "GET /v1/tasks/{task}/review": ({"review", "admin"}, {}),
     "POST /v1/feedback": ({"feedback", "review", "admin"}, {"json": {"data": [{"id": "none/0", "label": "label 0"}]}}),
     "POST /v1/tasks/{task}/examples": (WRITE, {"json": EXAMPLES}),
-    "GET /v1/tasks/{task}/improvement": (ANY, {}),
     "GET /v1/base": (ANY, {}),
     "GET /v1/whoami": (ANY, {}),
 }

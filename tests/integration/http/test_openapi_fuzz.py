@@ -23,7 +23,7 @@ NATIVE = {"/v1/classify"}
 # Operations that answer requests about something that exists; the others want the number of the version, too.
 SUCCEED = {"GET", "POST", "PUT /v1/tasks/{task}/versions", "DELETE /v1/tasks/{task}"}
 # This server has no trainer.
-REFUSED = {"/v1/tasks/{task}/examples", "/v1/tasks/{task}/improvement"}
+REFUSED = {"/v1/tasks/{task}/examples"}
 # Façades' that answer for the kind of task that there is; of the others the document does not say which task they want.
 ANSWER = {"/", "/models/{model}", "/predict", "/api/v1/text/contents", "/v1/models/{model}:predict"}
 

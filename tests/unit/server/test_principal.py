@@ -88,20 +88,6 @@ def test_a_ring_takes_keys_that_are_given_and_none_that_were():
     assert ring.find(b"root")
 
 
-def test_long_work_ends_with_its_key_and_with_none_of_its_rights():
-    now = [100.0]
-    ring = KeyRing({b"root": "root"}, clock=lambda: now[0])
-    some = Principal("key:ci", frozenset({Scope.UPLOAD}), ("*",))
-    ring.replace({b"one": Holder(some, expires=101.0)})
-    assert ring.holds(some)
-    assert ring.holds(root("key:root"))
-    token = Principal("oidc:someone", frozenset(), (), expires=101.0)
-    assert (ring.holds(token), ring.holds(root("127.0.0.1"))) == (True, True)
-    assert not ring.holds(Principal("key:ci", frozenset({Scope.UPLOAD, Scope.PROMOTE}), ("*",)))
-    now[0] = 101.0
-    assert (ring.holds(some), ring.holds(token), ring.holds(root("127.0.0.1"))) == (False, False, True)
-
-
 def test_a_key_of_the_environment_stays_root_whatever_else_has_its_digest():
     ring = KeyRing({b"root": "root"})
     ring.replace({b"root": Holder(nobody("key:ci"), expires=0.0)})

@@ -20,7 +20,6 @@ from onebert_encoder.maths.sequences import Sequences
 from onebert_encoder.text.tokens import Text, Tokens
 from onebert_store.file.delta import Delta
 from onebert_store.file.manifest import SIAMESE, Manifest
-from onebert_training.pauses import pause
 from onebert_training.tasks.metrics import check_finite
 from onebert_training.tasks.objective import Logits
 
@@ -102,7 +101,6 @@ class Features:
     def _compute(self, chosen: Sequence[int]) -> list[Tensor]:
         if self._bare is None:
             raise ValueError("the embeddings have no activations")
-        pause()
         texts = [self._texts[i] for i in chosen]
         batch = pack(self._base, Sequences.of(texts), [0] * len(texts), layers=range(self.low))
         x = encode(self._base, self._bare, batch)
@@ -148,7 +146,6 @@ def predict(base: Base, row: Row, features: Features, inputs: Sequence[int] | No
     with torch.no_grad():
         rows = stack_rows(base, [row])
         for chosen in token_batches(sorted(indices, key=lambda i: len(tokens[i])), tokens):
-            pause()
             batch = pack(base, Sequences.of([tokens[i] for i in chosen]), [0] * len(chosen), layers=features.layers)
             activations = joined(features.take(chosen))
             computed = compute_logits(base, rows, batch, activations=activations)

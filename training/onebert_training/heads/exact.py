@@ -12,7 +12,6 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
-from onebert_training.pauses import pause
 from onebert_training.target_scale import TargetScale
 from onebert_training.tasks.objective import Logits, Objective
 from onebert_training.tasks.objectives import NO_TARGET, MultiLabel, Regression, SingleLabel, TokenLabel
@@ -104,7 +103,6 @@ def fit_heads(
     heads = []
     maps = _FITS[type(objective)](objective, scaled, targets, strengths)
     for strength, (weight, bias) in zip(strengths, maps, strict=True):
-        pause()
         weight, bias = weight / unit, bias - (weight / unit) @ mean  # noqa: PLW2901 - the same map in other units
         heads.append(ExactHead(weight.astype(np.float32), bias.astype(np.float32), strength))
     return heads

@@ -107,10 +107,10 @@ class Gates:
         stored = await run_in(self._registrars, self.read, task, context)
         read = Precondition(documents.NAME, stored and stored.document, {})
         if stored is None or alias not in stored.gate.aliases:
-            return Check(False, read)
+            return Check(read)
         new, live = self._place(move, context)
         if not new:
-            return Check(True, read)
+            return Check(read)
         turn = self._turns.setdefault((task, alias), asyncio.Lock())
         try:
             await asyncio.wait_for(turn.acquire(), context.remaining)
@@ -123,7 +123,7 @@ class Gates:
         finally:
             turn.release()
         tags = {} if alias == LIVE else {LIVE: live.target.tag if live else None}
-        return Check(True, read._replace(tags=tags), reports)
+        return Check(read._replace(tags=tags), reports)
 
     def _place(self, move: Move, context: Context) -> tuple[list[int], Alias | None]:
         """Returns the versions that need the gate, and the alias `live`; raises AliasConflict."""

@@ -1,5 +1,6 @@
 """Makes versions of the examples that clients send, by a process beside the server."""
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 from onebert_server.extensions.trainer import routes
@@ -14,9 +15,11 @@ def _open(runtime: Runtime, opened: ExitStack) -> Trainer | None:
     if not runtime.settings_of(Settings).trainer:
         return None
     worker = Worker(runtime.settings.base[0] if runtime.settings.base else None)
+    thread = ThreadPoolExecutor(1, "onebert-trainer")
+    # In the order back: the end of the process ends what the thread waits for.
+    opened.callback(thread.shutdown)
     opened.callback(worker.close)
-    worker.start()
-    return Trainer(worker, runtime)
+    return Trainer(worker, thread, runtime)
 
 
 EXTENSION = Extension(_open, [routes.router])

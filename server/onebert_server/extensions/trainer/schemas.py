@@ -48,14 +48,11 @@ class ExamplesRequest(RequestBody):
     labels: _Labels | None = Field(
         None, description="names, or names with descriptions: a text gets the label whose words are nearest"
     )
-    improve: Annotated[bool, Field(description="whether the default method is trained in the background, too")] = False
 
     @model_validator(mode="after")
     def _of_one_kind(self) -> "ExamplesRequest":
         if self.examples is None and self.labels is None:
             raise ValueError("give examples, labels, or both")
-        if self.improve and self.examples is None:
-            raise ValueError("improve takes examples: names alone train nothing")
         several = [row.labels is not None for row in self.examples or ()]
         for at, row in enumerate(self.examples or ()):
             if (row.label is None) == (row.labels is None):

@@ -1,16 +1,14 @@
-// Makes a task of examples, tries it, and improves it in the background.
+// Makes a task of examples, and tries it.
 
 import { ask, path } from "../api.js";
 import { note, py } from "../calls.js";
-import { html, useEffect, useState } from "../lib.js";
+import { html, useState } from "../lib.js";
 import { many, NAME, probability, Refused, say } from "../parts.js";
 import { link } from "../route.js";
 import { Answer } from "./answers.js";
 
 const HINTS = [["complaint", "The parcel came broken."], ["praise", "The driver was very helpful."]];
 const BLANK = { label: "", lines: "" };
-const POLL_MS = 1000;
-const STATES = { waiting: "Waits for its turn", training: "Trains", measuring: "Is measured in folds" };
 
 export function Create() {
   const [task, setTask] = useState("");
@@ -20,28 +18,26 @@ export function Create() {
   const set = (at, changed) => setLabels(labels.map((one, place) => (place === at ? { ...one, ...changed } : one)));
   const single = labels.flatMap(({ label, lines }) => textsOf(lines).map((text) => ({ text, label: label.trim() })));
   const examples = several ? merged(single) : single;
-  // An improvement is of the version that is shown, whatever the form has become since.
-  const create = async (task, examples, improve) => {
+  const create = async () => {
     if (state.busy) return;
-    const made = improve ? state.made : null;
-    setState({ made, busy: true });
+    setState({ busy: true });
     const where = path`/v1/tasks/${task}/examples`;
-    const body = { examples, improve };
+    const body = { examples };
     try {
       const { value } = await ask("POST", where, { body });
       const rows = examples.map(({ text, label, labels }) => `(${py(text)}, ${labels ? `[${labels.map(py).join(", ")}]` : py(label)})`).join(", ");
-      note({ method: "POST", path: where, body, python: `create_from_examples(${py(task)}, [${rows}]${improve ? ", improve=True" : ""})` });
+      note({ method: "POST", path: where, body, python: `create_from_examples(${py(task)}, [${rows}])` });
       setState({ made: { ...value, examples } });
-      say(improve ? "The improvement has begun" : `Version ${value.version} of ${task} is made`);
+      say(`Version ${value.version} of ${task} is made`);
     } catch (error) {
-      setState({ made, error });
+      setState({ error });
     }
   };
   return html`
     <h1 tabindex="-1">From examples</h1>
     <p>Eight texts of each label make a classifier in seconds; from twenty on, its score means something.
       Take texts as people write them, unclear ones too. Texts that belong nowhere need a label of their own.</p>
-    <form class="try stack" onSubmit=${(event) => { event.preventDefault(); create(task, examples, false); }}>
+    <form class="try stack" onSubmit=${(event) => { event.preventDefault(); create(); }}>
       <div>
         <label for="name">Task</label>
         <input id="name" ...${NAME} value=${task} onInput=${(event) => setTask(event.currentTarget.value)} />
@@ -60,7 +56,7 @@ export function Create() {
         <button type="button" onClick=${() => setLabels([...labels, BLANK])}>Add a label</button></p>
     </form>
     ${state.error && html`<${Refused} error=${state.error} />`}
-    ${state.made && html`<${Made} made=${state.made} improve=${() => create(state.made.task, state.made.examples, true)} />`}`;
+    ${state.made && html`<${Made} made=${state.made} />`}`;
 }
 
 function textsOf(lines) {
@@ -74,7 +70,7 @@ function merged(examples) {
   return [...labels].map(([text, names]) => ({ text, labels: names }));
 }
 
-function Made({ made, improve }) {
+function Made({ made }) {
   const [text, setText] = useState("");
   const [found, setFound] = useState({});
   const classify = async (event) => {
@@ -99,30 +95,6 @@ function Made({ made, improve }) {
         </form>
         ${found.error && html`<${Refused} error=${found.error} />`}
         ${found.result && html`<div id="answer"><p class="quiet">Version ${found.version}</p><${Answer} result=${found.result} given=${{ text }} /></div>`}
-        ${made.improvement ? html`<${Improvement} key=${made.version} begun=${made.improvement} />`
-          : html`<p class="buttons"><button type="button" onClick=${improve}>Improve</button> <span class="quiet">Trains on the same examples in the background.</span></p>`}
       </div>
     </section>`;
-}
-
-/** The progress of an improvement, asked for until it ends. */
-function Improvement({ begun }) {
-  const [at, setAt] = useState(begun);
-  const [error, setError] = useState(null);
-  const ended = at.state === "done" || at.state === "failed";
-  useEffect(() => {
-    if (ended || error) return;
-    const stop = new AbortController();
-    const look = () => ask("GET", path`/v1/tasks/${at.task}/improvement`, { signal: stop.signal }).then(
-      ({ value }) => setAt(value), (failed) => stop.signal.aborted || setError(failed));
-    const timer = setTimeout(look, POLL_MS);
-    return () => { clearTimeout(timer); stop.abort(); };
-  }, [at, error]);
-  if (error) return html`<${Refused} error=${error} again=${() => setError(null)} />`;
-  if (ended) return html`<p role="status" id="improved">${at.version ? `Version ${at.version}: ${at.metric} ${probability(at.score)} in folds, ` : "Not improved: "}${at.live ? "live now." : `${at.version ? "not live: " : ""}${at.reason}.`}</p>`;
-  return html`
-    <div class="stack sent">
-      <label for="step">${STATES[at.state]}${at.steps > 0 && `, step ${at.step} of ${at.steps}`}</label>
-      <progress id="step" max=${at.steps || 1} value=${at.step}></progress>
-    </div>`;
 }
