@@ -5,9 +5,8 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from onebert_store.errors import InvalidSettings, OneBertError, ServerUnreachable
 
@@ -47,17 +46,11 @@ def connect(address: str) -> None:
         raise ServerUnreachable(f"the Ray cluster at {address} refuses: {_first_line(error)}") from None
 
 
-@dataclass(frozen=True)
-class Cluster:
-    """The device of a cluster's tasks, the CPUs of each live node that has any, and the GPUs of all nodes together."""
+class Cluster(NamedTuple):
+    """The device of a cluster's tasks, and the number of tasks that run at once, each with a GPU or a core."""
 
     device: str
-    cpus: list[int]
-    gpus: int
-
-    def slots(self, threads: int = 1) -> int:
-        """Returns the number of tasks that run at once, each with a GPU or with so many threads."""
-        return self.gpus if self.device == "cuda" else sum(count // threads for count in self.cpus)
+    slots: int
 
 
 @contextmanager
@@ -71,13 +64,14 @@ def connected(address: str, device: str | None) -> Iterator[Cluster]:
     connect(address)
     try:
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        cpus, gpus = [int(node.get("CPU", 0)) for node in nodes], sum(int(node.get("GPU", 0)) for node in nodes)
-        cluster = Cluster(device or ("cuda" if gpus else "cpu"), [count for count in cpus if count], gpus)
-        if cluster.device not in DEVICES:
+        cpus, gpus = (sum(int(node.get(kind, 0)) for node in nodes) for kind in ("CPU", "GPU"))
+        device = device or ("cuda" if gpus else "cpu")
+        if device not in DEVICES:
             raise InvalidSettings(f"--device is {' or '.join(DEVICES)} on a cluster")
-        if not cluster.cpus or not cluster.slots():
-            raise InvalidSettings(f"the cluster has no {'GPU' if cluster.cpus else 'CPU'}")
-        yield cluster
+        slots = gpus if device == "cuda" else cpus
+        if not cpus or not slots:
+            raise InvalidSettings(f"the cluster has no {'GPU' if cpus else 'CPU'}")
+        yield Cluster(device, slots)
     finally:
         ray.shutdown()
 
@@ -90,8 +84,8 @@ def on_nodes(base: str | None) -> str | None:
 def run(start: Callable[[T], Any], following: Callable[[], T | None], limit: int) -> Iterator[tuple[T, Any]]:
     """Runs at most `limit` tasks at once; yields each with its results as they come, and with an error when it ends.
 
-    `following` returns the next task, or None; a task that it returns again is started again. `start` returns the
-    stream of a task's results. The error is StopIteration, or Ray's.
+    `following` returns the next task, or None. `start` returns the stream of a task's results. The error is
+    StopIteration, or Ray's.
     """
     running: list[tuple[Any, T]] = []
     while True:

@@ -30,7 +30,7 @@ _WAITING = 2
 
 @dataclass(frozen=True)
 class WorkerSetup:
-    """Settings of every Ray task; each node loads `base` itself, which must be that of `computing`."""
+    """Settings of every Ray task; each node loads `base` itself; it must be the base of `computing`."""
 
     base: str | None
     computing: Computing
@@ -53,7 +53,7 @@ def scorer_on_cluster(
         computing = Computing(base.spec.digest, precision, settings.max_batch_tokens)
         setup = WorkerSetup(on_nodes(settings.only_base), computing, cluster.device, ray.put([*tasks]), all_scores)
         job = make_job(computing=computing)
-        yield job, lambda scored: score_on_cluster(job, scored, setup, cluster.slots())
+        yield job, lambda scored: score_on_cluster(job, scored, setup, cluster.slots)
 
 
 def score_on_cluster(job: Job, scored: Container[str], setup: WorkerSetup, slots: int) -> Parts:

@@ -378,3 +378,22 @@ def test_its_errors_are_one_line(folder, tmp_path):
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("error: ")
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("head", "--ray is the HOST:PORT of a cluster's head, or auto"),
+        ("ray://127.0.0.1:1", "--ray is the HOST:PORT of a cluster's head, or auto"),
+        ("127.0.0.1:1", "no Ray cluster answers at 127.0.0.1:1"),
+        (None, "--ray needs the package ray: pip install '.[ray]' in the checkout"),
+    ],
+)
+def test_a_cluster_that_does_not_answer_is_one_line(onebert, monkeypatch, folder, tmp_path, address, message):
+    if address is None:
+        monkeypatch.setitem(sys.modules, "ray", None)
+        for name in ("onebert_server.score.ray_cluster", "onebert_store.command.cluster"):
+            monkeypatch.delitem(sys.modules, name, raising=False)
+    asked = [*map(str, command(folder, folder / "rows.parquet", tmp_path / "out")), "--base", str(tiny_base())]
+    status, printed, error = onebert(*asked, "--ray", address or "auto")
+    assert (status, printed, error.splitlines()[-1]) == (1, "", f"error: {message}")

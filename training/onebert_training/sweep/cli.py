@@ -22,12 +22,6 @@ def sweep(
     ] = None,
     machine: Machine = Machine(),  # noqa: B008 - frozen
     together: Annotated[int, typer.Option(min=1, help="Runs that train in one batch.")] = 4,
-    ray: Annotated[
-        str | None,
-        typer.Option(
-            help="Address of a Ray cluster that trains the runs, such as auto or HOST:PORT.", metavar="ADDRESS"
-        ),
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Train every run of a recipe: many in one batch, with the results that each would have alone.
@@ -37,4 +31,4 @@ def sweep(
     """
     from onebert_training.sweep.commands import run_sweep  # noqa: PLC0415
 
-    run_sweep(recipe, data, out, only or [], machine, together, ray, as_json)
+    run_sweep(recipe, data, out, only or [], machine, together, as_json)

@@ -9,7 +9,6 @@ from typing import Any
 from onebert_encoder.base.base import Base
 from onebert_store.command import console
 from onebert_store.disk import write_whole
-from onebert_store.errors import OneBertError
 from onebert_store.file.format import load
 from onebert_store.tables.table import Table
 from onebert_training.data.dataset import Dataset, Labeled
@@ -32,18 +31,16 @@ def run_sweep(
     only: Collection[str],
     machine: Machine,
     together: int,
-    ray: str | None,
     as_json: bool,
 ) -> None:
     """Trains the unfinished runs of a recipe; checks all runs before the first one starts."""
     loaded_recipe = load_recipe(recipe)
     requests = loaded_recipe.runs(data, only)
-    # With a cluster, this machine trains nothing and leaves its GPU free.
-    loaded = (replace(machine, device="cpu") if ray else machine).load()
+    loaded = machine.load()
     with console.busy("loading data"):
         job_sets = work.make_job_sets(requests, loaded.spec, machine.dtype)
         for job_set in job_sets:
-            work.make_sample_runs(loaded, job_set)
+            work.check_runs(loaded, job_set)
     folder = RunsFolder(out)
     names = [job.name for job_set in job_sets for job in job_set.jobs]
     folder.plan(loaded_recipe.name, names)
@@ -53,35 +50,22 @@ def run_sweep(
     pending = [job_set for job_set in unfinished if job_set.jobs]
     done = len(names) - sum(len(job_set.jobs) for job_set in pending)
     console.tell(f"{loaded_recipe.name}: {len(names)} runs, {done} of them finished before")
-    lost = 0
     if pending:
-        execute = _locally(loaded, folder, together)
-        if ray is not None:
-            # Ray is optional, and slow to import.
-            from onebert_training.sweep.ray_cluster import on_cluster  # noqa: PLC0415
-
-            execute = on_cluster(ray, loaded, machine, together)
         try:
             with console.heartbeat(lambda: f"{done} of {len(names)} runs are finished"):
-                for outcome in execute(pending):
+                for outcome in _outcomes(pending, loaded, folder, together):
                     folder.keep(outcome)
-                    lost += outcome.lost
                     done += 1
                     console.tell(f"{done}/{len(names)} {_line(outcome)}")
         except KeyboardInterrupt:
             console.tell(f"interrupted after {done} of {len(names)} runs; the same command continues")
             raise
     _show(folder, loaded, job_sets, as_json)
-    if lost:
-        raise OneBertError(f"{lost} of {len(names)} runs were lost; the same command tries them again")
 
 
-def _locally(base: Base, folder: RunsFolder, width: int) -> work.Execute:
-    def execute(job_sets: Sequence[work.JobSet]) -> Iterator[Outcome]:
-        for job_set in job_sets:
-            yield from work.train_job_set(job_set, work.make_runs(base, job_set), width, folder.checkpoint_file, ignore)
-
-    return execute
+def _outcomes(job_sets: Sequence[JobSet], base: Base, folder: RunsFolder, width: int) -> Iterator[Outcome]:
+    for job_set in job_sets:
+        yield from work.train_job_set(job_set, work.make_runs(base, job_set), width, folder.checkpoint_file, ignore)
 
 
 def _line(outcome: Outcome) -> str:

@@ -41,13 +41,12 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a job; with `lost` the error is not the run's own (a worker died), so a retry may succeed."""
+    """The result of a job, or why it failed."""
 
     name: str
     record: dict[str, Any] | None = None
     delta: bytes | None = None
     error: str | None = None
-    lost: bool = False
 
 
 def name_job(request: RunRequest, dataset: Dataset, spec: BaseSpec, dtype: str) -> Job:
@@ -103,8 +102,6 @@ class RunsFolder:
 
     def keep(self, outcome: Outcome) -> None:
         """Writes the result of a job; the record comes last, since it marks the run as finished."""
-        if outcome.lost:
-            return
         if outcome.record is None:
             write_whole(self.failed / f"{outcome.name}.json", json.dumps({"error": outcome.error}).encode())
         else:
@@ -125,9 +122,6 @@ class JobSet:
     dataset: Dataset
     max_length: int
     jobs: tuple[Job, ...]
-
-
-Execute = Callable[[Sequence[JobSet]], Iterator[Outcome]]
 
 
 def make_job_sets(requests: Iterable[RunRequest], spec: BaseSpec, dtype: str) -> list[JobSet]:
@@ -159,8 +153,8 @@ def _make_runs(inputs: TaskInputs, job_set: JobSet) -> list[Run]:
     return [make_run(inputs, job.request.settings, job_set.dataset.name) for job in job_set.jobs]
 
 
-def make_sample_runs(base: Base, job_set: JobSet) -> list[Run]:
-    """The same runs on a few rows, to reject jobs early, and per-token data with all labels truncated away."""
+def check_runs(base: Base, job_set: JobSet) -> None:
+    """Rejects jobs early, by their runs on a few rows, and per-token data with all labels truncated away."""
     splits = {
         name: split.take(np.arange(min(SAMPLE_ROWS, len(split)))) for name, split in job_set.dataset.splits.items()
     }
@@ -168,7 +162,7 @@ def make_sample_runs(base: Base, job_set: JobSet) -> list[Run]:
     try:
         if job_set.dataset.task_type in PER_TOKEN:
             TaskInputs(base, job_set.dataset, job_set.max_length).check_targets()
-        return _make_runs(TaskInputs(base, sample, job_set.max_length), job_set)
+        _make_runs(TaskInputs(base, sample, job_set.max_length), job_set)
     except OneBertError as error:
         raise type(error)(f"{job_set.dataset.name}: {error.detail}") from None
 
