@@ -29,7 +29,7 @@ from onebert_store.errors import OneBertError
 from onebert_training.data.options import DataOptions
 from onebert_training.fit import settings as training
 from onebert_training.methods.table import METHODS
-from onebert_training.options import annotated_fields, flag_of, sentence_of
+from onebert_training.options import RECIPES, annotated_fields, flag_of, sentence_of
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"
@@ -104,16 +104,18 @@ def _routes() -> str:
 
 
 def _options() -> str:
-    rows = []
+    options: list[tuple[str, ...]] = []
+    keys: list[tuple[str, ...]] = []
     for group in (DataOptions, training.Settings):
         for field, _, annotated in annotated_fields(group):
             default = "" if field.default in (None, False, MISSING) else f"`{field.default}`"
-            rows.append((f"`{flag_of(field)}`", default, sentence_of(annotated)))
-    options = _table(("option", "default", ""), rows)
+            rows, name = (keys, field.name) if RECIPES in annotated else (options, flag_of(field))
+            rows.append((f"`{name}`", default, sentence_of(annotated)))
     methods = _table(
         ("method", "trains, beside the head"), ((f"`{one.syntax}`", one.trains) for one in METHODS.values())
     )
-    return _page("Options and methods of training", OPTIONS, options, OF_METHODS, methods)
+    tables = _table(("option", "default", ""), options), KEYS, _table(("key", "default", ""), keys)
+    return _page("Options and methods of training", OPTIONS, *tables, OF_METHODS, methods)
 
 
 def _promises() -> str:
@@ -236,6 +238,9 @@ Each also below `/t/{task}` ([clients](clients.md)).
 OPTIONS = """
 Options of `onebert train`. `onebert.train` and a recipe of `onebert sweep` ([experiments](../experiments.md)) have the
 same names with underscores, as `text_pair`.
+"""
+KEYS = """
+Keys of recipes and arguments of `onebert.train` alone:
 """
 OF_METHODS = """
 ## Methods

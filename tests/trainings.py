@@ -11,8 +11,11 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from bases import tiny_base
-from onebert_encoder.base.base import Base
+from bases import far_delta, manifest_for, tiny_base
+from onebert_encoder.base.base import Base, load_base
+from onebert_store.file.delta import Delta
+from onebert_store.file.format import save
+from onebert_store.file.manifest import parse_manifest
 from onebert_training.data.dataset import Dataset
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import Progress, Report
@@ -48,6 +51,15 @@ def write_tone(folder: Path) -> Path:
         rows = [f"the {THINGS[i % 6]} was very {word} and late {i},{label}" for i, word, label in drawn]
         (folder / f"{split}.csv").write_text("\n".join(["text,label", *rows]) + "\n")
     return folder
+
+
+def remembering(folder: Path, **settings: Any) -> Path:
+    """A delta file whose manifest has these settings, for `--like`: keys of recipes are no options."""
+    spec = load_base(str(tiny_base())).spec
+    manifest = manifest_for(spec, labels=2, training={"settings": settings})
+    file = folder / "remembering.safetensors"
+    save(file, Delta(parse_manifest(manifest), far_delta(spec, "bitfit", "mean", 2, seed=0)))
+    return file
 
 
 def write_splits(folder: Path, rows_of: Callable[..., Iterator[dict[str, Any]]]) -> Path:

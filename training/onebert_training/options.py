@@ -1,7 +1,7 @@
 """Options from annotated dataclasses: one list of fields makes a command's options, a recipe's fields and a docs table.
 
 A field is `name: Annotated[type, Doc("one sentence"), …] = default`. The annotation may add bounds (`Ge`, `Gt`, `Le`,
-`Lt`), a `Parser` and a `Panel` of the command's help. An option has its field's name, with dashes.
+`Lt`), a `Panel` of the command's help, and `RECIPES`. An option has its field's name, with dashes.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -22,20 +22,15 @@ if TYPE_CHECKING:
     from onebert_encoder.base.base import Base
 
 
-@dataclass(frozen=True)
-class Parser:
-    """Reads a value of one of several types, which typer has not."""
-
-    parse: Callable[[str], Any]
-
-
-# The types of fields -> what the help calls a value; a number wins over a name such as `same`.
+# The types of fields -> what the help calls a value.
 METAVARS: dict[Any, str] = {bool: "", int: "N", float: "X", str: "TEXT"}
 DATA = Panel("Data")
 METHOD = Panel("What is trained")
 STEPS = Panel("How long and how fast")
 OUTPUT = Panel("Machine and output")
 MEND = Panel("A mended copy")
+# Marks a field that recipes and `onebert.train` have, and no command.
+RECIPES = "recipes"
 
 BaseName = Annotated[str | None, OUTPUT.option(BASE, "--base")]
 Dtype = Annotated[
@@ -105,6 +100,8 @@ def wrong_value(error: Mapping[str, Any]) -> str:
 def _options(group: Any) -> Iterator[Parameter]:
     hints = get_type_hints(group, include_extras=True)
     for field, hint, annotated in annotated_fields(group):
+        if RECIPES in annotated:
+            continue
         if any(isinstance(part, OptionInfo) for part in annotated):  # an option of its own
             annotation = hints[field.name]
             yield Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=annotation)
@@ -113,17 +110,13 @@ def _options(group: Any) -> Iterator[Parameter]:
         for bound in annotated:
             bounds |= {"min": bound.ge} if isinstance(bound, Ge) else {"max": bound.le} if isinstance(bound, Le) else {}
         panel = next((part for part in annotated if isinstance(part, Panel)), None)
-        parse = next((part.parse for part in annotated if isinstance(part, Parser)), None)
         # A short metavar leaves room for the sentence in 80 columns; choices are listed after the sentence.
-        kinds = (float,) if parse else (hint, *get_args(hint))
+        kinds = (hint, *get_args(hint))
         metavar = next((name for kind, name in METAVARS.items() if kind in kinds), "NAME")
-        choices = [name for arg in get_args(hint) if get_origin(arg) is Literal and not parse for name in get_args(arg)]
+        choices = [name for arg in get_args(hint) if get_origin(arg) is Literal for name in get_args(arg)]
         sentence = escape(sentence_of(annotated) + (f" One of {', '.join(choices)}." if choices else ""))
-        option = typer.Option(
-            flag_of(field), help=sentence, metavar=metavar, rich_help_panel=panel, parser=parse, **bounds
-        )
-        kind = str | None if parse else hint
-        yield Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=Annotated[kind, option])
+        option = typer.Option(flag_of(field), help=sentence, metavar=metavar, rich_help_panel=panel, **bounds)
+        yield Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=Annotated[hint, option])
 
 
 def flag_of(field: Field[Any]) -> str:

@@ -23,6 +23,7 @@ from onebert_store.file.format import load
 from onebert_store.file.manifest import parse_manifest
 from onebert_training.interop.merged import write_checkpoint
 from peft_models import delta_logits
+from trainings import remembering
 
 TEXTS = [f"the {thing} was {word}" for thing in ("screen", "water", "order", "time") for word in ("great", "late")]
 LABELS = ["late" if "late" in text else "fine" for text in TEXTS]
@@ -38,8 +39,9 @@ def data(tmp_path_factory):
 
 
 def trained(onebert, data, folder, family="bert", pooling="mean"):
+    like = remembering(folder.parent, head_learning_rate=0.05)
     where = ("--task", "tone", "--data", data, "--base", tiny_base(family), "--device", "cpu", "--out", folder)
-    rates = ("--learning-rate", "1e-4", "--head-learning-rate", "0.05", "--max-steps", "20", "--batch-size", "8")
+    rates = ("--like", like, "--learning-rate", "1e-4", "--max-steps", "20", "--batch-size", "8")
     printed, _ = succeeded(onebert("train", *where, "--method", "full", "--pooling", pooling, *rates))
     assert f"next: onebert import {folder} --data DATA --out tone.safetensors makes a delta" in printed
     return folder

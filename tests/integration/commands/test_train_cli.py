@@ -25,12 +25,18 @@ from onebert_store.command import console
 from onebert_store.file.delta import Delta
 from onebert_store.file.format import load, save
 from onebert_store.file.manifest import parse_manifest
-from trainings import THINGS, asked, tagged, write_splits, write_tone
+from trainings import THINGS, asked, remembering, tagged, write_splits, write_tone
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return write_tone(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory):
+    """Options of a training whose head starts at nothing."""
+    return "--like", remembering(tmp_path_factory.mktemp("like"), start="fresh")
 
 
 def train_arguments(folder, out, *more):
@@ -50,11 +56,9 @@ def head_arguments(folder, out, *more):
     return ["train", "--task", "tone", "--data", folder, *asked, *more]
 
 
-def test_train_prints_a_record_that_the_file_and_evaluate_confirm(onebert, folder, tmp_path):
+def test_train_prints_a_record_that_the_file_and_evaluate_confirm(onebert, folder, fresh, tmp_path):
     out = tmp_path / "tone.safetensors"
-    record, progress = recorded(
-        onebert(*train_arguments(folder, out, "--method", "layernorm", "--start", "fresh", "--json"))
-    )
+    record, progress = recorded(onebert(*train_arguments(folder, out, "--method", "layernorm", *fresh, "--json")))
     assert record["digest"] == load(out).digest
     assert record["file_bytes"] == out.stat().st_size
     assert (record["task"], record["method"], record["metric"]) == ("tone", "layernorm", "accuracy")
@@ -149,7 +153,7 @@ def test_a_checkpoint_is_written_beside_nothing_else(onebert, folder, tmp_path, 
 
 
 def test_a_training_that_fails_leaves_nothing_behind(onebert, folder, tmp_path):
-    asked = ("--epochs", "20", "--learning-rate", "1e38", "--head-learning-rate", "1e38")
+    asked = ("--epochs", "20", "--learning-rate", "1e38")
     status, _, said = onebert(*train_arguments(folder, tmp_path / "tone.safetensors", *asked))
     assert status == 1
     assert said.endswith("try a smaller learning rate\n")
@@ -181,10 +185,10 @@ def test_a_delta_trained_on_the_pooler_goes_to_peft(onebert, folder, tmp_path):
     succeeded(onebert("export", out, "--base", tiny_base(), "--peft", tmp_path / "peft"))
 
 
-def test_few_rows_are_all_trained_on_and_folds_give_the_scores(onebert, folder, tmp_path):
+def test_few_rows_are_all_trained_on_and_folds_give_the_scores(onebert, folder, fresh, tmp_path):
     data, out = tmp_path / "few.csv", tmp_path / "tone.safetensors"
     data.write_text((folder / "train.csv").read_text())
-    method = ("--method", "bitfit+lora:targets=all", "--start", "fresh", "--learning-rate", "3e-3", "--json")
+    method = ("--method", "bitfit+lora:targets=all", *fresh, "--learning-rate", "3e-3", "--json")
     printed, progress = succeeded(onebert(*train_arguments(data, out, *method)))
     record = json.loads(printed)
     assert (record["rows"], record["folds"], record["steps"]) == ({"train": 48}, 5, 18)
@@ -253,15 +257,13 @@ def test_options_of_steps_are_refused_beside_the_exact_head(onebert, folder, tmp
         "3",
         "--learning-rate",
         "0.1",
-        "--head-learning-rate",
-        "same",
         "--batch-size",
         "8",
         "--seed",
         "1",
     )
     error = refused(onebert(*head_arguments(folder, tmp_path / "tone.safetensors", *asked)))
-    flags = "--epochs, --batch-size, --learning-rate, --head-learning-rate"
+    flags = "--epochs, --batch-size, --learning-rate"
     assert error == f"error: --method head is found exactly, without a step: leave out {flags}\n"
 
 
@@ -279,8 +281,8 @@ def test_the_head_alone_has_all_rows_of_one_file_and_one_score(onebert, tmp_path
     assert f"note: {out} is there, and is replaced when the training is done" in progress
 
 
-def test_what_is_no_better_than_a_constant_is_not_recommended(onebert, folder, tmp_path):
-    short = ("--method", "frozen", "--max-steps", "1", "--learning-rate", "1e-9", "--start", "fresh")
+def test_what_is_no_better_than_a_constant_is_not_recommended(onebert, folder, fresh, tmp_path):
+    short = ("--method", "frozen", "--max-steps", "1", "--learning-rate", "1e-9", *fresh)
     printed, _ = succeeded(onebert(*train_arguments(folder, tmp_path / "tone.safetensors", *short)))
     assert "next: onebert push" not in printed
     remedies = "--class-weight balanced where labels are uneven, more rows or another --method"
@@ -354,10 +356,8 @@ def test_a_terminal_sees_what_goes_on(onebert, folder, tmp_path, monkeypatch):
     assert "evaluating 12 rows" in progress
 
 
-def test_a_log_has_a_line_for_every_evaluation(onebert, folder, tmp_path):
-    _, printed, progress = onebert(
-        *train_arguments(folder, tmp_path / "tone.safetensors", "--start", "fresh", "--json")
-    )
+def test_a_log_has_a_line_for_every_evaluation(onebert, folder, fresh, tmp_path):
+    _, printed, progress = onebert(*train_arguments(folder, tmp_path / "tone.safetensors", *fresh, "--json"))
     lines = re.findall(
         r"^step (\d+)/18, epoch ([\d.]+), loss ([\d.]+), validation accuracy ([\d.]+), [\d,]+ tokens/s"
         r"(?:, about .* left)?$",
@@ -373,7 +373,8 @@ def test_a_log_has_a_line_for_every_evaluation(onebert, folder, tmp_path):
 
 def test_an_early_stop_is_said(onebert, folder, tmp_path):
     # Rates that change nothing: whether a metric rises while something is learned may hang on the last digit.
-    still = ("--start", "fresh", "--learning-rate", "1e-30", "--head-learning-rate", "1e-30")
+    like = remembering(tmp_path, start="fresh", head_learning_rate=1e-30)
+    still = ("--like", like, "--learning-rate", "1e-30")
     more = ("--epochs", "50", "--patience", "2")
     _, printed, _ = onebert(*train_arguments(folder, tmp_path / "tone.safetensors", *more, *still))
     found = re.search(

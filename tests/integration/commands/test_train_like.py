@@ -1,11 +1,13 @@
 """`onebert train --like`: a training repeated by the manifest of its version, of a file or of a real server."""
 
 import re
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from cryptography.fernet import Fernet
 
+import onebert
 from bases import far_delta, manifest_for, tiny_base
 from ended import recorded, refused, succeeded
 from onebert_encoder.base.base import load_base
@@ -13,6 +15,8 @@ from onebert_server.client import Client
 from onebert_store.file.delta import Delta
 from onebert_store.file.format import load, save
 from onebert_store.file.manifest import parse_manifest
+from onebert_training.data.options import DataOptions
+from onebert_training.fit.settings import Settings
 from servers import Server, wait_until
 from trainings import write_tone
 
@@ -46,74 +50,82 @@ def train(onebert, tmp_path):
 
 
 # Every option that single texts take, with another value than its default.
-DIFFERENT = (
-    *("--method", "bitfit+lora:r=2", "--pooling", "cls", "--positive", "complaint", "--class-weight", "balanced"),
-    *("--max-length", "20", "--epochs", "9", "--max-steps", "20", "--batch-size", "4", "--learning-rate", "0.004"),
-    *(
-        "--head-learning-rate",
-        "same",
-        "--averaging",
-        "0.2",
-        "--start",
-        "fresh",
-        "--seed",
-        "3",
-        "--evals-per-epoch",
-        "2",
-    ),
-    *(
-        "--patience",
-        "30",
-        "--keep",
-        "best",
-        "--metric",
-        "macro_f1",
-        "--measure-train",
-        "--dtype",
-        "bfloat16",
-        "--no-fingerprint",
-    ),
-    *("--text", "words", "--label", "kind", "--drop-unlabeled", "--drop-empty"),
-    *("--task-type", "single_label", "--train-rows", "40", "--validation-rows", "10", "--validation-share", "0.3"),
+DIFFERENT = Settings(
+    method="bitfit+lora:r=2",
+    pooling="cls",
+    positive="complaint",
+    class_weight="balanced",
+    max_length=20,
+    epochs=9,
+    max_steps=20,
+    batch_size=4,
+    learning_rate=0.004,
+    head_learning_rate="same",
+    averaging=0.2,
+    start="fresh",
+    seed=3,
+    evals_per_epoch=2,
+    patience=30,
+    keep="best",
+    metric="macro_f1",
+    measure_train=True,
+    no_fingerprint=True,
+)
+READING = DataOptions(
+    text="words",
+    label="kind",
+    drop_unlabeled=True,
+    drop_empty=True,
+    task_type="single_label",
+    train_rows=40,
+    validation_rows=10,
+    validation_share=0.3,
 )
 
 
-def test_a_training_with_every_option_changed_is_repeated_to_the_byte(train, data, tmp_path):
+@pytest.fixture
+def first(tmp_path):
+    """Trains in Python, where every setting is an argument, and returns the file and the record."""
+
+    def run(data, **options):
+        trained = onebert.train(
+            str(data), task="tone", base=BASE, device="cpu", out=tmp_path / "first.safetensors", **options
+        )
+        return trained.file, trained.record
+
+    return run
+
+
+def test_a_training_with_every_option_changed_is_repeated_to_the_byte(first, train, data, tmp_path):
     named = tmp_path / "tone.csv"
     rows = (data / "train.csv").read_text().replace("text,label", "words,kind")
     named.write_text(rows + ",complaint\nno label,\n")
-    first, record, _ = train("first", "--task", "tone", *DIFFERENT, data=named)
-    again, repeated, error = train("again", "--like", first, data=named)
-    assert again.read_bytes() == first.read_bytes()
+    file, record = first(named, **asdict(DIFFERENT), **asdict(READING), dtype="bfloat16")
+    again, repeated, error = train("again", "--like", file, data=named)
+    assert again.read_bytes() == file.read_bytes()
     assert repeated["settings"] == record["settings"]
     assert "are not those of" not in error
 
 
-def test_steps_that_end_within_an_epoch_are_repeated(train, data):
+def test_steps_that_end_within_an_epoch_are_repeated(first, train, data):
     # 48 rows in batches of 8 are 6 steps an epoch.
-    steps = ("--max-steps", "8", "--batch-size", "8", "--start", "fresh")
-    first, record, _ = train("first", "--task", "tone", "--method", "bitfit", *steps, data=data)
-    again, repeated, _ = train("again", "--like", first, data=data)
+    file, record = first(data, method="bitfit", max_steps=8, batch_size=8, start="fresh")
+    again, repeated, _ = train("again", "--like", file, data=data)
     assert record["steps"] == repeated["steps"] == 8
-    assert again.read_bytes() == first.read_bytes()
+    assert again.read_bytes() == file.read_bytes()
 
 
-def test_a_version_whose_exact_head_was_kept_is_repeated_by_the_method_that_was_asked_for(train, data, tmp_path):
+def test_a_version_whose_exact_head_was_kept_is_repeated_by_the_method_that_was_asked_for(first, train, data, tmp_path):
     """It has more rows than a head alone holds out of: the digest is of the data before that."""
-    file = tmp_path / "many.csv"
+    many = tmp_path / "many.csv"
     rows = (data / "train.csv").read_text().splitlines()
-    file.write_text("\n".join([rows[0], *(f"{row.replace(',', f' {i},')}" for i in range(8) for row in rows[1:])]))
+    many.write_text("\n".join([rows[0], *(f"{row.replace(',', f' {i},')}" for i in range(8) for row in rows[1:])]))
     # A rate that forgets what the exact head knows.
-    steps = ("--method", "bitfit", "--max-steps", "10", "--learning-rate", "1e-30", "--head-learning-rate", "1000")
-    first, record, _ = train("first", "--task", "tone", *steps, data=file)
-    again, repeated, error = train("again", "--like", first, data=file)
-    manifest = load(first).manifest.training
-    assert (record["contest"]["kept"], record["method"], manifest["card"]["train"]["method"]) == (
-        "alone",
-        "head",
-        "bitfit",
-    )
-    assert again.read_bytes() == first.read_bytes()
+    file, record = first(many, method="bitfit", max_steps=10, learning_rate=1e-30, head_learning_rate=1000.0)
+    again, repeated, error = train("again", "--like", file, data=many)
+    manifest = load(file).manifest.training
+    assert (record["contest"]["kept"], record["method"], manifest["card"]["train"]["method"]) == ("alone", "head", "bitfit")
+    assert again.read_bytes() == file.read_bytes()
     assert repeated["rows"] == record["rows"]
     assert "are not those of" not in error
 

@@ -253,10 +253,8 @@ def test_the_wheel_installs_clean_with_the_pinned_versions(compiled, tmp_path):
         task,
         "--max-steps",
         "2",
-        "--start",
-        "fresh",
         "--out",
         out,
         cwd=tmp_path,
     )
-    assert "bitfit" in run(onebert, "inspect", out, cwd=tmp_path)
+    assert "tone" in run(onebert, "inspect", out, cwd=tmp_path)

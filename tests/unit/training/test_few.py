@@ -88,12 +88,12 @@ def test_a_base_without_its_weights_starts_without_the_head_on_them(base, few):
     inputs = TaskInputs(base, few, 40)
     assert type(make_run(inputs, QUICK, "tone")) is ContrastiveRun
     assert type(make_run(inputs, replace(QUICK, method="reinit+bitfit"), "tone")) is Run
-    with pytest.raises(InvalidSettings, match=r"reinit\+bitfit has no exact head to start from; --start fresh"):
+    with pytest.raises(InvalidSettings, match=r"reinit\+bitfit has no exact head to start from; start fresh"):
         make_run(inputs, replace(QUICK, method="reinit+bitfit", start="head"), "tone")
 
 
 def test_a_start_that_a_task_cannot_have_is_refused(base, questions):
-    with pytest.raises(InvalidSettings, match="a span task has no exact head to start from; --start fresh"):
+    with pytest.raises(InvalidSettings, match="a span task has no exact head to start from; start fresh"):
         run_of(base, questions, start="head")
 
 

@@ -9,7 +9,7 @@ from typing_extensions import Doc
 from onebert_store.command.options import ENCODING, LABEL_SEPARATOR, SHEET, TEXT, TEXT_PAIR
 from onebert_store.file.manifest import TaskType
 from onebert_store.tables.columns import Columns, remembered
-from onebert_training.options import DATA
+from onebert_training.options import DATA, RECIPES
 
 if TYPE_CHECKING:
     from onebert_store.tables.tables import Faults, Source
@@ -60,7 +60,7 @@ class DataOptions(ReadOptions):
         int | None, Ge(2), Doc("Train on at most so many rows, drawn evenly over the labels."), DATA
     ] = None
     validation_rows: Annotated[
-        int | None, Ge(1), Doc("Validate on at most so many rows, drawn evenly over the labels."), DATA
+        int | None, Ge(1), Doc("Validate on at most so many rows, drawn evenly over the labels."), DATA, RECIPES
     ] = None
     validation_share: Annotated[
         float | None,

@@ -114,7 +114,7 @@ class Run:
             raise InvalidSettings(f"a {kind} task has no exact head; frozen trains the head alone by steps")
         if self.settings.start == "head" and (self.plan.reinit or not has):
             subject = self.method.text if self.plan.reinit else f"a {kind} task"
-            raise InvalidSettings(f"{subject} has no exact head to start from; --start fresh starts from nothing")
+            raise InvalidSettings(f"{subject} has no exact head to start from; start fresh starts from nothing")
 
     def _manifest(self) -> Manifest:
         """Made before training, so that a label or a name that a manifest cannot hold is refused at once."""

@@ -11,7 +11,7 @@ from onebert_store.errors import InvalidSettings
 from onebert_store.file.decision import CutRule
 from onebert_store.file.manifest import Pooling
 from onebert_training.methods.grammar import HEAD
-from onebert_training.options import METHOD, OUTPUT, STEPS, Parser, annotated_fields, flag_of
+from onebert_training.options import METHOD, OUTPUT, RECIPES, STEPS, annotated_fields, flag_of
 
 MAX_SEED = 2**31 - 1
 # Raise this when equal settings train something else: old checkpoints are not resumed, and reports do not mix.
@@ -28,13 +28,6 @@ EPOCHS, LEAST_STEPS = 4, 100
 FEW_EPOCHS, FEW_STEPS = 32, 50
 AVERAGING = 0.03  # decision 51
 WARMUP = 0.06
-
-
-def _rate_or_same(text: str) -> float | str:
-    try:
-        return text if text == "same" else float(text)
-    except ValueError:
-        raise ValueError("a number, or the word same") from None
 
 
 @dataclass(frozen=True)
@@ -87,8 +80,8 @@ class Settings:
         Doc(
             "Peak for the classifier head, which starts from nothing; else its own, at least that one; same: that one."
         ),
-        Parser(_rate_or_same),
         STEPS,
+        RECIPES,
     ] = None
     averaging: Annotated[
         float,
@@ -96,11 +89,13 @@ class Settings:
         Lt(1),
         Doc("Evaluate and keep the mean of the values over about this share of the steps; 0 takes each as it is."),
         STEPS,
+        RECIPES,
     ] = AVERAGING
     start: Annotated[
         Literal["fresh", "head"] | None,
         Doc("Where the head starts: at nothing, or at the exact head; else train tries both, a sweep starts fresh."),
         STEPS,
+        RECIPES,
     ] = None
     seed: Annotated[int, Ge(0), Le(MAX_SEED), Doc("An equal seed repeats a run, to the byte on a CPU."), STEPS] = 0
     evals_per_epoch: Annotated[
@@ -108,6 +103,7 @@ class Settings:
         Ge(1),
         Doc("Evaluations on the validation split per epoch; of few rows as many as four epochs have."),
         STEPS,
+        RECIPES,
     ] = 1
     patience: Annotated[
         int, Ge(0), Doc("Stop after so many evaluations without a better metric or loss; 0 never stops."), STEPS
@@ -116,34 +112,34 @@ class Settings:
         Literal["last", "best"],
         Doc("last: the last evaluation, unless an earlier one is really better; best: the best on validation."),
         STEPS,
+        RECIPES,
     ] = "last"
     metric: Annotated[
         str | None,
         Doc("Metric that decides which evaluation is kept, such as accuracy, macro_f1, matthews, micro_f1, pearson."),
         STEPS,
     ] = None
-    measure_train: Annotated[bool, Doc("Measure the result on the training rows, too."), STEPS] = False
+    measure_train: Annotated[bool, Doc("Measure the result on the training rows, too."), STEPS, RECIPES] = False
     no_fingerprint: Annotated[
         bool, Doc("Write no fingerprint of the training texts, by which a holder of the file can test a text."), OUTPUT
     ] = False
 
     def __post_init__(self) -> None:
-        for flag in ("learning_rate", "head_learning_rate"):
-            rate = getattr(self, flag)
+        for name, rate in (("--learning-rate", self.learning_rate), ("head_learning_rate", self.head_learning_rate)):
             if isinstance(rate, float | int) and not 0 < rate < inf:
-                raise InvalidSettings(f"--{flag.replace('_', '-')} is a number above 0")
+                raise InvalidSettings(f"{name} is a number above 0")
         if not 0 <= self.averaging < 1:
-            raise InvalidSettings("--averaging is a share of the steps, at least 0 and below 1")
+            raise InvalidSettings("averaging is a share of the steps, at least 0 and below 1")
 
 
 # Settings of steps that an exact head uses as well: the metric chooses its strength, the seed names the run.
 _OF_EVERY_METHOD = ("seed", "metric", "measure_train")
 OF_STEPS = {
-    field.name: flag_of(field)
+    field.name: field.name if RECIPES in annotated else flag_of(field)
     for field, _, annotated in annotated_fields(Settings)
     if STEPS in annotated and field.name not in _OF_EVERY_METHOD
 }
-"""Settings of steps, unused by an exact head -> their options."""
+"""Settings of steps, unused by an exact head -> their options, or their keys in recipes."""
 
 
 def refuse_steps(settings: Settings) -> None:
