@@ -1,11 +1,10 @@
-"""The highest rate of an open loop that a server answers in time, found by halving; and latencies as a table."""
+"""The highest rate of an open loop that a server answers in time, found by halving."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from onebert_bench.load import Reply
 from onebert_bench.numbers import percentile
-from onebert_bench.report import markdown_table
 
 HALVINGS = 5
 
@@ -68,12 +67,3 @@ def highest_rate(attempt: Callable[[float], Attempt], peak: float, most_ms: floa
             failed.append(found)
             above = rate
     return (held or failed)[-1]
-
-
-def latency_table(title: str, loads: Mapping[str, Sequence[Sequence[Reply]]]) -> str:
-    """A line for each load: percentiles of the latencies of all turns' answers, in milliseconds."""
-    lines = []
-    for name, turns in loads.items():
-        latencies = [1e3 * reply.seconds for replies in turns for reply in replies if reply.status == 200]
-        lines.append([name, *(f"{percentile(latencies, share):.2f}" for share in (0.5, 0.9, 0.99))])
-    return markdown_table([title, "p50 ms", "p90 ms", "p99 ms"], lines)

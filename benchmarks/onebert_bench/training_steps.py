@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from statistics import median
 
-import peft
 import torch
 from torch.nn import functional as F
 
@@ -19,19 +18,10 @@ from onebert_training.data.examples import Split
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import take_step
 from onebert_training.fit.run import Run
-from onebert_training.fit.settings import DEFAULT_METHOD, Settings
+from onebert_training.fit.settings import Settings
 from onebert_training.fit.state import CLIP, State
 
 ROWS = 400
-
-# What is trained on the other side: parameters whose names have this in them, or what peft adds.
-FLAGS = {"bitfit": "bias", "layernorm": "LayerNorm", DEFAULT_METHOD: "encoder.layer", "full": ""}
-PEFT = {
-    "lora:r=8": peft.LoraConfig(r=8, lora_alpha=16, target_modules=["query", "key", "value"]),
-    "bitfit+lora:targets=all": peft.LoraConfig(
-        r=8, lora_alpha=16, target_modules=r"encoder.*(query|key|value|dense)", bias="all"
-    ),
-}
 
 Step = Callable[[], int]
 """Takes one training step and returns how many tokens it trained on."""
@@ -44,9 +34,9 @@ def made_up_rows(base: Base) -> TaskInputs:
     return TaskInputs(base, Dataset("sentences", "single_label", LABELS, None, rows, digest=""), 128)
 
 
-def one_run(inputs: TaskInputs, method: str) -> Step:
-    """OneBERT's training step."""
-    run = Run(inputs, Settings(method=method, epochs=1000), "x")
+def one_run(inputs: TaskInputs) -> Step:
+    """OneBERT's training step, by the default method."""
+    run = Run(inputs, Settings(epochs=1000), "x")
     state = State(run.init_values())
     run.features("train")
 
@@ -58,16 +48,13 @@ def one_run(inputs: TaskInputs, method: str) -> Step:
     return step
 
 
-def hugging_face(inputs: TaskInputs, method: str, base: str | None = None) -> Step:
-    """The same step with Hugging Face's model, of the default base or of a folder, on padded batches."""
-    run = Run(inputs, Settings(method=method, epochs=1000), "x")
+def hugging_face(inputs: TaskInputs, base: str) -> Step:
+    """The same step with Hugging Face's model of a folder, all layers trained, on padded batches."""
+    run = Run(inputs, Settings(epochs=1000), "x")
     device, dtype = inputs.base.device, inputs.base.dtype
     twin = Padded(inputs.base, base, labels=len(inputs.data.labels))
-    if method in PEFT:
-        twin.model = peft.get_peft_model(twin.model, PEFT[method])
-    else:
-        for name, parameter in twin.model.named_parameters():
-            parameter.requires_grad_(FLAGS[method] in name and "pooler" not in name)
+    for name, parameter in twin.model.named_parameters():
+        parameter.requires_grad_("encoder.layer" in name)
     twin.model.train()
     parameters = [p for p in [*twin.model.parameters(), *twin.head.parameters()] if p.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=run.learning_rate, weight_decay=0.0)

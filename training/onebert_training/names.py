@@ -13,7 +13,7 @@ from onebert_training.fit.run import make_manifest
 from onebert_training.fit.settings import Settings
 
 METHOD = "names"
-# A logit is so many cosines: the likeliest of 5, 10, 20 and 30 on each of four sets (benchmarks/training/names.py).
+# A logit is so many cosines: the likeliest of 5, 10, 20 and 30 on each of four sets (benchmarks/results/accuracy.md).
 SHARPNESS = 20.0
 
 

@@ -12,7 +12,7 @@ _BEFORE = 10  # steps of each side that load kernels
 def training(made: Made) -> Section:
     """Tokens per second of the default method beside the usual way, in turns."""
     inputs, folder = made_up_rows(made.base(BERT_BASE)), str(made.base_folder(BERT_BASE))
-    sides = [one_run(inputs, DEFAULT_METHOD), hugging_face(inputs, DEFAULT_METHOD, folder)]
+    sides = [one_run(inputs), hugging_face(inputs, folder)]
     for side in sides:
         for _ in range(made.count(_BEFORE, 1)):
             side()

@@ -193,10 +193,10 @@ def test_type_checkers_know_the_options_of_the_command():
     options = {name: hint for group in GROUPS for name, hint in get_type_hints(group).items()}
     assert get_type_hints(onebert.TrainOptions) == options
     assert get_type_hints(onebert.train, include_extras=True)["options"] == Unpack[onebert.TrainOptions]
-    # The command has the same names, with dashes.
+    # The page has the same names: options of the command with dashes, and keys.
     page = (ROOT / "docs/reference/options.md").read_text(encoding="utf-8")
-    flags = {name.replace("-", "_") for name in re.findall(r"^\| `--([a-z-]+)`", page, re.MULTILINE)}
-    assert options.keys() <= flags
+    names = {name.replace("-", "_") for name in re.findall(r"^\| `(?:--)?([a-z_-]+)`", page, re.MULTILINE)}
+    assert options.keys() <= names
 
 
 def test_a_base_in_memory_is_trained_on_as_it_is(tmp_path):

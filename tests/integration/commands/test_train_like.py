@@ -124,7 +124,11 @@ def test_a_version_whose_exact_head_was_kept_is_repeated_by_the_method_that_was_
     file, record = first(many, method="bitfit", max_steps=10, learning_rate=1e-30, head_learning_rate=1000.0)
     again, repeated, error = train("again", "--like", file, data=many)
     manifest = load(file).manifest.training
-    assert (record["contest"]["kept"], record["method"], manifest["card"]["train"]["method"]) == ("alone", "head", "bitfit")
+    assert (record["contest"]["kept"], record["method"], manifest["card"]["train"]["method"]) == (
+        "alone",
+        "head",
+        "bitfit",
+    )
     assert again.read_bytes() == file.read_bytes()
     assert repeated["rows"] == record["rows"]
     assert "are not those of" not in error
