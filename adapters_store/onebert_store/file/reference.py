@@ -1,7 +1,7 @@
 """The reference of a manifest (format 3): the answers to rows that the task was not trained on, as counts."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,31 +12,17 @@ from onebert_store.file.fields import Finite, Line, Strict
 MAX_BINS = 10
 # Fewer rows would make a bin's share too uncertain to be compared with.
 MIN_BIN_ROWS = 10
-# Tables by the right label have at most this many labels, so a reference stays under ten kilobytes for them.
-MAX_TABLE_LABELS = 32
 # Labels of one answer that a server counts.
 MAX_ANSWERED = 64
 # The split of earlier files without a validation split: rows that other, less sure models answered.
 FOLDS = "folds"
-# A server compares windows of so many answers, and an unchanged one rings with this probability: once a month at 10,000
-# requests a day, with a judgement at each hundredth.
-WINDOW, LEVEL = 500, 1 / 3000
+# A server compares windows of so many answers, each time that it has `PART` more. One false alarm in 300,000 answers
+# gives each of these comparisons this level.
+WINDOW, PART, LEVEL = 500, 100, 1 / 3000
 
 Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Counts = list[Count]
 Share = Annotated[Finite, Field(ge=0, le=1)]
-
-
-class Right(Strict):
-    """Two tables with a row for each right label, in the order of the labels.
-
-    Attributes:
-        answered: by the answered label; one more column counts answers that abstain.
-        scores: by the bin of the top score.
-    """
-
-    answered: list[Counts]
-    scores: list[Counts]
 
 
 class Reference(Strict):
@@ -49,7 +35,7 @@ class Reference(Strict):
         edges: upper bounds of the bins of top scores but the last, in between scores that occurred.
         scores: answers by bin, one more than edges; empty if scores are no probabilities.
         confidence: the mean top score.
-        right: None where an answer is not always one label, and of tasks of very many labels.
+        right: tables of earlier files, which nothing reads.
     """
 
     split: Line
@@ -59,7 +45,7 @@ class Reference(Strict):
     edges: Annotated[list[Share], Field(max_length=MAX_BINS - 1)]
     scores: Annotated[Counts, Field(max_length=MAX_BINS)]
     confidence: Share | None = None
-    right: Right | None = None
+    right: dict[Literal["answered", "scores"], list[Counts]] | None = None
 
     @model_validator(mode="after")
     def _counts_fit(self) -> "Reference":
@@ -71,22 +57,7 @@ class Reference(Strict):
             raise ValueError("scores do not add up to the rows")
         if max(*self.labels, self.abstained) > self.rows:
             raise ValueError("a label has more answers than there are rows")
-        if self.right is not None:
-            _check_tables(self, self.right)
         return self
-
-
-def _check_tables(reference: Reference, right: Right) -> None:
-    answered = [*reference.labels, reference.abstained]
-    if len(reference.labels) > MAX_TABLE_LABELS:
-        raise ValueError(f"right: only for up to {MAX_TABLE_LABELS} labels")
-    for table, total in ((right.answered, answered), (right.scores, reference.scores)):
-        if len(table) != len(reference.labels) or any(len(row) != len(total) for row in table):
-            raise ValueError("right: a table has a row for each label and the columns of its counts")
-        if [sum(column) for column in zip(*table, strict=True)] != total:
-            raise ValueError("right: the rows of a table do not add up to its counts")
-    if sum(answered) != reference.rows:
-        raise ValueError("right: not every row has one answer")
 
 
 def heard_move(reference: Reference) -> float | None:
@@ -112,8 +83,8 @@ def heard_move(reference: Reference) -> float | None:
 def bin_edges(scores: NDArray[np.float64]) -> list[float]:
     """Returns edges that put about equally many scores [rows] in each of up to ten bins; none for few rows.
 
-    Equal counts keep the distribution of PSI near its chi-square limit, which a bin of few rows would spoil. An edge
-    lies halfway between two different scores, so equal scores share a bin on every machine, whatever its rounding.
+    An edge lies halfway between two different scores, so equal scores share a bin on every machine, whatever its
+    rounding.
     """
     ordered = np.sort(scores)
     least, rows = max(len(ordered) // MAX_BINS, MIN_BIN_ROWS), len(ordered)

@@ -136,7 +136,8 @@ HOLDINGS = Table(
     info={"since": 5},
 )
 
-# JSON that an extension keeps of a task, under the extension's name; it is deleted with the task.
+# JSON that an extension keeps of a task, under the extension's name; it is deleted with the task. That of a version has
+# `@` and its number behind the name, and is deleted with the version.
 DOCUMENTS = Table(
     "documents",
     TABLES,

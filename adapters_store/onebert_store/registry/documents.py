@@ -1,4 +1,6 @@
-"""Documents that extensions keep of tasks: JSON under the extension's name, deleted with the task."""
+"""Documents that extensions keep of tasks and versions: JSON under a name, which goes with the task or the version."""
+
+from collections.abc import Callable
 
 from sqlalchemy import select
 
@@ -28,6 +30,26 @@ class Documents:
         """Returns the names of the tasks that have a document of this name."""
         with self._database.reading() as connection:
             return set(connection.scalars(select(DOCUMENTS.c.task).where(DOCUMENTS.c.name == name)))
+
+    def versions(self, name: str) -> list[tuple[str, int]]:
+        """Returns task and number of each version that has a document of this name."""
+        names = select(DOCUMENTS.c.task, DOCUMENTS.c.name).where(DOCUMENTS.c.name.startswith(f"{name}@"))
+        with self._database.reading() as connection:
+            return [(task, int(of_version.rpartition("@")[2])) for task, of_version in connection.execute(names)]
+
+    def read_version(self, task: str, version: int, name: str) -> str | None:
+        """Returns a document of a version, if there is one."""
+        return self.read(task, statements.document_of(name, version))
+
+    def update_version(
+        self, task: str, version: int, name: str, change: Callable[[str | None], str | None]
+    ) -> str | None:
+        """Sets a version's document to what `change` makes of it, None to delete it; returns what it is now.
+
+        Concurrent updates of a task run one at a time. The feed has none. Raises TaskNotFound or VersionNotFound.
+        """
+        with self._database.writing() as connection:
+            return statements.update_document(connection, task, version, name, change)
 
     def write(self, task: str, name: str, content: str, action: str, by: Actor = CLI) -> int:
         """Sets a document; returns the number of the change, which is an `action`. Raises TaskNotFound."""

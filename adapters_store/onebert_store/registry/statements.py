@@ -6,7 +6,7 @@ tasks, the feed's counter), so that there are no deadlocks.
 """
 
 import json
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -31,7 +31,7 @@ from onebert_store.registry.database import (
 )
 from onebert_store.registry.keeping import Keeping
 from onebert_store.registry.names import LIVE
-from onebert_store.registry.queries import MAX_VERSION, require_task
+from onebert_store.registry.queries import MAX_VERSION, require_task, require_version
 from onebert_store.registry.records import Action, Actor, Alias, Payer, VersionRecord
 from onebert_store.registry.target import Target, dump_targets
 
@@ -136,6 +136,8 @@ def delete_version(connection: sa.Connection, task: str, n: int) -> bool:
     if size is None:
         return False
     _discount_upload(connection, task, n, size)
+    documents = DOCUMENTS.c.task == task, DOCUMENTS.c.name.endswith(document_of("", n))
+    connection.execute(sa.delete(DOCUMENTS).where(*documents))
     # Without versions there is no task: a later one of this name inherits no documents, keeping or id.
     remaining = sa.exists().where(VERSIONS.c.task == task)
     _delete_of_task(connection, (DOCUMENTS, KEEPINGS), task, ~remaining)
@@ -166,6 +168,29 @@ def delete_document(connection: sa.Connection, task: str, name: str) -> bool:
     """Deletes a document of a task; returns whether there was one."""
     document = sa.delete(DOCUMENTS).where(DOCUMENTS.c.task == task, DOCUMENTS.c.name == name)
     return bool(connection.execute(document).rowcount)
+
+
+def document_of(name: str, n: int) -> str:
+    """The name under which a version's document is stored."""
+    return f"{name}@{n}"
+
+
+def update_document(
+    connection: sa.Connection, task: str, n: int, name: str, change: Callable[[str | None], str | None]
+) -> str | None:
+    """Sets a version's document to what `change` makes of it, None to delete it; returns what it is now."""
+    _lock_task(connection, task)
+    require_version(connection, task, n)
+    key = {"task": task, "name": document_of(name, n)}
+    row = DOCUMENTS.c.task == task, DOCUMENTS.c.name == key["name"]
+    before = connection.scalar(sa.select(DOCUMENTS.c.content).where(*row))
+    content = change(before)
+    if content is None:
+        connection.execute(sa.delete(DOCUMENTS).where(*row))
+    elif content != before:
+        new = upsert(connection, DOCUMENTS).values(key | {"content": content})
+        connection.execute(new.on_conflict_do_update(index_elements=[*key], set_={"content": content}))
+    return content
 
 
 def set_keeping(connection: sa.Connection, task: str, keeping: Keeping) -> None:

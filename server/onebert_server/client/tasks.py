@@ -74,7 +74,7 @@ class TaskCalls(Asking):
         return await self._decoded(VersionFacts, "GET", _version_path(name, version))
 
     async def watch(self, name: str) -> WatchFacts:
-        """The versions that a task's aliases mean: answers beside the reference, alarms, estimated accuracy."""
+        """The versions that a task's aliases mean: answers beside the reference, alarms."""
         return await self._decoded(WatchFacts, "GET", f"/v1/tasks/{quoted(name)}/watch")
 
     async def download(self, name: str, version: int) -> bytes:

@@ -26,12 +26,11 @@ class TopScores(Declared, frozen=True, kw_only=True):
 class Alarm(Declared, frozen=True, kw_only=True):
     """Answers that are not like the reference of their version."""
 
-    _always = ("cause", "shift", "scores")
+    _always = ("shift", "scores")
 
     since: datetime
     version: int
-    cause: Annotated[str | None, Rule("as in `/v1/tasks/{task}/watch`")] = None
-    words: Annotated[str, Rule("the cause in words: `unlike its training texts`")]
+    words: Annotated[str, Rule("what differs: `other labels than its reference`, `less sure than its reference`")]
     shift: LabelShift | None = None
     scores: Annotated[TopScores | None, Rule("null where top scores are not compared")] = None
 
@@ -136,7 +135,7 @@ class TaskInForce(TaskStatus, frozen=True, kw_only=True):
 
 
 class StatusResponse(Declared, frozen=True, kw_only=True):
-    """A page of the tasks, by name. Traffic and alarms are of the server that was asked, since its start."""
+    """A page of the tasks, by name. Traffic, since its start, and alarms are of the server that was asked."""
 
     _always = ("next",)
 

@@ -22,8 +22,6 @@ class RequestAnswers(NamedTuple):
 
 Listener = Callable[[Sequence[RequestAnswers]], None]
 """Gets the requests that one turn of an event loop has finished, while the lock is held, so it must not wait."""
-Left = Callable[[Key, S], None]
-"""Gets a key whose state leaves it, and the state, while the lock is held."""
 
 # Versions that are held. Each takes about 1 KB, without the counts of extensions.
 MAX_VERSIONS = 10_000
@@ -77,16 +75,14 @@ class Slot(Generic[S]):
 
     Args:
         most: the largest sum of their sizes.
-        left: called when a state leaves its key.
 
     Attributes:
         states: only the slot changes them.
     """
 
-    def __init__(self, counts: AnswerCounts, most: float = math.inf, left: Left[S] = lambda *_: None) -> None:
+    def __init__(self, counts: AnswerCounts, most: float = math.inf) -> None:
         self._counts = counts
         self._most = most
-        self._left = left
         self.states = OrderedDict[Key, S]()
         self._sizes: dict[Key, int] = {}
         self._size = 0
@@ -102,8 +98,5 @@ class Slot(Generic[S]):
         return state
 
     def drop(self, key: Key) -> None:
-        if key not in self.states:
-            return
-        state = self.states.pop(key)
-        self._size -= self._sizes.pop(key)
-        self._left(key, state)
+        if self.states.pop(key, None) is not None:
+            self._size -= self._sizes.pop(key)

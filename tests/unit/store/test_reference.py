@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from onebert_store.errors import InvalidManifest
 from onebert_store.file.format import dumps, loads
 from onebert_store.file.manifest import FORMAT, parse_manifest
-from onebert_store.file.reference import MAX_BINS, MAX_TABLE_LABELS, MIN_BIN_ROWS, bin_edges, count_bins
+from onebert_store.file.reference import MAX_BINS, MIN_BIN_ROWS, bin_edges, count_bins
 from tiny_delta import make_delta, manifest_dict
 
 COUNTS = {"split": "validation", "rows": 10, "labels": [4, 6], "abstained": 0, "edges": [0.5], "scores": [3, 7]}
@@ -57,10 +57,8 @@ def test_a_reference_makes_format_3_and_comes_back_whole():
         ({"scores": [10]}, "one count more than edges"),
         ({"confidence": None}, "none without a confidence"),
         ({"edges": [0.01 * one for one in range(10)]}, "at most 9"),
-        ({"right": RIGHT | {"answered": [[4, 1, 0]]}}, "a row for each label"),
-        ({"right": RIGHT | {"answered": [[4, 1], [0, 5]]}}, "the columns of its counts"),
-        ({"right": RIGHT | {"scores": [[3, 3], [1, 4]]}}, "do not add up to its counts"),
-        ({"labels": [4, 5], "right": {"answered": [[4, 1, 0], [0, 4, 0]], "scores": RIGHT["scores"]}}, "one answer"),
+        ({"right": RIGHT | {"answered": [[4, -1, 0]]}}, "greater than or equal to 0"),
+        ({"right": {"more": [[1]]}}, "'answered' or 'scores'"),
         ({"split": ""}, "at least 1 character"),
         ({"rows": True}, "valid integer"),
         ({"more": 1}, "not permitted"),
@@ -82,8 +80,3 @@ def test_a_reference_of_very_many_labels_is_small():
     most = {"rows": 2**30, "labels": [2**20] * 4096, "edges": [], "scores": [2**30]}
     wide = make_delta(format=FORMAT, labels=labels, reference=FITS | most)
     assert len(dumps(wide)) - len(dumps(make_delta(labels=labels))) < 40_000
-    tables = {"answered": [[10**5] * MAX_TABLE_LABELS + [0]] * MAX_TABLE_LABELS, "scores": [[10**5 * 32]] * 32}
-    rows = 10**5 * MAX_TABLE_LABELS**2
-    counts = {"rows": rows, "labels": [rows // 32] * 32, "edges": [], "scores": [rows], "right": tables}
-    narrow = make_delta(format=FORMAT, labels=labels[:32], reference=FITS | counts)
-    assert len(dumps(narrow)) - len(dumps(make_delta(labels=labels[:32]))) < 10_000

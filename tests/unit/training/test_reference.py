@@ -10,7 +10,7 @@ import pytest
 from onebert_encoder.answering.answer import answer
 from onebert_store.file.decision import Abstain
 from onebert_store.file.manifest import FORMAT, Manifest, parse_manifest
-from onebert_store.file.reference import MAX_ANSWERED, MAX_TABLE_LABELS, heard_move
+from onebert_store.file.reference import MAX_ANSWERED, heard_move
 from onebert_training.fit.features import predict_delta
 from onebert_training.fit.loop import train
 from onebert_training.fit.reference import reference_of, watching
@@ -37,8 +37,6 @@ def test_a_trained_delta_has_the_counts_of_its_answers_to_the_validation_split(b
     logits = predict_delta(run.inputs.exact_base, delta, run.inputs.splits["validation"].tokens)
     answers = [answer(one, delta.manifest) for one in logits]
     labels = delta.manifest.labels
-    counted = Counter((labels[right], one.label) for right, one in zip(split.gold, answers, strict=True))
-    assert reference.right.answered == [[counted[one, other] for other in labels] + [0] for one in labels]
     assert reference.labels == [sum(one.label == label for one in answers) for label in labels]
     bins = Counter(bisect_left(reference.edges, one.score) for one in answers)
     assert reference.scores == [bins[number] for number in range(len(reference.edges) + 1)]
@@ -59,42 +57,39 @@ def test_training_says_how_small_a_change_is_heard(base, data):
     assert watching(manifest) == (
         f"{manifest.reference.rows} validation rows: a label that moves by {100 * moved:.0f} points is heard"
     )
-    deaf = manifest.reference.model_dump() | {"rows": 4, "labels": [2, 2], "edges": [], "scores": [4], "right": None}
+    deaf = manifest.reference.model_dump() | {"rows": 4, "labels": [2, 2], "edges": [], "scores": [4]}
     small = parse_manifest(manifest.model_dump() | {"reference": deaf})
     assert watching(small) == "4 validation rows: too few to hear any change"
 
 
 @pytest.mark.parametrize(
-    ("manifest", "tables"),
+    "manifest",
     [
-        (manifest_of(3), True),
-        (manifest_of(3, abstain=Abstain(below=0.6).model_dump(exclude_none=True)), True),
-        (manifest_of(3, thresholds={"label 1": 0.5}), False),
-        (manifest_of(3, "multi_label"), False),
-        (manifest_of(3, activation="none"), True),
-        (manifest_of(MAX_TABLE_LABELS + 1), False),
+        manifest_of(3),
+        manifest_of(3, abstain=Abstain(below=0.6).model_dump(exclude_none=True)),
+        manifest_of(3, thresholds={"label 1": 0.5}),
+        manifest_of(3, "multi_label"),
+        manifest_of(3, activation="none"),
     ],
-    ids=["plain", "abstains", "thresholds", "several labels", "no probabilities", "many labels"],
+    ids=["plain", "abstains", "thresholds", "several labels", "no probabilities"],
 )
-def test_counts_are_those_of_answers_one_by_one(manifest, tables):
+def test_counts_are_those_of_answers_one_by_one(manifest):
     random = np.random.default_rng(0)
     logits = list(random.normal(size=(200, len(manifest.labels))).astype(np.float32) * 2)
-    gold = random.integers(0, len(manifest.labels), 200)
-    reference = reference_of(manifest, logits, gold, "validation", [])
+    reference = reference_of(manifest, logits, "validation", [])
     answers = [answer(one, manifest) for one in logits]
     named = Counter()
     for one in answers:
         named.update(["abstained"] if one.abstained else [one.label] if one.labels is None else one.labels)
     assert reference.labels == [named[label] for label in manifest.labels]
     assert reference.abstained == named["abstained"]
-    assert (reference.right is not None) == tables
     likely = manifest.decision is None or manifest.decision.activation != "none"
     assert (len(reference.scores) == 10, reference.confidence is not None) == (likely, likely)
 
 
 def test_there_is_none_without_answers_that_a_server_counts():
-    logits, gold = [np.zeros(2, np.float32)], np.zeros(1, int)
-    assert reference_of(manifest_of(1, "regression"), logits, gold, "validation", []) is None
-    assert reference_of(manifest_of(2), [], gold[:0], "validation", []) is None
+    logits = [np.zeros(2, np.float32)]
+    assert reference_of(manifest_of(1, "regression"), logits, "validation", []) is None
+    assert reference_of(manifest_of(2), [], "validation", []) is None
     wide = manifest_of(MAX_ANSWERED + 1, "multi_label")
-    assert reference_of(wide, [np.ones(MAX_ANSWERED + 1, np.float32)], gold, "validation", []) is None
+    assert reference_of(wide, [np.ones(MAX_ANSWERED + 1, np.float32)], "validation", []) is None

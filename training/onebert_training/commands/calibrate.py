@@ -147,7 +147,7 @@ def _fitted(
     if new_delta is not None:
         if new_delta.manifest.task_type == "multi_label":
             new_delta = remeasured(new_delta, loaded, _rows_there(manifest, read, reading))
-        reference = reference_of(new_delta.manifest, list(logits), examples.gold, name, tokens, examples.texts)
+        reference = reference_of(new_delta.manifest, list(logits), name, tokens, examples.texts)
         new_delta = with_reference(new_delta, reference)
     return calibrated, facts, new_delta
 

@@ -1,39 +1,26 @@
 """Counts a version's answers to rows that it was not trained on: the reference of its manifest."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from onebert_encoder.answering.scores import own_activation, score
 from onebert_encoder.text.tokens import Text, Tokens
 from onebert_store.file.delta import Delta
 from onebert_store.file.fingerprint import overlap_of
 from onebert_store.file.manifest import WATCHED, Manifest, format_for
-from onebert_store.file.reference import (
-    MAX_ANSWERED,
-    MAX_TABLE_LABELS,
-    Reference,
-    Right,
-    count_bins,
-    heard_move,
-    score_counts,
-)
+from onebert_store.file.reference import MAX_ANSWERED, Reference, heard_move, score_counts
 from onebert_training.tasks.objective import Logits
-
-Table = NDArray[np.int64]
 
 
 def reference_of(
     manifest: Manifest,
     logits: Sequence[Logits],
-    gold: Any,
     split: str,
     tokens: Sequence[Tokens],
     texts: Sequence[Text] = (),
 ) -> Reference | None:
-    """Counts the manifest's answers to logits, [labels] a row; `gold` as in `Split`. None without a reference.
+    """Counts the manifest's answers to logits, [labels] a row. None without a reference.
 
     Rows whose `texts` the version was trained on are left out.
     """
@@ -41,7 +28,7 @@ def reference_of(
     unseen = [row for row, known in enumerate(overlap.known or [False] * len(logits)) if not known]
     if manifest.task_type not in WATCHED or not unseen or overlap.rows > sum(overlap.known):
         return None
-    logits, gold = [logits[row] for row in unseen], gold[unseen]
+    logits = [logits[row] for row in unseen]
     truncated = [tokens[row].truncated for row in unseen if tokens]
     scored = score(np.stack(logits).astype(np.float64), manifest, truncated=truncated)
     rows, labels = scored.scores.shape
@@ -52,21 +39,11 @@ def reference_of(
     if answered.sum(axis=1).max() > MAX_ANSWERED:
         return None
     by_score = score_counts(top) if own_activation(manifest) != "none" else {"edges": [], "scores": []}
-    right = None
-    if manifest.task_type == "single_label" and scored.selected is None and labels <= MAX_TABLE_LABELS:
-        shown = np.where(abstained, labels, best)
-        right = Right(
-            answered=_table(gold, shown, (labels, labels + 1)),
-            scores=_table(gold, count_bins(by_score["edges"], top), (labels, len(by_score["scores"])))
-            if by_score["scores"]
-            else [[] for _ in range(labels)],
-        )
     return Reference(
         split=split,
         rows=rows,
         labels=answered.sum(axis=0).tolist(),
         abstained=int(abstained.sum()),
-        right=right,
         **by_score,
     )
 
@@ -89,9 +66,3 @@ def watching(manifest: Manifest) -> str | None:
         "too few to hear any change" if moved is None else f"a label that moves by {100 * moved:.0f} points is heard"
     )
     return f"{reference.rows:,} {reference.split} rows: {hears}"
-
-
-def _table(rows: NDArray[Any], columns: NDArray[Any], shape: tuple[int, int]) -> list[list[int]]:
-    table: Table = np.zeros(shape, np.int64)
-    np.add.at(table, (rows, columns), 1)
-    return [list(map(int, row)) for row in table]

@@ -85,9 +85,7 @@ class Result:
         if delta is not None and measured is not None:
             examples, tokens = run.rows_of(measured.split)
             if measured.split == "validation":
-                reference = reference_of(
-                    delta.manifest, measured.logits, examples.gold, "validation", tokens, examples.texts
-                )
+                reference = reference_of(delta.manifest, measured.logits, "validation", tokens, examples.texts)
                 delta = with_reference(delta, reference)
             elif self.folds:
                 delta = with_temperature_of_folds(delta, measured.logits, examples, self.folds, larger)

@@ -147,7 +147,7 @@ def remeasured(delta: Delta, base: Base, splits: Mapping[str, Split]) -> Delta:
         tokens = tokenize(base, manifest, examples.texts)
         logits = predict_delta(base, delta, tokens)
         if name == "validation" and manifest.reference is None:
-            reference = reference_of(manifest, logits, examples.gold, name, tokens, examples.texts)
+            reference = reference_of(manifest, logits, name, tokens, examples.texts)
             delta = with_reference(delta, reference)
         if manifest.task_type == "multi_label":
             scores = OBJECTIVES[manifest.task_type](manifest.labels).evaluate(

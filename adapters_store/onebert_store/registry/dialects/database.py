@@ -69,8 +69,9 @@ class Database(ABC):
         """Opens a transaction that changes rows; durable when the block ends without an error.
 
         Concurrent writers, threads or processes, need no other lock: each statement changes the rows it finds, and the
-        code decides by the number of changed rows. No transaction writes a value that it computed from an earlier read.
-        A busy database raises StorageUnavailable at `until` (seconds of `time.monotonic()`) or at its own limit.
+        code decides by the number of changed rows. A transaction holds the task's row if it writes a value that it
+        computed from an earlier read. A busy database raises StorageUnavailable at `until` (seconds of
+        `time.monotonic()`) or at its own limit.
         """
         try:
             with self.typed_errors(), self.writers.execution_options(onebert_until=until).begin() as connection:

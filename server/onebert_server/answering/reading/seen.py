@@ -7,7 +7,7 @@ from zlib import crc32
 
 from onebert_encoder.answering.asked import PLAIN, Asked
 from onebert_encoder.answering.results import Answer, Extraction, Labeling, Prediction
-from onebert_encoder.answering.scores import own_activation
+from onebert_encoder.answering.scores import Array, own_activation, thresholds_of
 from onebert_encoder.text.tokens import Text, halves_of
 from onebert_server.access.context import Context
 from onebert_server.answering.gateway import Item
@@ -44,7 +44,7 @@ def note(
         chosen = keeping and samples and random.random() < keeping.share  # noqa: S311
         if answers is None and not chosen:
             continue
-        summary = seen(question.facts, answer, question.asked, question.text, question.truncated)
+        summary = seen(question.facts, answer, question.asked, question.text, question.truncated, reading.windows)
         if answers is not None:
             answers.append(summary)
         if chosen and keeping:
@@ -55,8 +55,15 @@ def note(
         observed.any_kept = True
 
 
-def seen(facts: Facts, answer: Answer, asked: Asked = PLAIN, text: Text = "", cut: bool = False) -> Seen:
-    """Returns the parts that are shown, with at most 64 labels."""
+def seen(
+    facts: Facts,
+    answer: Answer,
+    asked: Asked = PLAIN,
+    text: Text = "",
+    cut: bool = False,
+    windows: int | None = None,
+) -> Seen:
+    """Returns the parts that are shown, with at most 64 labels; `windows` as in `Reading`."""
     labels: Sequence[str] = ()
     score = None
     if isinstance(answer, Prediction):
@@ -74,7 +81,7 @@ def seen(facts: Facts, answer: Answer, asked: Asked = PLAIN, text: Text = "", cu
     # All further labels count as one more label.
     named = (*labels[:MAX_ANSWERED], OTHER) if len(labels) > MAX_ANSWERED else tuple(labels)
     hashed = None
-    if facts.task_type in WATCHED and (asked is PLAIN or _own_rules(facts, asked)):
+    if facts.task_type in WATCHED and (asked is PLAIN or _own_rules(facts, asked, windows)):
         # The same in every process, which `hash` is not.
         hashed = crc32((text if isinstance(text, str) else "\0".join(text)).encode(errors="replace"))
     return Seen(facts.task, named, share, facts.version, hashed, cut)
@@ -93,13 +100,20 @@ def kept(answer: Answer, summary: Seen) -> Seen:
     return summary._replace(score=answer.score) if isinstance(answer, Prediction) and not answer.ranks else summary
 
 
-def _own_rules(facts: Facts, asked: Asked) -> bool:
-    """Whether a request's options leave the labels and the top score; `top_k` only hides other scores."""
-    if asked.window is not None or asked.whole or asked.threshold is not None:
+def _own_rules(facts: Facts, asked: Asked, windows: int | None) -> bool:
+    """Whether a request's options left the labels and the top score; `top_k` only hides other scores."""
+    decision = facts.decision
+    # A text in one window is read as without windows.
+    if (windows or 1) > 1 and (asked.window is not None or decision is None or decision.window is None):
+        return False
+    if asked.threshold is not None and not _are_all(asked.threshold, thresholds_of(facts)):
         return False
     if asked.activation is not None and asked.activation != own_activation(facts):
         return False
     # Without thresholds and abstaining, reading the scores alone gives the same label.
-    decision = facts.decision
     plain = decision is None or (decision.thresholds is None and not decision.abstains)
     return not asked.only_scores or (facts.task_type == "single_label" and plain)
+
+
+def _are_all(threshold: float, thresholds: Array | None) -> bool:
+    return thresholds is not None and bool((thresholds == threshold).all())

@@ -1,56 +1,28 @@
-"""Judges windows: which answers differ too much from the reference, by how many false alarms a month are allowed."""
+"""Compares a window with its reference by two tests, at one allowance of false alarms."""
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from onebert_server.contract.status import LabelShift
-from onebert_server.extensions.watching import statistics
-from onebert_server.extensions.watching.statistics import Shift
 from onebert_server.extensions.watching.windows import Live
 from onebert_server.observed import ABSTAINED
-from onebert_store.file.reference import Reference
+from onebert_store.file.reference import LEVEL, Reference
 
-MONTH = 30 * 86400.0
-# Below this number of answers PSI is too far from its chi-square limit.
-LEAST_ANSWERS = 200
 # An alarm ends when chance makes a window at least this unlike in one case of a hundred.
 OVER = 0.01
-# If shares of labels predict the answers less well than this, they are not the cause.
-UNEXPLAINED = 0.001
 
-SHARES, OTHER_CAUSE = "label_shares", "other"
-
-# The budget is spent evenly over about this number of windows.
-_SPREAD = 64
-# No window gets more, however few windows a server has: an alarm must differ from what ends one.
-_MOST = OVER / 2
+LABELS, SCORES = "other labels than its reference", "less sure than its reference"
 
 
-class Budget:
-    """Spends the allowed false alarms on windows, as they come: the sum of all levels never exceeds what has accrued.
+def level_of(false_alarms: float) -> float:
+    """The probability below which a window is an alarm, by the false alarms that 300,000 answers may raise.
 
-    A level is the probability that a window without a change raises an alarm. The allowance accrues by time, and each
-    window gets one part in 64 of what is left, so levels follow the traffic of all tasks without an estimate of it.
+    This is the allowance (Bonferroni): windows of all versions are judged once in a hundred answers, so 3,000 times.
     """
-
-    def __init__(self, a_month: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._rate = a_month / MONTH
-        self._clock = clock
-        self._at = clock()
-        # The first windows have what accrues in an hour. An idle month is not saved up beyond a day.
-        self._left, self._most = self._rate * 3600, self._rate * 86400
-
-    def spend(self) -> float:
-        """Returns the level of the next window."""
-        now = self._clock()
-        self._left = min(self._left + self._rate * (now - self._at), self._most)
-        self._at = now
-        level = min(self._left / _SPREAD, _MOST)
-        self._left -= level
-        return level
+    # An alarm differs from what ends one.
+    return min(false_alarms * LEVEL, OVER / 2)
 
 
 @dataclass(frozen=True)
@@ -58,57 +30,65 @@ class Judged:
     """A window compared with its reference.
 
     Attributes:
-        p: the probability of a difference of this size by chance, in labels, or in scores unless they are `surer`.
-        psi: of the top scores; None if they are not compared.
-        surer: scores differ, and are only higher, as for texts that the version was trained on.
+        label_p, score_p: the probability that chance alone moves some label this far, and makes scores this much less
+            sure; 1 if scores are not compared.
     """
 
     live: Live
-    p: float
-    psi: float | None
-    surer: bool
+    label_p: float
+    score_p: float
+
+    @property
+    def p(self) -> float:
+        """The probability of a difference of this size by chance, over both tests."""
+        return min(1.0, 2 * min(self.label_p, self.score_p))
+
+    @property
+    def words(self) -> str:
+        """Names the test with the lower probability."""
+        return LABELS if self.label_p <= self.score_p else SCORES
 
 
 def judge(reference: Reference, live: Live) -> Judged:
-    """Compares labels and top scores, each at half the level."""
+    """Compares labels and top scores."""
+    scored = bool(reference.scores) and live.scores.sum() > 0
+    return Judged(live, label_p(reference, live), score_p(reference, live) if scored else 1.0)
+
+
+def label_p(reference: Reference, live: Live) -> float:
+    """Fisher's exact test, two-sided, of the label that moved furthest, times the number of labels that occur.
+
+    Each label is a table of its own, so answers may have several labels or none. Two sides are twice the smaller one,
+    as in `heard_move`; SciPy's `fisher_exact` has the other definition, and takes ten times as long.
+    """
+    from scipy.stats import hypergeom  # noqa: PLC0415 - slow to import, so the first judged window does it
+
     counts = np.array([*reference.labels, reference.abstained])
-    by_label = statistics.labels_p(counts, reference.rows, live.labels, live.answers)
-    scores = np.array(reference.scores)
-    if len(scores) < 2 or not live.scores.sum():
-        return Judged(live, float(by_label), None, surer=False)
-    by_score = float(statistics.psi_p(scores, live.scores))
-    surer = by_score < OVER and statistics.less_sure_p(scores, live.scores) >= OVER
-    p = min(1.0, 2 * min(float(by_label), 1.0 if surer else by_score))
-    return Judged(live, p, float(statistics.psi(scores, live.scores)), surer)
+    both, rows, answers = counts + live.labels, reference.rows, live.answers
+    moved = np.abs(live.labels / answers - counts / rows)
+    share = both / (rows + answers)
+    # In standard errors; a label of no answer, or of all on both sides, has not moved.
+    furthest = np.divide(moved, np.sqrt(share * (1 - share)), out=np.zeros_like(moved), where=moved > 0).argmax()
+    number, drawn = live.labels[furthest], (rows + answers, both[furthest], answers)
+    tail = min(hypergeom.cdf(number, *drawn), hypergeom.sf(number - 1, *drawn))
+    return min(1.0, float(2 * tail * np.count_nonzero(both)))
+
+
+def score_p(reference: Reference, live: Live) -> float:
+    """Smirnov's two-sample test: the probability that chance alone puts so many more live scores below some edge.
+
+    By its limit, which is careful for scores in bins.
+    """
+    rows, answers = reference.rows, live.scores.sum()
+    lower = (live.scores.cumsum() / answers - np.cumsum(reference.scores) / rows).max()
+    return float(np.exp(-2 * max(lower, 0.0) ** 2 * rows * answers / (rows + answers)))
 
 
 def shares_of(labels: Sequence[str], reference: Reference, live: Live) -> list[LabelShift]:
-    """Every label's share before and now, and that of abstentions; the one that moved furthest comes first."""
+    """Shares of labels and of abstentions, before and now; the share that moved furthest comes first."""
     rows = zip((*labels, ABSTAINED), (*reference.labels, reference.abstained), live.labels.tolist(), strict=True)
     shares = [
         LabelShift(label=label, reference=before / reference.rows, live=now / live.answers)
         for label, before, now in rows
     ]
     return sorted(shares, key=lambda share: -abs(share.live - share.reference))
-
-
-def shift_of(reference: Reference, live: Live) -> Shift | None:
-    """Estimates the shares of the right labels; None where the reference lacks tables by right label, or rows."""
-    if reference.right is None:
-        return None
-    answered, scores = np.array(reference.right.answered), np.array(reference.right.scores)
-    return statistics.estimate_shift(answered, scores, live.labels, live.scores)
-
-
-def cause_of(shift: Shift | None) -> str | None:
-    """The cause of a difference, as far as it is known."""
-    if shift is None:
-        return None
-    return SHARES if shift.explained >= UNEXPLAINED else OTHER_CAUSE
-
-
-def words_of(cause: str | None) -> str:
-    """An alarm in words, by its cause."""
-    if cause == SHARES:
-        return "other shares of labels than in its training texts"
-    return "unlike its training texts" if cause == OTHER_CAUSE else "unlike its reference"

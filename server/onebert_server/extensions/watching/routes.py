@@ -3,17 +3,8 @@
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from onebert_server.contract.watching import (
-    Estimate,
-    WatchedAccuracy,
-    WatchedLabel,
-    WatchedScores,
-    WatchedVersion,
-    WatchFacts,
-)
-from onebert_server.extensions.watching.alarms import cause_of
+from onebert_server.contract.watching import WatchedLabel, WatchedScores, WatchedVersion, WatchFacts
 from onebert_server.extensions.watching.settings import Settings
-from onebert_server.extensions.watching.statistics import Interval, Shift
 from onebert_server.extensions.watching.watch import Watch
 from onebert_server.extensions.watching.watched import Watched, mean_scores
 from onebert_server.extensions.watching.windows import Live
@@ -22,7 +13,7 @@ from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf, in_thread
 from onebert_server.observed import ABSTAINED
 from onebert_server.runtime import Runtime
 from onebert_server.versions.view import View
-from onebert_store.file.manifest import WATCHED, Manifest
+from onebert_store.file.manifest import WATCHED
 from onebert_store.file.reference import Reference, heard_move
 
 router = registry_router()
@@ -30,11 +21,11 @@ router = registry_router()
 
 @router.get("/v1/tasks/{task}/watch")
 async def watch(task: Name, runtime: RuntimeOf, view: ViewOf) -> WatchFacts:
-    """Shows each version that an alias means: its answers beside its reference, its alarm, its estimated accuracy.
+    """Shows each version that an alias means: its answers beside its reference, and its alarm.
 
     A version whose file has no reference learns one from its first thousand answers.
 
-    The counts are this server's alone, since its start; counts of replicas add up if the file has the reference.
+    The counts are this server's alone, since its start.
     """
     return await in_thread(runtime, _described, runtime, view, task)
 
@@ -52,67 +43,47 @@ def _described(runtime: Runtime, view: View, task: str) -> WatchFacts:
         if watch is None or manifest.task_type not in WATCHED:
             shown.append(WatchedVersion(version=number, aliases=names, state="unwatched", labels=[]))
         else:
-            watched = watch.get(task, number) or Watched.from_manifest(manifest)
-            shown.append(_version(number, names, manifest, watched))
+            shown.append(_version(number, names, watch.get(task, number) or watch.read(task, number)))
     return WatchFacts(task=task, false_alarms=runtime.settings_of(Settings).false_alarms, versions=shown)
 
 
-def _version(number: int, aliases: list[str], manifest: Manifest, watched: Watched) -> WatchedVersion:
-    answers, repeats = watched.answers, watched.repeats
-    version = partial(WatchedVersion, version=number, aliases=aliases, answers=answers, repeats=repeats)
-    reference, judged, shift, since = watched.reference, watched.judged, watched.shift, watched.alarm_since
-    if reference is None:
-        unused = manifest.reference.split if manifest.reference is not None else None
-        return version(state="learning", window=watched.window.answers, split=unused, labels=[])
-    live = judged.live if judged is not None else watched.window.last
-    return version(
+def _version(number: int, aliases: list[str], watched: Watched) -> WatchedVersion:
+    counts = partial(
+        WatchedVersion,
+        version=number,
+        aliases=aliases,
+        answers=watched.answers,
+        repeats=watched.repeats,
+        window=watched.window,
+    )
+    reference, judged = watched.reference, watched.judged
+    if reference is None or watched.learns:
+        return counts(state="learning", labels=[])
+    live = None if judged is None else judged.live
+    return counts(
         state="collecting" if judged is None else "watched",
-        alarm_since=since,
-        cause=None if since is None else cause_of(shift),
-        window=live.answers if live is not None else 0,
+        alarm_since=watched.alarm_since,
         rows=reference.rows,
         split=reference.split,
         hears=heard_move(reference),
         p=None if judged is None else judged.p,
-        surer=judged is not None and judged.surer,
-        labels=list(_labels(manifest.labels, reference, live, shift)),
-        scores=_scores(reference, live, None if judged is None else judged.psi),
-        accuracy=_accuracy(reference, shift),
+        labels=[*_labels(watched.labels, reference, live)],
+        scores=_scores(reference, live),
     )
 
 
-def _labels(
-    labels: Sequence[str], reference: Reference, live: Live | None, shift: Shift | None
-) -> Iterator[WatchedLabel]:
+def _labels(labels: Sequence[str], reference: Reference, live: Live | None) -> Iterator[WatchedLabel]:
     """Every label, and last the answers that abstain, if there are any."""
     counts = [*reference.labels, reference.abstained]
     live_counts = live.labels.tolist() if live is not None else [0] * len(counts)
-    for place, (label, before, now) in enumerate(zip((*labels, ABSTAINED), counts, live_counts, strict=True)):
-        if place < len(labels):
-            share = None if shift is None else _estimate(shift.shares, place)
-            yield WatchedLabel(label=label, reference=before, live=now, true_share=share)
-        elif before or now:
+    for label, before, now in zip((*labels, ABSTAINED), counts, live_counts, strict=True):
+        if label != ABSTAINED or before or now:
             yield WatchedLabel(label=label, reference=before, live=now)
 
 
-def _scores(reference: Reference, live: Live | None, psi: float | None) -> WatchedScores | None:
+def _scores(reference: Reference, live: Live | None) -> WatchedScores | None:
     if not reference.scores:
         return None
     live_counts = live.scores.tolist() if live is not None else [0] * len(reference.scores)
     means = {f"{side}_mean": mean for side, mean in mean_scores(reference, live).items()}
-    return WatchedScores(edges=reference.edges, reference=reference.scores, live=live_counts, psi=psi, **means)
-
-
-def _accuracy(reference: Reference, shift: Shift | None) -> WatchedAccuracy | None:
-    """Estimates for answers of one label each, if the reference knows which of its own are right."""
-    if reference.right is None:
-        return None
-    right = sum(row[place] for place, row in enumerate(reference.right.answered))
-    return WatchedAccuracy(
-        reference=right / reference.rows, by_shares=None if shift is None else _estimate(shift.accuracy, ())
-    )
-
-
-def _estimate(estimate: Interval, place: int | tuple[()]) -> Estimate:
-    value, low, high = (float(bound[place]) for bound in (estimate.value, estimate.low, estimate.high))
-    return Estimate(value=value, low=low, high=high)
+    return WatchedScores(edges=reference.edges, reference=reference.scores, live=live_counts, **means)

@@ -5,7 +5,7 @@ from typing import Any
 
 from onebert_server.access.context import Context
 from onebert_server.contract.status import Alarm, LabelShift, TopScores
-from onebert_server.extensions.watching.alarms import cause_of, shares_of, words_of
+from onebert_server.extensions.watching.alarms import shares_of
 from onebert_server.extensions.watching.watch import Watch
 from onebert_server.extensions.watching.watched import Watched
 from onebert_server.runtime import Runtime
@@ -27,28 +27,20 @@ def _columns(watch: Watch, task: TaskEntry) -> dict[str, Any]:
 
 
 def _alarm(number: int, watched: Watched) -> Alarm | None:
-    since = watched.alarm_since
-    if since is None:
+    since, judged = watched.alarm_since, watched.judged
+    if since is None or judged is None:
         return None
-    cause = cause_of(watched.shift)
-    return Alarm(
-        since=since,
-        version=number,
-        cause=cause,
-        words=words_of(cause),
-        shift=_shift(watched),
-        scores=_scores(watched),
-    )
+    return Alarm(since=since, version=number, words=judged.words, shift=_shift(watched), scores=_scores(watched))
 
 
 def _scores(watched: Watched) -> TopScores | None:
-    reference, live = watched.reference, watched.window.last
-    if reference is None or live is None or not reference.scores:
+    reference, judged = watched.reference, watched.judged
+    if reference is None or judged is None or not reference.scores:
         return None
-    return TopScores(edges=reference.edges, reference=reference.scores, live=live.scores.tolist())
+    return TopScores(edges=reference.edges, reference=reference.scores, live=judged.live.scores.tolist())
 
 
 def _shift(watched: Watched | None) -> LabelShift | None:
-    if watched is None or watched.reference is None or watched.window.last is None:
+    if watched is None or watched.reference is None or watched.judged is None:
         return None
-    return shares_of(watched.labels, watched.reference, watched.window.last)[0]
+    return shares_of(watched.labels, watched.reference, watched.judged.live)[0]

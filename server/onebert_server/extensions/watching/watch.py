@@ -12,37 +12,39 @@ from typing import Any
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from onebert_server.extensions.watching.alarms import LEAST_ANSWERS, Budget
-from onebert_server.extensions.watching.learning import Halves
+from onebert_server.extensions.watching.alarms import level_of
+from onebert_server.extensions.watching.kept import Alarm, Kept
 from onebert_server.extensions.watching.watched import Watched
-from onebert_server.extensions.watching.windows import Live
+from onebert_server.extensions.watching.windows import Part
 from onebert_server.observed import Seen
 from onebert_server.telemetry.answer_counts import AnswerCounts, Key, RequestAnswers, Slot
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.manifests import Manifests
-from onebert_store.errors import OneBertError
+from onebert_store.errors import NotFound, OneBertError
+from onebert_store.file.reference import FOLDS
 from onebert_store.file.strict_json import printable
 
 logger = logging.getLogger("onebert.watch")
 
 # Labels of all watched versions; one of a task with very many takes 200 bytes. The versions that `AnswerCounts` holds
-# take 70 MB with four labels each, and 150 MB at most while all of them learn.
+# take 140 MB with four labels each.
 MAX_LABELS = 200_000
-# While so many windows wait for the thread, versions that are not watched yet stay so.
+# While so many parts wait for the thread, further ones are dropped, and versions that are not watched yet stay so.
 _MOST_WAITING = 1000
 # Seconds between checks for alarms of versions that nothing asks any more.
 CHECK_EVERY = 30.0
 
 
 class Watch(Collector):
-    """Watches every version that answers: the event loop counts, a thread of its own judges.
+    """Watches every version that answers: the event loop counts, a thread of its own reads, judges and writes.
 
-    Answers before a manifest is read, some milliseconds, are not counted. Windows, and what is learned, begin anew with
-    each start.
+    Answers before a manifest is read, some milliseconds, are not counted. Windows begin anew with each start; learned
+    references and alarms do not.
 
     Args:
         counts: holds the watched versions.
-        false_alarms: how many a month all versions together may raise.
+        false_alarms: see `level_of`.
+        kept: what the store keeps.
         shown: at most this many alarms have series of their own.
         changed: called with `on` or `off`, task, version, and of an alarm that goes on with `Watched.change`.
     """
@@ -51,18 +53,19 @@ class Watch(Collector):
         self,
         counts: AnswerCounts,
         false_alarms: float,
+        kept: Kept,
         directory: Directory,
         manifests: Manifests,
         shown: int,
         changed: Callable[[str, str, int, Mapping[str, Any]], None],
     ) -> None:
-        self._budget = Budget(false_alarms)
+        self._level = level_of(false_alarms)
+        self._kept = kept
         self._directory = directory
         self._manifests = manifests
         self._shown = shown
         self._changed = changed
-        # A state may leave its version while the thread is starting its alarm, so its end waits for the thread.
-        self._watched: Slot[Watched] = Slot(counts, MAX_LABELS, self._end_later)
+        self._watched: Slot[Watched] = Slot(counts, MAX_LABELS)
         self._beginning = set[Key]()
         # Never held while a registry is read.
         self._lock = counts.lock
@@ -70,6 +73,7 @@ class Watch(Collector):
         self._thread = threading.Thread(target=self._run, name="onebert-watch", daemon=True)
 
     def start(self) -> None:
+        self._waiting.put(self._resume)
         self._thread.start()
 
     def close(self) -> None:
@@ -92,6 +96,18 @@ class Watch(Collector):
         with self._lock:
             return self._watched.states.get((task, version))
 
+    def read(self, task: str, version: int) -> Watched:
+        """Returns a version with what the store has of it; blocks. Raises NotFound and StorageUnavailable."""
+        manifest = self._manifests.find(task, version)
+        reference = manifest.reference
+        if reference is None or reference.split == FOLDS:
+            reference = self._kept.reference((task, version))
+        watched = Watched(manifest.labels, reference)
+        alarm = self._kept.alarm((task, version))
+        if alarm is not None:
+            watched.resume(alarm.since, alarm.live)
+        return watched
+
     def alarms(self) -> list[Key]:
         """Returns the versions whose alarm is on."""
         with self._lock:
@@ -111,11 +127,12 @@ class Watch(Collector):
         return families
 
     def _count(self, key: Key, answers: Sequence[Seen]) -> None:
-        watched = self._watched.states.get(key)
+        watched, has_room = self._watched.states.get(key), self._waiting.qsize() <= _MOST_WAITING
         if watched is not None:
-            for full in watched.count(answers):
-                self._waiting.put(partial(self._take, key, watched, full))
-        elif key not in self._beginning and self._waiting.qsize() <= _MOST_WAITING:
+            for part in watched.count(answers):
+                if has_room:
+                    self._waiting.put(partial(self._take, key, watched, part))
+        elif has_room and key not in self._beginning:
             self._beginning.add(key)
             self._waiting.put(partial(self._begin, key))
 
@@ -134,49 +151,51 @@ class Watch(Collector):
             except Exception as error:
                 logger.error("a version is not judged: %s", type(error).__name__)
 
-    def _take(self, key: Key, watched: Watched, full: Live | Halves) -> None:
-        if not isinstance(full, Live):
-            watched.learn(full)
-        # An alarm of an evicted version would never end.
-        elif full.answers >= LEAST_ANSWERS and self.get(*key) is watched and self._directory.is_aliased(*key):
-            self._judge(key, watched, full)
+    def _resume(self) -> None:
+        """Goes on with the alarms of the last start."""
+        for key in self._kept.alarms():
+            self._begin(key)
 
     def _begin(self, key: Key) -> None:
         # Without its manifest (the registry is away) the next answer asks again.
         try:
             with suppress(OneBertError):
-                watched = Watched.from_manifest(self._manifests.find(*key))
+                watched = self.read(*key)
                 with self._lock:
                     if self._watched.states.get(key) is None:
                         self._watched.put(key, watched, len(watched.labels))
         finally:
             self._beginning.discard(key)
 
-    def _judge(self, key: Key, watched: Watched, live: Live) -> None:
-        on = watched.judge(live, self._budget.spend())
-        if on:
+    def _take(self, key: Key, watched: Watched, part: Part) -> None:
+        if self.get(*key) is not watched or not self._directory.is_aliased(*key):
+            return
+        if watched.learns:
+            watched.reference = self._kept.learn(key, part)
+            return
+        on = watched.judge(part, self._level)
+        if on and watched.judged is not None and watched.alarm_since is not None:
             change = watched.change()
             logger.warning("%s@%d: its answers are no longer like its reference: %s", *key, _sentence(change))
             self._changed("on", *key, change)
+            self._kept.set_alarm(key, Alarm.of(watched.alarm_since, watched.judged.live))
         elif on is False:
-            self._end(key, watched, "its answers are like its reference again")
+            self._end(key, "its answers are like its reference again")
 
     def _drop_unused(self) -> None:
         """Ends alarms of versions that no alias means any more: nothing may ask them ever again."""
         for key in self.alarms():
             watched = self.get(*key)
             if watched is not None and not self._directory.is_aliased(*key):
-                self._end(key, watched, "no alias means it any more")
+                watched.alarm_since = None
+                self._end(key, "no alias means it any more")
 
-    def _end_later(self, key: Key, watched: Watched) -> None:
-        self._waiting.put(partial(self._end, key, watched, "other versions have answered since"))
-
-    def _end(self, key: Key, watched: Watched, reason: str) -> None:
-        if watched.alarm_since is None:
-            return
-        watched.alarm_since = None
+    def _end(self, key: Key, reason: str) -> None:
         logger.warning("%s@%d: the alarm is off, %s", *key, reason)
         self._changed("off", *key, {})
+        # A version that was deleted has none.
+        with suppress(NotFound):
+            self._kept.set_alarm(key, None)
 
 
 def _sentence(change: Mapping[str, Any]) -> str:
@@ -185,7 +204,7 @@ def _sentence(change: Mapping[str, Any]) -> str:
     ]
     if scores := change["scores"]:
         moved.append(f"mean top score {scores['reference']:.3f} -> {scores['live']:.3f}")
-    return f"{', '.join(moved)}; cause: {change['cause'] or 'not known'}; {change['repeats']} repeats left out"
+    return f"{change['words']}: {', '.join(moved)}; {change['repeats']} repeats left out"
 
 
 def _families() -> tuple[GaugeMetricFamily, GaugeMetricFamily]:

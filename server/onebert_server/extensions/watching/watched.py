@@ -1,94 +1,97 @@
-"""A version that is watched: its repeats left out, its reference learned if it has none, its alarm on or off."""
+"""A version that is watched: its repeats left out, its last window beside its reference, its alarm on or off."""
 
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from onebert_server.contract.declared import as_dict
-from onebert_server.extensions.watching.alarms import OVER, Judged, cause_of, judge, shares_of, shift_of
-from onebert_server.extensions.watching.learning import Halves, Learning, learned
-from onebert_server.extensions.watching.statistics import Shift
-from onebert_server.extensions.watching.windows import Live, Texts, Window
+from onebert_server.extensions.watching.alarms import OVER, Judged, judge, shares_of
+from onebert_server.extensions.watching.learning import is_learned
+from onebert_server.extensions.watching.windows import PARTS, Live, Part, Texts, joined, places_of
 from onebert_server.observed import Seen
-from onebert_store.file.manifest import Manifest
-from onebert_store.file.reference import FOLDS, Reference
+from onebert_store.file.reference import PART, Reference
 
 # Number of labels in an alarm: the labels that moved furthest.
 _NAMED = 3
 
 
-def reference_in(manifest: Manifest) -> Reference | None:
-    """The reference of a version's file, if it counts this version's answers."""
-    return None if manifest.reference is None or manifest.reference.split == FOLDS else manifest.reference
-
-
-@dataclass(eq=False, slots=True)
 class Watched:
-    """A version that has answered.
+    """A version that has answered; one thread counts, a second one judges.
 
     Attributes:
-        answers: those that were counted since the start; their texts were not among the 500 before.
-        repeats: the others.
-        judged: the last full window beside the reference; None below 200 answers.
+        reference: the file's, or the learned one, complete or not.
+        answers: number of counted answers since the start.
+        repeats: number of answers that were not counted, because the text was among the last 500.
+        judged: the last window beside the reference; None below 100 answers.
         alarm_since: None while there is no alarm.
     """
 
-    labels: list[str]
-    window: Window | Learning
-    answers: int = 0
-    repeats: int = 0
-    judged: Judged | None = None
-    alarm_since: datetime | None = None
-    _texts: Texts = field(default_factory=Texts)
+    __slots__ = (
+        *("_part", "_places", "_texts", "_window"),
+        *("alarm_since", "answers", "judged", "labels", "reference", "repeats"),
+    )
 
-    @classmethod
-    def from_manifest(cls, manifest: Manifest) -> "Watched":
-        labels, reference = manifest.labels, reference_in(manifest)
-        return cls(labels, Learning(labels) if reference is None else Window(labels, reference))
-
-    @property
-    def reference(self) -> Reference | None:
-        """None while it is learned."""
-        return self.window.reference
+    def __init__(self, labels: Sequence[str], reference: Reference | None) -> None:
+        self.labels, self.reference = labels, reference
+        self.answers = self.repeats = 0
+        self.judged: Judged | None = None
+        self.alarm_since: datetime | None = None
+        self._places, self._texts = places_of(labels), Texts()
+        self._part = Part(len(self._places))
+        self._window = deque[Live](maxlen=PARTS)
 
     @property
-    def shift(self) -> Shift | None:
-        """Estimates from the window of `judged`; None without it, or with too few rows by right label."""
-        reference = self.reference
-        return None if self.judged is None or reference is None else shift_of(reference, self.judged.live)
+    def learns(self) -> bool:
+        """Whether the next part belongs to the reference."""
+        return not is_learned(self.reference)
 
-    def count(self, answers: Sequence[Seen]) -> Sequence[Live | Halves]:
-        """Counts answers with texts, except those that repeat one; returns what is to be judged, or learned from."""
-        new = self._texts.add(answers)
+    @property
+    def window(self) -> int:
+        """The number of answers in the last window; while it learns, of the reference."""
+        if self.learns:
+            return 0 if self.reference is None else self.reference.rows
+        return 0 if self.judged is None else self.judged.live.answers
+
+    def count(self, answers: Sequence[Seen]) -> list[Part]:
+        """Counts answers without repeated texts; returns the full parts."""
+        new, full = self._texts.add(answers), []
         self.repeats += len(answers) - len(new)
         self.answers += len(new)
-        return self.window.add(new)
+        for answer in new:
+            self._part.add(answer, self._places)
+            if self._part.answers == PART:
+                full.append(self._part)
+                self._part = Part(len(self._places))
+        return full
 
-    def learn(self, halves: Halves) -> None:
-        """Takes the reference of two halves if they are alike, and there is none yet."""
-        if self.reference is None and (reference := learned(*halves)) is not None:
-            self.window = Window(self.labels, reference)
+    def resume(self, since: datetime, live: Live) -> None:
+        """Goes on with an alarm that a window has raised."""
+        if self.reference is not None:
+            self.alarm_since, self.judged = since, judge(self.reference, live)
 
-    def judge(self, live: Live, level: float) -> bool | None:
-        """Judges a window; returns whether the alarm is on now if that has changed."""
+    def judge(self, part: Part, level: float) -> bool | None:
+        """Judges the window that ends with a part; returns whether the alarm is on now if that has changed."""
         if (reference := self.reference) is None:
             return None
-        self.judged = judge(reference, live)
+        self._window.append(part.counted(reference.edges, len(reference.scores)))
+        self.judged = judge(reference, joined(self._window))
         if self.alarm_since is None and self.judged.p < level:
             self.alarm_since = datetime.now(UTC)
             return True
-        return False if self.alarm_since is not None and self.judged.p >= OVER else None
+        if self.alarm_since is not None and self.judged.p >= OVER:
+            self.alarm_since = None
+            return False
+        return None
 
     def change(self) -> dict[str, Any]:
-        """What the judged window shows: cause, labels that moved furthest, mean top scores, repeats left out."""
+        """Describes the judged window: labels that moved furthest, mean top scores, number of repeats."""
         reference, judged = self.reference, self.judged
         if reference is None or judged is None:
             return {}
-        live = judged.live
-        moved = [as_dict(share) for share in shares_of(self.labels, reference, live)[:_NAMED]]
-        scores = None if judged.psi is None else mean_scores(reference, live)
-        return {"cause": cause_of(self.shift), "labels": moved, "scores": scores, "repeats": self.repeats}
+        moved = [as_dict(share) for share in shares_of(self.labels, reference, judged.live)[:_NAMED]]
+        scores = mean_scores(reference, judged.live) if reference.scores else None
+        return {"words": judged.words, "labels": moved, "scores": scores, "repeats": self.repeats}
 
 
 def mean_scores(reference: Reference, live: Live | None) -> dict[str, float | None]:

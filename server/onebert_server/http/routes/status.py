@@ -34,7 +34,7 @@ async def status(
 ) -> Response:
     """Lists the status of each task, in pages: `live`, score, traffic, alarm, gate, feedback, the last move.
 
-    Traffic and alarms are this server's alone, since its start.
+    Traffic, since its start, and alarms are this server's alone.
     """
 
     def page() -> bytes:
