@@ -116,3 +116,22 @@ def test_scores_of_the_file_are_those_of_its_decision_or_gone(onebert, tmp_path,
     assert "validation" not in load(Path("lone.safetensors")).manifest.training
     succeeded(onebert(*common, "--out", "gone.safetensors"))
     assert not {"validation", "test"} & load(Path("gone.safetensors")).manifest.training.keys()
+
+
+def test_an_abstaining_version_has_the_score_of_its_gate(onebert, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "folder"
+    for split, count, start in (("train", 80, 0), ("validation", 60, 1000), ("test", 60, 2000)):
+        write(folder / f"{split}.jsonl", rows_of(count, start))
+    succeeded(onebert("train", "--task", "mail", "--data", folder, "--method", "head", *MACHINE))
+    command = ("calibrate", "mail.safetensors", "--target", "coverage=0.5", "--out", "half.safetensors")
+    succeeded(onebert(*command, "--data", folder, "--split", "validation", *MACHINE))
+    [record] = recorded(
+        onebert("evaluate", "half.safetensors", "--data", folder, "--split", "test", "--json", *MACHINE)
+    )
+    abstained = record["abstained"]
+    answered = record["rows"] - abstained["rows"]
+    assert 0 < answered < record["rows"]
+    # Abstentions are not right: the share of all rows, not of those that are answered.
+    assert record["metrics"]["accuracy"] == pytest.approx(abstained["score_of_the_rest"] * answered / record["rows"])
+    assert load(Path("half.safetensors")).manifest.training["test"] == record["metrics"]

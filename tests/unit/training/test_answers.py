@@ -39,7 +39,8 @@ def test_a_label_is_scored_by_the_temperature_and_lost_as_in_training(base):
     assert found.score == pytest.approx(probabilities.max(axis=1))
     assert found.loss == pytest.approx(-np.log(probabilities[np.arange(40), gold]), rel=1e-5)
     assert found.abstained.tolist() == (probabilities.max(axis=1) < 0.6).tolist()
-    assert found.measure.over() == np.mean(probabilities.argmax(axis=1) == gold)
+    right = (probabilities.argmax(axis=1) == gold) & ~found.abstained
+    assert found.measure.over() == np.mean(right)
     assert found.reliability.right.tolist() == (probabilities.argmax(axis=1) == gold).tolist()
 
 

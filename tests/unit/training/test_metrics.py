@@ -55,6 +55,25 @@ def test_of_any_rows_they_are_those_of_scikit_learn(labels, draws):
     assert tags == pytest.approx({"token_accuracy": expected["accuracy"], "macro_f1": expected["macro_f1"]})
 
 
+@pytest.mark.filterwarnings("ignore:A single label was found:UserWarning")
+@given(st.integers(2, 5), st.data())
+def test_an_abstention_is_an_answer_that_no_row_asks_for(labels, draws):
+    row = st.tuples(st.integers(0, labels - 1), st.integers(0, labels))
+    gold, answered = np.array(draws.draw(st.lists(row, min_size=1, max_size=30))).T
+    logits = np.eye(labels + 1)[answered][:, :labels]
+    logits[answered == labels] = np.nan
+    present = [label for label in range(labels) if label in {*gold, *answered}]
+    scores = metrics.score_single_label(gold, logits)
+    assert scores["accuracy"] == pytest.approx(sklearn.metrics.accuracy_score(gold, answered))
+    f1 = sklearn.metrics.f1_score(gold, answered, labels=present, average="macro", zero_division=0)
+    assert scores["macro_f1"] == pytest.approx(f1)
+    assert scores["matthews"] == pytest.approx(sklearn.metrics.matthews_corrcoef(gold, answered))
+    # A row with none of the labels is not right either if the task abstains on it.
+    several = np.eye(labels)[gold] * (gold > 0)[:, None]
+    exact = (np.nan_to_num(logits) == several).all(axis=1) & (answered < labels)
+    assert metrics.score_multi_label(several, logits - 0.5)["accuracy"] == pytest.approx(exact.mean())
+
+
 @pytest.mark.parametrize(
     ("gold", "on", "f1"),
     [

@@ -145,7 +145,7 @@ def _fitted(
     decide = decide_after(card_of(manifest).decide, targets, bool(fixed.thresholds))
     new_delta = with_decision(delta, calibrated.decision, facts, decide)
     if new_delta is not None:
-        if new_delta.manifest.task_type == "multi_label":
+        if {*MEASURED} & (manifest.training.keys() - new_delta.manifest.training.keys()):
             new_delta = remeasured(new_delta, loaded, _rows_there(manifest, read, reading))
         reference = reference_of(new_delta.manifest, list(logits), name, tokens, examples.texts)
         new_delta = with_reference(new_delta, reference)

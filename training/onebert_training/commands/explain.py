@@ -29,7 +29,7 @@ from onebert_training.data.dataset import load_split
 from onebert_training.data.options import ReadOptions
 from onebert_training.data.splitting import SPLIT_SEED, subset
 from onebert_training.fit.features import BATCH_TOKENS, token_batches, tokenize
-from onebert_training.insight.evaluated import deciding_metric, thresholded
+from onebert_training.insight.evaluated import counted_logits, deciding_metric
 from onebert_training.options import Machine
 from onebert_training.tasks.objective import Logits, Objective
 from onebert_training.tasks.objectives import OBJECTIVES
@@ -147,7 +147,8 @@ def explain_data(
         [tempered(logits_of_row, manifest.decision).astype(np.float32) for logits_of_row in each] for each in logits
     ]
     losses = _losses(objective, objective.targets(examples, tokens), divided)
-    scores = [objective.evaluate(examples, tokens, thresholded(each, manifest)) for each in logits]
+    counted = [counted_logits(each, manifest, tokens) for each in logits]
+    scores = [objective.score(examples, objective.read(examples, tokens, each)) for each in counted]
     decides = deciding_metric(manifest, objective, labeled)
     parts = [
         _part(removed) | {"loss": loss - losses[0], decides: score[decides] - scores[0][decides]}

@@ -125,12 +125,13 @@ def _single_label(predictions: Predictions) -> Answers:
     best = scored.scores.argmax(axis=1)
     confidence = scored.scores[np.arange(len(best)), best]
     right = best == gold
+    hits = right if scored.abstained is None else right & ~np.asarray(scored.abstained, dtype=bool)
     return Answers(
         gold=[labels[i] for i in gold.tolist()],
         answer=[labels[i] for i in best.tolist()],
         score=confidence,
         loss=predictions.loss,
-        measure=Measure("accuracy", right.astype(np.float64), np.ones(len(right))),
+        measure=Measure("accuracy", hits.astype(np.float64), np.ones(len(right))),
         counts=count_indices(gold, best, labels),
         class_pairs=ClassPairs(gold, best),
         reliability=_reliability(predictions, "the best label of each text", confidence, right),
@@ -142,13 +143,15 @@ def _multi_label(predictions: Predictions) -> Answers:
     labels, gold = predictions.manifest.labels, predictions.split.gold > 0
     scored = predictions.scored
     scores, on = scored.scores, np.asarray(scored.selected, dtype=bool)
-    both = (gold & on).sum(axis=1)
+    # An answer that abstains names no label.
+    answered = on if scored.abstained is None else on & ~np.asarray(scored.abstained, dtype=bool)[:, None]
+    both = (gold & answered).sum(axis=1)
     return Answers(
         gold=_names(labels, gold),
         answer=_names(labels, on),
         score=np.where(on.any(axis=1), np.where(on, scores, np.inf).min(axis=1), np.nan),
         loss=predictions.loss,
-        measure=Measure("micro_f1", 2.0 * both, (gold.sum(axis=1) + on.sum(axis=1)).astype(np.float64)),
+        measure=Measure("micro_f1", 2.0 * both, (gold.sum(axis=1) + answered.sum(axis=1)).astype(np.float64)),
         counts=count_indicators(gold, on, labels),
         reliability=_reliability(predictions, "every label of every text", scores.ravel(), gold.ravel()),
         abstained=scored.abstained,

@@ -17,7 +17,7 @@ from onebert_training.fit.features import predict_delta, tokenize
 from onebert_training.fit.reference import reference_of, with_reference
 from onebert_training.fit.temperature import gold_flags, temperature_folds
 from onebert_training.insight.calibration import NEVER, Calibrated, Target, calibrate, targets_of
-from onebert_training.insight.evaluated import thresholded
+from onebert_training.insight.evaluated import counted_logits
 from onebert_training.insight.fixed_rules import FixedRules
 from onebert_training.tasks.objectives import OBJECTIVES
 
@@ -28,7 +28,7 @@ MEASURED = ("validation", "test")
 def with_decision(delta: Delta, values: Mapping[str, Any], facts: Mapping[str, Any], decide: Decide) -> Delta | None:
     """The delta with the new decision, its origin and its card; None if decision and card are unchanged.
 
-    Scores of a multi_label delta whose answers change are gone; `remeasured` adds the scores of rows that are there.
+    Scores that thresholds or abstentions change are gone; `remeasured` adds the scores of rows that are there.
     """
     # Tensors and golden logits stay the same. Folding the temperature into the head would change every number of it,
     # and hide that both versions compute the same.
@@ -49,7 +49,9 @@ def with_decision(delta: Delta, values: Mapping[str, Any], facts: Mapping[str, A
     card = card.model_copy(update={"train": train, "decide": decide})
     # Which labels are positive changes no answer that the reference and the scores count.
     same_answers = _values(decision) | {"positives": 0} == _values(manifest.decision) | {"positives": 0}
-    outdated = () if same_answers or manifest.task_type != "multi_label" else (*MEASURED, "folds")
+    abstains = any(each is not None and each.abstains for each in (decision, manifest.decision))
+    counts_change = not same_answers and (manifest.task_type == "multi_label" or abstains)
+    outdated = (*MEASURED, "folds") if counts_change else ()
     training = {name: value for name, value in manifest.training.items() if name not in ("settings", *outdated)}
     reference = manifest.reference if same_answers else None
     return delta.with_manifest(
@@ -140,7 +142,7 @@ def _lost(before: Mapping[str, float], calibrated: Calibrated) -> dict[str, str]
 
 
 def remeasured(delta: Delta, base: Base, splits: Mapping[str, Split]) -> Delta:
-    """The delta with a reference of validation rows, and of a multi_label one the scores of `MEASURED` splits."""
+    """The delta with a reference of validation rows, and the scores of `MEASURED` splits that it lacks."""
     manifest = delta.manifest
     for name in [name for name in MEASURED if name in splits]:
         examples = splits[name]
@@ -149,9 +151,9 @@ def remeasured(delta: Delta, base: Base, splits: Mapping[str, Split]) -> Delta:
         if name == "validation" and manifest.reference is None:
             reference = reference_of(manifest, logits, name, tokens, examples.texts)
             delta = with_reference(delta, reference)
-        if manifest.task_type == "multi_label":
-            scores = OBJECTIVES[manifest.task_type](manifest.labels).evaluate(
-                examples, tokens, thresholded(logits, manifest)
-            )
+        if name not in delta.manifest.training:
+            objective = OBJECTIVES[manifest.task_type](manifest.labels)
+            counted = counted_logits(logits, manifest, tokens)
+            scores = objective.score(examples, objective.read(examples, tokens, counted))
             delta = delta.with_manifest(training={**delta.manifest.training, name: scores})
     return delta

@@ -52,8 +52,8 @@ def evaluate_delta(
     started = time.perf_counter()
     tokens = tokenize(base, manifest, examples.texts)
     logits = predict_delta(base, delta, tokens)
-    counted = thresholded(logits, manifest)
-    scores = objective.evaluate(examples, tokens, counted)
+    counted = counted_logits(logits, manifest, tokens)
+    scores = objective.score(examples, objective.read(examples, tokens, counted))
     seconds = time.perf_counter() - started
     decides = deciding_metric(manifest, objective, labeled)
     verdict = objective.judge(examples, tokens, counted, scores, decides)
@@ -120,12 +120,17 @@ def _baselines(
     return baselines
 
 
-def thresholded(logits: Sequence[Logits], manifest: Manifest) -> Sequence[Logits]:
-    """The logits that metrics read; for multi_label, +1 where the delta's thresholds select a label, else -1."""
-    if manifest.task_type != "multi_label":
+def counted_logits(logits: Sequence[Logits], manifest: Manifest, tokens: Sequence[Tokens]) -> Sequence[Logits]:
+    """The logits that metrics read: NaN where the delta abstains; for multi_label ±1, whether it selects a label."""
+    if manifest.task_type not in ("single_label", "multi_label"):
         return logits
-    selected = np.asarray(score(np.stack(logits).astype(np.float64), manifest).selected, dtype=bool)
-    return list(np.where(selected, np.float32(1), np.float32(-1)))
+    counted = np.stack(logits)
+    scored = score(counted.astype(np.float64), manifest, truncated=[text.truncated for text in tokens])
+    if manifest.task_type == "multi_label":
+        counted = np.where(np.asarray(scored.selected, dtype=bool), np.float32(1), np.float32(-1))
+    if scored.abstained is not None:
+        counted[np.asarray(scored.abstained, dtype=bool)] = np.nan
+    return list(counted)
 
 
 def is_split(manifest: Manifest, name: str, examples: Split) -> bool:

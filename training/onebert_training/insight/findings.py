@@ -54,16 +54,16 @@ def interval_of(
     tokens: Sequence[Tokens],
     logits: Sequence[Logits],
 ) -> Interval | None:
-    """The metric's 95 % confidence interval; `logits` are from `thresholded`. Token and span tasks get None."""
+    """The metric's 95 % confidence interval; `logits` are from `counted_logits`. Token and span tasks get None."""
     if metric == answers.measure.name:
         return metric_and_interval(answers.measure, np.arange(len(split)))[1]
     if not isinstance(split.gold, np.ndarray):
         return None
     if metric == "accuracy":  # in a multi_label task: all labels of a text must be right
-        right = round(objective.evaluate(split, [], logits)[metric] * len(split))
+        right = round(objective.score(split, logits)[metric] * len(split))
         return Interval(*map(float, wilson(right, len(split))))
     stacked = np.stack(logits)
-    return bootstrap(len(split), lambda rows: objective.evaluate(split.take(rows), [], list(stacked[rows]))[metric])
+    return bootstrap(len(split), lambda rows: objective.score(split.take(rows), list(stacked[rows]))[metric])
 
 
 def worst(answers: Answers, split: Split, table: Table, limit: int = MAX_WORST) -> list[dict[str, Any]]:

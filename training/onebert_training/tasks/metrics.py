@@ -124,17 +124,23 @@ def f1_of(right: NDArray[Any], gold: NDArray[Any], answered: NDArray[Any]) -> ND
 
 
 def score_single_label(gold: NDArray[np.integer], logits: NDArray[np.floating]) -> dict[str, float]:
-    """Metrics of gold [n] and logits [n, labels]; F1 of label 1, Gorodkin's (2004) correlation, 0 for one class."""
-    answered, labels = logits.argmax(axis=1), logits.shape[1]
+    """Metrics of gold [n] and logits [n, labels]; F1 of label 1, Gorodkin's (2004) correlation, 0 for one class.
+
+    A row whose logits are NaN abstains, which is not right.
+    """
+    labels = logits.shape[1]
+    # An abstention is an answer that no row asks for.
+    answered = np.where(np.isnan(logits).any(axis=1), labels, logits.argmax(axis=1))
     right, rows, answers = (
-        np.bincount(indices, minlength=labels).astype(np.float64)
+        np.bincount(indices, minlength=labels + 1).astype(np.float64)
         for indices in (gold[gold == answered], gold, answered)
     )
     count, hits, each = len(gold), right.sum(), f1_of(right, rows, answers)
+    present = (rows + answers > 0)[:labels]
     spread = (count**2 - rows @ rows) * (count**2 - answers @ answers)
     scores = {
         "accuracy": float(hits / count),
-        "macro_f1": float(each[rows + answers > 0].mean()),
+        "macro_f1": float(each[:labels][present].mean()),
         "matthews": float((count * hits - rows @ answers) / np.sqrt(spread)) if spread > 0 else 0.0,
     }
     if labels == 2:
@@ -146,15 +152,15 @@ def score_multi_label(gold: NDArray[np.generic], logits: NDArray[np.floating]) -
     """Metrics for gold zeros and ones [n, labels] and logits [n, labels]; labels with logits above 0 are answered.
 
     Macro F1 averages over labels that a row or an answer has, as in the other task types: never answering an absent
-    label is right.
+    label is right. A row whose logits are NaN abstains, which is not right.
     """
-    on, present = logits > 0, gold.astype(bool)
+    on, present, abstained = logits > 0, gold.astype(bool), np.isnan(logits).any(axis=1)
     right, rows, answers = ((on & present).sum(axis=0), present.sum(axis=0), on.sum(axis=0))
     each = f1_of(right, rows, answers)[rows + answers > 0]
     return {
         "micro_f1": float(f1_of(*(counts.sum(keepdims=True) for counts in (right, rows, answers)))[0]),
         "macro_f1": float(each.mean()) if each.size else 0.0,
-        "accuracy": float((on == present).all(axis=1).mean()),
+        "accuracy": float(((on == present).all(axis=1) & ~abstained).mean()),
     }
 
 

@@ -76,7 +76,9 @@ class SingleLabel(PerText):
         return np.flatnonzero(labels[split.gold])
 
     def answered_labels(self, split: Split, tokens: Sequence[Tokens], logits: Sequence[Logits]) -> NDArray[np.bool_]:
-        return np.bincount(np.stack(logits).argmax(axis=1), minlength=len(self.labels)) > 0
+        stacked = np.stack(logits)
+        answered = stacked[~np.isnan(stacked).any(axis=1)].argmax(axis=1)
+        return np.bincount(answered, minlength=len(self.labels)) > 0
 
 
 class MultiLabel(PerText):
