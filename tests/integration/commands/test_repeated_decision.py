@@ -126,7 +126,7 @@ def test_an_abstaining_version_has_the_score_of_its_gate(onebert, tmp_path, monk
     succeeded(onebert("train", "--task", "mail", "--data", folder, "--method", "head", *MACHINE))
     command = ("calibrate", "mail.safetensors", "--target", "coverage=0.5", "--out", "half.safetensors")
     succeeded(onebert(*command, "--data", folder, "--split", "validation", *MACHINE))
-    [record] = recorded(
+    record, _ = recorded(
         onebert("evaluate", "half.safetensors", "--data", folder, "--split", "test", "--json", *MACHINE)
     )
     abstained = record["abstained"]
