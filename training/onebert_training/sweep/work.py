@@ -16,7 +16,7 @@ from onebert_store.errors import InvalidData, OneBertError
 from onebert_store.file.format import dumps
 from onebert_store.file.manifest import PER_TOKEN
 from onebert_store.spec import BaseSpec
-from onebert_training.data.dataset import Dataset, load_dataset
+from onebert_training.data.dataset import Dataset, digest_of, load_dataset
 from onebert_training.data.options import DataOptions
 from onebert_training.earlier import repeatable
 from onebert_training.fit.inputs import TaskInputs
@@ -56,11 +56,12 @@ def name_job(request: RunRequest, dataset: Dataset, spec: BaseSpec, dtype: str) 
     used = {"train_rows": reading.train_rows, "validation_share": reading.validation_share}
     identity = {"data": request.data, "settings": asdict(settings), **used}
     rates = [HEAD_LEARNING_RATE, *(term.learning_rate for term in parse_method(settings.method).terms)]
-    decides = [identity, rates, REVISION, dataset.digest, dataset.metric, spec.digest, dtype]
+    rows = digest_of(dataset.task_type, dataset.labels, dataset.splits)
+    decides = [identity, rates, REVISION, rows, dataset.metric, spec.digest, dtype]
     digest = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
     rate = "" if settings.learning_rate is None else f"-lr{settings.learning_rate:g}"
-    rows = "" if reading.train_rows is None else f"-n{reading.train_rows}"
-    readable = f"{Path(request.data).name}-{settings.method}{rows}-b{settings.batch_size}{rate}-s{settings.seed}"
+    drawn = "" if reading.train_rows is None else f"-n{reading.train_rows}"
+    readable = f"{Path(request.data).name}-{settings.method}{drawn}-b{settings.batch_size}{rate}-s{settings.seed}"
     readable = re.sub(r"[^a-z0-9.+]+", "-", readable.lower()).strip("-.+")[:150]
     return Job(f"{readable}-{digest[:12]}", request)
 
