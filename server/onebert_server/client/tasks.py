@@ -45,9 +45,9 @@ class TaskCalls(Asking):
             return False
         return True
 
-    async def base(self, full: bool = False) -> BaseFacts:
-        """The base; in full with the shapes that a delta for it may change."""
-        return await self._decoded(BaseFacts, "GET", f"/v1/base{'?full=true' if full else ''}")
+    async def base(self) -> BaseFacts:
+        """The base."""
+        return await self._decoded(BaseFacts, "GET", "/v1/base")
 
     async def tasks(self) -> list[TaskSummary]:
         """All tasks, by name."""

@@ -9,7 +9,7 @@ from onebert_server.contract.declared import STRICT, Declared, Rule
 
 
 class OneBase(Declared, frozen=True, kw_only=True):
-    """A base; in full also the shapes that a delta for it may touch."""
+    """A base."""
 
     name: str
     digest: str
@@ -30,15 +30,10 @@ class OneBase(Declared, frozen=True, kw_only=True):
         ),
     ]
     batch_invariant: Annotated[bool, Rule("whether a text gets the same bits alone and in every batch")]
-    parameters: Annotated[dict[str, list[int]] | None, Rule("with `?full=true`: shapes, by name")] = None
-    modules: Annotated[dict[str, list[int]] | None, Rule("likewise, of the matrices that adapters and maps go by")] = (
-        None
-    )
-    symbols: Annotated[dict[str, str] | None, Rule("likewise, the papers' symbols by the names of both")] = None
 
 
 class BaseFacts(OneBase, frozen=True, kw_only=True):
-    """The base, in full also the shapes that a delta for it may touch; of several bases the first one."""
+    """The base; of several bases the first one."""
 
     _document = "BaseResponse"
 

@@ -1,8 +1,8 @@
 """Routes about the server itself: the base, health, readiness, metrics."""
 
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from onebert_encoder.base.base import Base
 from onebert_encoder.maths.choose import answering_kernels
@@ -16,14 +16,12 @@ router = APIRouter(responses=PROBLEMS, tags=["system"])
 
 
 @router.get("/v1/base", response_model_exclude_none=True)
-async def base(
-    runtime: RuntimeOf, full: Annotated[bool, Query(description="also what a delta may touch")] = False
-) -> BaseFacts:
-    """The base: name, digest, sizes, poolings and how it computes; with `full` the names and shapes a delta may touch.
+async def base(runtime: RuntimeOf) -> BaseFacts:
+    """The base: name, digest, sizes, poolings and how it computes.
 
     With several bases this describes the first one, and `bases` describes each.
     """
-    each = [_facts(host.base, full) for host in runtime.hosts]
+    each = [_facts(host.base) for host in runtime.hosts]
     return BaseFacts(**each[0], bases=[OneBase(**facts) for facts in each] if len(each) > 1 else None)
 
 
@@ -64,8 +62,9 @@ async def readyz(runtime: RuntimeOf) -> Health:
     return ready.model_copy(update={**shown, **runtime.directory.counts()})
 
 
-def _facts(base: Base, full: bool) -> dict[str, Any]:
-    left_out = () if full else ("parameters", "modules", "symbols")
+def _facts(base: Base) -> dict[str, Any]:
+    # What a delta may touch are hundreds of names.
+    left_out = ("parameters", "modules", "symbols")
     return {
         **{name: value for name, value in vars(base.spec).items() if name not in left_out},
         "dtype": base.dtype_name,
