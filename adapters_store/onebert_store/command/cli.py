@@ -3,9 +3,8 @@
 import ast
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
-from difflib import get_close_matches
 from importlib.metadata import version
 from importlib.util import find_spec
 from io import TextIOWrapper
@@ -20,7 +19,6 @@ from onebert_store.command import console
 from onebert_store.command.options import AsJson
 from onebert_store.errors import InvalidSettings, OneBertError
 from onebert_store.plugins import COMMANDS, Plugin, installed
-from onebert_store.suggestion import did_you_mean, suggestion
 
 # Commands of a user's day, in its order; the help shows them first.
 DAILY = (
@@ -37,20 +35,6 @@ PANELS = {
     "onebert_store": "Files and stores",
 }
 MORE = "More"
-# The similarity from which a name is a misspelling and not another word: `statsu`, `prmote`, not `fleet`.
-MISSPELLED = 0.8
-# Names of commands in other programs -> the command here.
-ELSEWHERE = {
-    "rollback": "onebert promote TASK --rollback",
-    "predict": "onebert classify TASK",
-    "upload": "onebert push FILE",
-    **dict.fromkeys(("list", "ls", "tasks", "fleet", "ps"), "onebert status"),
-    **dict.fromkeys(("log", "history", "watch", "alarms", "verdicts"), "onebert status TASK"),
-    "alias": "onebert promote TASK VERSION --alias NAME",
-    "aliases": "onebert status TASK",
-    "feedback": "onebert review TASK",
-    "samples": "onebert apply",
-}
 
 
 def main() -> None:
@@ -65,7 +49,7 @@ def main() -> None:
         status = 1
     except typer.TyperException as error:
         # Without arguments, the help has been printed and the message is empty.
-        if message := _message(error):
+        if message := error.format_message():
             console.print_error(f"{message} (see --help)")
         status = error.exit_code
     except typer.Abort:
@@ -77,27 +61,11 @@ def main() -> None:
     sys.exit(status)
 
 
-def _message(error: typer.TyperException) -> str:
-    """The message of an error of usage; an option that no command has is followed by the one that may be meant."""
-    unknown, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
-    if context is None or unknown is None or not hasattr(error, "possibilities"):
-        return error.format_message()
-    options = [option for parameter in context.command.params for option in parameter.opts if option.startswith("--")]
-    name = unknown.lstrip("-")
-    # Python has the name of the parameter: `as_json` is `--json`. Other programs have initials: `--lr`.
-    known = {parameter.name: parameter.opts[0] for parameter in context.command.params}
-    known |= {"".join(word[:1] for word in option[2:].split("-")): option for option in options if "-" in option[2:]}
-    option = known.get(name.replace("-", "_"))
-    near = suggestion(name, [option[2:] for option in options], "--{}")
-    return f"{error.message}{did_you_mean(option) if option else near}"
-
-
 class Commands(TyperGroup):
     """All installed commands; the help reads their sources, and only the one that runs is imported."""
 
     def __init__(self, **options: Any) -> None:
-        # typer's own suggestions name a command by a part of its name: `check-fleet` for `fleet`.
-        super().__init__(**options | {"suggest_commands": False})
+        super().__init__(**options)
         order = [EVERY_DAY, *PANELS.values(), MORE]
         place = {name: at for at, name in enumerate(DAILY)}
         plugins = sorted(
@@ -120,12 +88,7 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The command as it runs or completes; raises TyperException for an unknown one."""
-        try:
-            name, command, rest = super().resolve_command(ctx, args)
-        except typer.TyperException as error:
-            elsewhere = f" It is '{ELSEWHERE[args[0]]}' here." if args[0] in ELSEWHERE else ""
-            error.message += elsewhere or _misspelled(args[0], self.commands)
-            raise
+        name, command, rest = super().resolve_command(ctx, args)
         return name, command and plugged(self._plugins[args[0]]), rest
 
 
@@ -140,12 +103,6 @@ def build_app() -> typer.Typer:
     )
     app.callback()(_root)
     return app
-
-
-def _misspelled(name: str, known: Iterable[str]) -> str:
-    """Asks whether a command is meant whose name differs by one letter, or by two exchanged letters."""
-    near = get_close_matches(name.lower(), known, 1, MISSPELLED)
-    return f" Is '{near[0]}' meant?" if near else ""
 
 
 def _panel(plugin: Plugin) -> str:
