@@ -89,9 +89,9 @@ def test_shares_lie_in_the_interval_of_scipy(hits, more):
     low, high = wilson(hits, hits + more)
     if hits + more:
         expected = binomtest(hits, hits + more).proportion_ci(method="wilson")
-        assert (float(low), float(high)) == pytest.approx((expected.low, expected.high), abs=1e-9)
+        assert (low, high) == pytest.approx((expected.low, expected.high), abs=1e-9)
     else:
-        assert (float(low), float(high)) == (0, 1)
+        assert (low, high) == (0, 1)
 
 
 def test_the_bootstrap_of_a_mean_is_as_wide_as_its_standard_error():

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from seqeval.metrics.sequence_labeling import get_entities
 
-from onebert_training.insight.intervals import Flags, Floats, Indices, wilson
+from onebert_training.insight.intervals import Flags, Floats, Indices, Interval, wilson
 
 MATRIX_LABELS = 20  # a larger matrix is unreadable
 MAX_PAIRS = 20
@@ -24,30 +24,25 @@ class Counts:
 
     def facts(self) -> list[dict[str, Any]]:
         """Shares of classes with answers or support, with 95 % intervals; 0/0 is 0 as in scikit-learn."""
-        wrong = self.answered - self.hits  # the union: items answered with the class, or having it
-        union = self.support + wrong
-        precision, recall = wilson(self.hits, self.answered), wilson(self.hits, self.support)
-        # F1 = 2 J / (1 + J) with J = hits / union; this maps the ends of J's interval to F1.
-        jaccard = wilson(self.hits, union)
-        f1 = tuple(2 * end / (1 + end) for end in jaccard)
-        facts = []
-        for i in np.flatnonzero(union).tolist():
-            facts.append(
-                {
-                    "label": self.names[i],
-                    "support": int(self.support[i]),
-                    "answered": int(self.answered[i]),
-                    "precision": _share(self.hits[i], self.answered[i], precision, i),
-                    "recall": _share(self.hits[i], self.support[i], recall, i),
-                    "f1": _share(2 * self.hits[i], self.answered[i] + self.support[i], f1, i),
-                }
-            )
-        return facts
+        counts = zip(self.names, self.hits.tolist(), self.answered.tolist(), self.support.tolist(), strict=True)
+        return [_class_facts(*of_class) for of_class in counts if of_class[2] or of_class[3]]
 
 
-def _share(hits: Any, of: Any, ends: Sequence[Floats], i: int) -> dict[str, float]:
-    value = float(hits / of) if of else 0.0
-    return {"value": value, "low": float(ends[0][i]), "high": float(ends[1][i])}
+def _class_facts(label: str, hits: int, answered: int, support: int) -> dict[str, Any]:
+    # F1 = 2 J / (1 + J) with J = hits / items answered with the class or having it; this maps J's interval to F1.
+    jaccard = wilson(hits, support + answered - hits)
+    return {
+        "label": label,
+        "support": support,
+        "answered": answered,
+        "precision": _share(hits, answered, wilson(hits, answered)),
+        "recall": _share(hits, support, wilson(hits, support)),
+        "f1": _share(2 * hits, answered + support, Interval(*(2 * end / (1 + end) for end in jaccard))),
+    }
+
+
+def _share(hits: int, of: int, ends: Interval) -> dict[str, float]:
+    return {"value": hits / of if of else 0.0, "low": ends.low, "high": ends.high}
 
 
 def count_indices(gold: Indices, answered: Indices, names: Sequence[str]) -> Counts:
@@ -116,7 +111,7 @@ def calibration_curve(confidence: Floats, right: Flags) -> list[dict[str, float]
     order = np.argsort(confidence, kind="stable")
     points = []
     for part in np.array_split(order, max(1, min(POINTS, len(order) // LEAST))) if len(order) else []:
-        low, high = map(float, wilson(right[part].sum(), len(part)))
+        low, high = wilson(right[part].sum(), len(part))
         means = {"confidence": float(confidence[part].mean()), "right": float(right[part].mean())}
         points.append(means | {"low": low, "high": high, "answers": len(part)})
     return points

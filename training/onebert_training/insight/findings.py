@@ -61,7 +61,7 @@ def interval_of(
         return None
     if metric == "accuracy":  # in a multi_label task: all labels of a text must be right
         right = round(objective.score(split, logits)[metric] * len(split))
-        return Interval(*map(float, wilson(right, len(split))))
+        return wilson(right, len(split))
     stacked = np.stack(logits)
     return bootstrap(len(split), lambda rows: objective.score(split.take(rows), list(stacked[rows]))[metric])
 

@@ -12,7 +12,7 @@ def metric_and_interval(measure: Measure, rows: Indices) -> tuple[float, Interva
     """The metric on some rows with its interval: Wilson's for accuracy, otherwise the bootstrap's."""
     score = measure.over(rows)
     if measure.name == "accuracy":
-        return score, Interval(*map(float, wilson(measure.top[rows].sum(), len(rows))))
+        return score, wilson(measure.top[rows].sum(), len(rows))
     return score, bootstrap(len(rows), lambda drawn: measure.over(rows[drawn]))
 
 

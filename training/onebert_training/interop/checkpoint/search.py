@@ -95,7 +95,7 @@ def compare(manifest: Manifest, texts: Sequence[Text], theirs: ModelLogits, ours
         answers = (_answers(manifest, texts, side) for side in (theirs, ours))
         same = np.concatenate([_same(*pair) for pair in zip(*answers, strict=True)])
         share = float(same.mean()) if len(same) else 1.0
-        interval = Interval(*map(float, wilson(same.sum(), len(same))))
+        interval = wilson(same.sum(), len(same))
     return Agreement(share, float(differences.max()), float(differences.mean()), len(texts), interval)
 
 
