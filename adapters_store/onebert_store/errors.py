@@ -1,63 +1,6 @@
 """Every error a user can meet; the edges (HTTP, command line) turn errors into answers.
 
-One file although it is long: the tree below is what a reader looks for, and each class is only its row of that tree.
-docs/generate.py makes docs/reference/errors.md of the classes.
-
-    OneBertError                      500  internal
-    ├── InvalidDelta                  422  (abstract)
-    │   ├── MalformedFile             422  malformed-file
-    │   ├── InvalidManifest           422  invalid-manifest
-    │   ├── TensorMismatch            422  tensor-mismatch
-    │   ├── NotFinite                 422  not-finite
-    │   ├── BaseMismatch              422  base-mismatch
-    │   ├── GoldenMismatch            422  golden-mismatch
-    │   └── DigestMismatch            422  digest-mismatch
-    ├── TooLarge                      413  too-large
-    ├── InvalidInput                  422  invalid-input
-    │   └── UnsupportedTask           422  unsupported-task
-    ├── NotFound                      404  (abstract)
-    │   ├── TaskNotFound              404  task-not-found
-    │   ├── VersionNotFound           404  version-not-found
-    │   ├── AliasNotFound             404  alias-not-found
-    │   ├── GateNotFound              404  gate-not-found
-    │   ├── SampleNotFound            404  sample-not-found
-    │   └── KeyNotFound               404  key-not-found
-    ├── AliasConflict                 412  alias-conflict
-    │   └── CheckOutdated             412  alias-conflict
-    ├── ChangeUnknown                 412  change-unknown
-    ├── VersionInUse                  409  version-in-use
-    ├── GateFailed                    409  gate-failed
-    ├── NoAdmin                       409  no-admin
-    ├── SamplesKeyNeeded              409  samples-key-needed
-    ├── TrainerOff                    409  trainer-off
-    ├── TrainerFailed                 503  trainer-failed
-    ├── VersionUnavailable            503  version-unavailable
-    ├── StoreLocked                   503  store-locked
-    ├── StoreCorrupt                  500  store-corrupt
-    ├── StorageUnavailable            503  storage-unavailable
-    │   └── BlobsAway                 503  storage-unavailable
-    ├── StorageFull                   507  storage-full
-    ├── BankFull                      507  bank-full
-    ├── QueueFull                     503  queue-full
-    ├── OverShare                     429  over-share
-    ├── DeadlineExceeded              504  deadline-exceeded
-    ├── Starting                      503  starting
-    ├── ShuttingDown                  503  shutting-down
-    ├── Unhealthy                     503  unhealthy
-    ├── EngineFailed                  500  engine-failed
-    ├── RowGone                       503  row-gone
-    ├── AnswerNotFinite               422  answer-not-finite
-    ├── Unauthorized                  401  unauthorized
-    ├── Forbidden                     403  forbidden
-    ├── OverQuota                     429  over-quota
-    ├── TooManyAttempts               429  too-many-attempts
-    ├── UnsupportedBase               422  unsupported-base
-    ├── BaseNotFound                  404  base-not-found
-    ├── InvalidMethod                 422  invalid-method
-    ├── InvalidData                   422  invalid-data
-    ├── InvalidSettings               422  invalid-settings
-    └── ServerUnreachable             503  server-unreachable
-
+One file although it is long: each class is a row of docs/reference/errors.md, which docs/generate.py makes of them.
 Inner code raises these errors and knows nothing of HTTP; an edge reads
 `status`, `code`, `title`, `detail` and `retry_after`.
 """

@@ -33,7 +33,6 @@ class Classifier:
 
     Attributes:
         base: pass it to `load` again to share it with another delta.
-        labels: names of the outputs.
         task_type: `single_label`, `multi_label`, `regression`, `token` or `span`.
         digest: the delta's digest, as a server reports it.
         manifest: the file's full description of itself.

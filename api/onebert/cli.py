@@ -120,7 +120,6 @@ def _earlier(like: str, feedback: bool, url: str, api_key: str | None) -> "tuple
 
 
 def _version(client: "Client", ref: str) -> tuple[str, int]:
-    """The task of a reference, and the version that it points at now."""
     from onebert_store.registry.names import parse_ref  # noqa: PLC0415
 
     parsed = parse_ref(ref)

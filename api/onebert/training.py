@@ -59,7 +59,6 @@ def train(
     Args:
         data: a value of `--data`, or a table: a DataFrame, a mapping of columns, a list of mappings or of (text, label)
             pairs; or a mapping of `train`, `validation` and `test` to such tables.
-        task: name of the task.
         out: the file to write; None is `TASK.safetensors`.
         base: Hub id or folder, or a base in memory, such as `Classifier.base`, which computes in its own dtype and on
             its own device; None is the default base.

@@ -53,7 +53,6 @@ class EarlierTraining:
     Attributes:
         name: of the version in messages: `tone@3`, or a file's name.
         task: None if the manifest names none.
-        manifest: the version's.
         settings, reading: as they were asked for; other values, such as the epochs of few rows, follow the data.
         data_digest: of the data as they were read.
         added_rows: rows from --more or feedback.

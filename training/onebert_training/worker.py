@@ -70,7 +70,6 @@ def _content(delta: Delta | None) -> dict[str, str]:
 
 
 def _source(rows: Sequence[Mapping[str, Any]]) -> tuple[Source, DataOptions]:
-    """The rows as a table, and how it is read."""
     label = "labels" if "labels" in rows[0] else "label"
     columns = {name: [row.get(name) for row in rows] for name in ("text", "text_pair", label)}
     columns["text"] = [*map(_text, rows)]

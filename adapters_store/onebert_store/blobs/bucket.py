@@ -70,9 +70,7 @@ class Patience:
 
     Attributes:
         silent: longest silence, including the time an upload takes.
-        request: longest request.
         retry: failed requests are retried until this long after the first attempt.
-        retries: most retries.
     """
 
     silent: timedelta

@@ -139,7 +139,6 @@ def _root(
         typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True),
     ] = False,
 ) -> None:
-    """Takes the options before the command."""
     # Prints halves of surrogate pairs, and letters that the terminal's encoding lacks, as JSON escapes.
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -163,7 +162,6 @@ def plugged(plugin: Plugin) -> Any:
 
 
 def _plain(command: Any) -> Any:
-    """The same command or group, whose help has no type beside a flag."""
     _without_types_of_flags(command.get_params(typer.Context(command)))
     for subcommand in getattr(command, "commands", {}).values():
         _plain(subcommand)

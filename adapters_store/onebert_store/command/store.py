@@ -171,7 +171,6 @@ def _print_orphans(opened: "Store", orphans: "list[Orphan] | tuple[Orphan, ...]"
 
 
 def _print_unknown(unknown: "dict[Unknown, bool]") -> None:
-    """Prints the rows of each task, and whether they were removed."""
     if not unknown:
         return
     tasks = f"{len(unknown)} task{'' if len(unknown) == 1 else 's'}"

@@ -88,5 +88,4 @@ def _of_earlier_file(training: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _objects(value: Any) -> dict[str, dict[str, Any]]:
-    """The objects in an object of free JSON."""
     return {name: part for name, part in value.items() if isinstance(part, dict)} if isinstance(value, dict) else {}

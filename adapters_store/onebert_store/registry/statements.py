@@ -212,7 +212,6 @@ def delete_keeping(connection: sa.Connection, task: str) -> bool:
 def _delete_of_task(
     connection: sa.Connection, tables: Collection[sa.Table], task: str, *where: sa.ColumnElement[bool]
 ) -> None:
-    """Deletes a task's rows of these tables, and moves its id to the deleted ones."""
     for table in tables:
         connection.execute(sa.delete(table).where(table.c.task == task, *where))
     id = sa.select(IDENTITIES.c.id).where(IDENTITIES.c.task == task, *where)

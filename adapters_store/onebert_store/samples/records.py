@@ -53,10 +53,8 @@ class Unknown:
     """Rows of a task that the registry does not know, as when an older registry is put back.
 
     Attributes:
-        id: the task's id.
         task: the task's name if the registry knows the task, but not that its texts are kept; then only rows with
             texts count.
-        samples: number of samples.
         feedback: number of rows of feedback.
         since: the time they were first seen; None if they are new.
     """
@@ -73,7 +71,6 @@ class Sample:
     """One kept answer.
 
     Attributes:
-        task: the task's name.
         id: `X-Request-Id` of the response, `/`, index of the result.
         texts: the text, or the two texts of a pair.
         labels: the answered labels; none of a regression or an extracted span.
@@ -97,9 +94,7 @@ class Feedback:
     """The right label of one text, beside the answers of versions.
 
     Attributes:
-        task: the task's name.
         identifier: a row with the same task and identifier replaces the earlier one.
-        right: the right label.
         answers: the label that each version answered when the feedback came.
         answer_id: id of the sample that it is about, with the sample's `version` and `share`; None: of a text.
         texts: None unless the task keeps samples.

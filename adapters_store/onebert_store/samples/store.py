@@ -60,7 +60,6 @@ class SampleStore:
 
     Attributes:
         sweeper: deletes rows that are too old, or of deleted tasks.
-        database: the database with its tables.
     """
 
     def __init__(self, registry: Database, database: Database, cipher: Cipher) -> None:

@@ -89,7 +89,6 @@ class Sweeper:
         return unknown
 
     def _ids(self) -> list[str]:
-        """The ids of all tasks with rows."""
         ids = union(*(select(table.c.task) for table in OF_TASKS))
         with self._database.reading() as connection:
             return [*connection.scalars(ids)]
@@ -187,7 +186,6 @@ def _of_unknown(id: str, retention: Retention | None) -> tuple[ColumnElement[boo
 
 
 def _removed(id: str, retention: Retention | None) -> list[Erasure]:
-    """Returns what removes unknown rows, and none that is written from now on."""
     if retention is None:
         return _all_rows(id)
     samples, feedback = _of_unknown(id, retention)

@@ -44,7 +44,6 @@ class Columns:
 
     Attributes:
         text: a name, or `a.b` for the field `b` of the objects in a column `a`.
-        text_pair: the second text of a pair.
         label: a name, or the names of several columns joined by commas: one per label of a multi_label task, with 0 or
             1 in its cells.
         label_separator: stands between names in a label cell; None takes a cell's text for one name.

@@ -43,7 +43,6 @@ class Records(Iterator[Record]):
     """The rows of a file, in order; `rows` are those not read yet.
 
     Attributes:
-        unit: the unit of row numbers.
         names: the columns; None if rows may differ (JSON).
         delimiter: of a CSV, in words.
         notes: tell the user how the file was read; empty ones are left out.

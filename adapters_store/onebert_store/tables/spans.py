@@ -93,7 +93,6 @@ def find_words(rows: Iterable[tuple[Any, Any]]) -> re.Pattern[str]:
 
 
 def _fit(text: str, spans: Iterable[Span], words: re.Pattern[str]) -> int:
-    """Counts the spans that cut no word."""
     starts, ends, edges = *_words(text, words), list[tuple[int, int]]()
     for span in spans:
         with suppress(BadRow):
@@ -129,7 +128,6 @@ def tagged(text: str, spans: Iterable[Span], words: re.Pattern[str], labels: Col
 
 
 def _words(text: str, words: re.Pattern[str]) -> tuple[dict[int, int], dict[int, int]]:
-    """Returns each word's number by its start, and by its end."""
     # Marks and joiners are letters of the word that they are in.
     drawn = text if text.isascii() else "".join("a" if _is_joined(char) else char for char in text)
     places = [match.span() for match in words.finditer(drawn)]

@@ -122,7 +122,6 @@ def write_table(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
 
 
 def _type(cells: Sequence[Any]) -> Any:
-    """The type of a Parquet column with these cells."""
     import pyarrow  # noqa: PLC0415
 
     try:

@@ -88,7 +88,6 @@ def check_named(name: str) -> tuple[Recorded, float]:
 
 
 def _source_folder(source: str, name: str | None) -> tuple[Path, str]:
-    """The source's folder, and the name that its base gets."""
     local = Path(source).expanduser().is_dir()
     # By the name of an added base, too, the Hub's files are read.
     folder = find_base(source) if local else find_foreign(source)

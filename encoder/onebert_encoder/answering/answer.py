@@ -47,7 +47,6 @@ def answer_texts(
 
     Args:
         outputs: task type, number of labels and decision of all texts, whose task is on whole texts.
-        names: the labels of each text.
         truncated: whether each text was cut; None if none was.
     """
     return predict(score(logits.astype(np.float64), outputs, asked, truncated=truncated), outputs, names)

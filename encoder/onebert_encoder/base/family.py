@@ -13,7 +13,6 @@ class ClassHead:
     Attributes:
         linear: module of the last map.
         dense: module of the layer's map; None without a layer.
-        activation: of the layer.
         bias: whether the layer's map has one.
         norm: module of the LayerNorm behind the activation; None without one.
         pooling: of a sequence class, unless config.json has another one.

@@ -34,7 +34,6 @@ class LayerPass:
         gain_of_token: [tokens], index into `gain`; None if all tokens take the base's.
         scales: by place of `PLACES`, a table [entries, width] and the tokens' indices into it; only places in use.
         branches: the arguments of the kernels' `add_branches`.
-        row_scores: by row, its numbers for attention.
     """
 
     layer: int

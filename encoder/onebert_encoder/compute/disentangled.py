@@ -20,7 +20,6 @@ class Disentangled(Scores):
     A row's tables are (table + left right + bias) ∘ scale, by `score_name`; a row has those kinds that it needs.
 
     Attributes:
-        layer: the layer's number.
         tables: `k` pk and `q` pq, [positions, h] float32, divided by √d and √(3 d): `turn` divides queries by √3.
         of_distance: [2 max_length - 1] int64 on the CPU, the row of both tables for the distance of a query from a key,
             ascending, for sequences of at most `max_length` tokens.

@@ -96,7 +96,6 @@ def turn_tokens(scores: Rotary, qkv: Tensor, b: Tensor, stage: Stage, num_heads:
 
 @cache
 def _tables(theta: float, head_width: int, positions: int) -> tuple[Tensor, Tensor]:
-    """Cosines and sines, shared by all layers with these values."""
     with torch.inference_mode(False):
         frequencies = 1.0 / theta ** (torch.arange(0, head_width, 2).float() / head_width)
         angles = torch.arange(positions).float()[:, None] * frequencies

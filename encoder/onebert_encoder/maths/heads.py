@@ -59,7 +59,6 @@ def classify(
 
 
 def _in_order(parts: Sequence[_Part], sizes: Array) -> Tensor:
-    """The logits of all inputs, end to end."""
     order = np.concatenate([members for members, _ in parts])
     flat = [logits.reshape(-1) for _, logits in parts]
     values = flat[0] if len(flat) == 1 else torch.cat(flat)

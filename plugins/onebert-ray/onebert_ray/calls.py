@@ -106,7 +106,6 @@ class Calls:
         return rows
 
     def _hand_over(self, ended: wire.Ended) -> None:
-        """Hands each request of a batch to the call that waits for it."""
         for number, part in apart(ended):
             if (computing := self._computing.get(number)) is not None and not computing.done():
                 computing.set_result(part)

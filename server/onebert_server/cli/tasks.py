@@ -63,7 +63,6 @@ def push(
 
 
 def _at(url: str) -> str:
-    """The --url option for a suggested command, if the server is not the default one."""
     return "" if url == (os.environ.get("ONEBERT_URL") or URL) else f" --url {url}"
 
 

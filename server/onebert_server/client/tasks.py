@@ -210,7 +210,6 @@ def _gate_path(name: str) -> str:
 
 
 def _labels(labels: Sequence[str] | Mapping[str, str]) -> Sequence[str] | Mapping[str, str]:
-    """In a form that JSON has."""
     return {**labels} if isinstance(labels, Mapping) else [*labels]
 
 

@@ -79,5 +79,4 @@ def _split(target: TargetFacts) -> str:
 
 
 def _part(percent: int) -> str:
-    """The percentage of the requests that a shadow computes, if it is not all."""
     return f" ({percent} %)" if percent < 100 else ""

@@ -165,7 +165,6 @@ def principal_of(claims: Mapping[str, Any]) -> Principal:
 
 
 def _texts(value: Any) -> list[str]:
-    """Reads a claim that is a list of strings, or one string of words."""
     texts = value.split() if isinstance(value, str) else value
     if not (isinstance(texts, list) and all(isinstance(text, str) for text in texts)):
         raise InvalidInput("a claim is no list of texts")

@@ -52,7 +52,6 @@ class DocumentedApp(FastAPI):
 
 
 def _add_bodies(document: dict[str, Any], routes: Sequence[DataRoute]) -> None:
-    """Adds the bodies of data routes, which FastAPI does not read."""
     models = {body for route in routes for body in route.bodies}
     schemas, shared = models_json_schema([(body, "validation") for body in models], ref_template=REF_TEMPLATE)
     document["components"]["schemas"] |= shared.get("$defs", {})

@@ -172,7 +172,6 @@ class Dispatch:
         return Context(*who, min_seq, state["observed"], header=head.value)
 
     async def _decoded(self, form: Format, scope: Scope, receive: Receive) -> Any:
-        """The body of a question, as its format reads it."""
         state = scope["state"]
         context: Context = state["context"]
         fields, content = state[HEAD].fields, state.get(WHOLE)

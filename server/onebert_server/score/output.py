@@ -110,7 +110,6 @@ Output: TypeAlias = FolderOutput | FileOutput
 def _groups(
     windows: Iterable[tuple[Window, pyarrow.Table]], report: Callable[[Window], None]
 ) -> Iterator[pyarrow.Table]:
-    """The rows of a part's row groups."""
     tables, size = [], 0
     for window, rows in windows:
         tables.append(rows)

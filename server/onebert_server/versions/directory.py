@@ -267,7 +267,6 @@ class Directory(States):
         return task
 
     def _list(self, task: TaskEntry) -> None:
-        """Lists a task while it has versions."""
         if task.versions and task.name not in self._tasks:
             self._tasks[task.name] = task
             insort(self._names, task.name)

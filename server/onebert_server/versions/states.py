@@ -187,14 +187,12 @@ class States:
                 self._want(version, principal)
 
     def _use(self, versions: Iterable[Version], now: float) -> None:
-        """Notes that the rows of versions are used at a time."""
         with self._using:
             for version in versions:
                 used, number = version.slot.host.bank.used, version.slot.number
                 used[number] = max(used[number], now)
 
     def _want(self, version: Version, principal: str) -> None:
-        """Loads a version, fair-queued under this principal too if it is loading already."""
         if version.state is not State.LOADING:
             self._begin_loading(version)
         self._load(version, principal)

@@ -157,7 +157,6 @@ def _logits(base: Base, delta: Delta, tokens: Sequence[Tokens]) -> Floats:
 
 
 def _rows_there(manifest: Manifest, read: Source, reading: ReadOptions) -> dict[str, Split]:
-    """The splits with recorded scores whose rows the data have, also as a lone file."""
     splits = dict[str, Split]()
     for name in MEASURED:
         if read.single_file or name in read.tables:

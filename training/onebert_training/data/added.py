@@ -84,7 +84,6 @@ def _corrected(split: Split, rows: Split, without: Collection[Text]) -> Split:
 
 
 def _unmeasured(splits: Mapping[str, Split], labels: Sequence[str], known: int, task_type: TaskType) -> list[str]:
-    """A note on new labels that no measured row has."""
     measured = [split for name, split in splits.items() if name != "train"]
     measured = measured or [splits["train"].take(splits["train"].own_rows)]
     having = [_having(split, labels, known, task_type) for split in measured]

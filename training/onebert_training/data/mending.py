@@ -96,7 +96,6 @@ def _folded(
 
 
 def _written(cell: Any, labels: list[str], names: LabelNames) -> Any:
-    """Labels in the form of the cell that had them."""
     if isinstance(cell, list | tuple | set | frozenset):
         return labels
     if names.form.lists and str(cell).lstrip()[:1] in "[({":
@@ -112,7 +111,6 @@ def _labels(names: LabelNames, cell: Any, task_type: TaskType) -> Iterable[str]:
 
 
 def _repeated(table: Table, columns: Columns, task_type: TaskType, names: LabelNames) -> list[int]:
-    """Rows whose texts and labels an earlier row has, too."""
     texts, label = find_columns(table, columns)
     seen, rows = set[Any](), list[int]()
     for row, (cell, *text) in enumerate(zip(table[label], *(table[name] for name in texts), strict=True)):

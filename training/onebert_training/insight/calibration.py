@@ -245,7 +245,6 @@ def _too_few(target: Target, needs: str, available: str, rows: int) -> str:
 
 
 def _down(share: float) -> float:
-    """A share rounded down to four digits."""
     return floor(share * 10_000) / 10_000
 
 

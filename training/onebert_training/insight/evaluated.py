@@ -33,8 +33,6 @@ def evaluate_delta(
 
     Args:
         base: the frozen encoder.
-        delta: the delta.
-        labeled: the rows.
         slices: columns to slice the metric by.
         unknown: texts that belong to no label, to measure how well the delta separates them.
 

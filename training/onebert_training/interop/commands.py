@@ -76,7 +76,6 @@ def run_import(
 
 
 def _tell_progress(run: Run, progress: Progress) -> None:
-    """A line for every note and every evaluation of a training."""
     if progress.note is not None:
         console.tell(f"note: {progress.note}")
     if progress.validation is not None:

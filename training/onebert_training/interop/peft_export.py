@@ -128,7 +128,6 @@ def _ia3(anatomy: Anatomy, encoder: Mapping[str, Tensor]) -> Tuned:
 
 
 def _lora(anatomy: Anatomy, encoder: Mapping[str, Tensor], changed: set[str], params: Mapping[str, Tensor]) -> Tuned:
-    """Low-rank maps, biases, and whole LayerNorms if a gain differs."""
     pairs = {
         module.name: (encoder[names.LORA_A + module.name], encoder[names.LORA_B + module.name])
         for module in anatomy.modules

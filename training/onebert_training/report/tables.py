@@ -291,7 +291,6 @@ def _place(record: Record) -> tuple[str, Column]:
 
 
 def _of_latest_revision(records: Sequence[Record]) -> list[Record]:
-    """The records of each cell's latest training revision."""
     latest: dict[tuple[str, Column], int] = {}
     for record in records:
         latest[_place(record)] = max(record.revision, latest.get(_place(record), 0))

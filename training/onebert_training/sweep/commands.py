@@ -109,7 +109,6 @@ def _published(run: Record, file: Path, page: Path | None) -> dict[str, Any]:
 
 
 def _facts(trial: Trial) -> Mapping[str, Any]:
-    """One entry of the table as JSON values, unscaled."""
     scores, column, run = [run.score for run in trial.runs], trial.column, trial.runs[0]
     return {
         **{"data": column.data, "train_rows": column.train_rows, "metric": column.metric, "split": column.split},

@@ -254,7 +254,6 @@ class AnswerSpan(Objective):
         return list(map(self._answer, split.texts, tokens, logits))
 
     def _answer(self, text: Any, pair: Tokens, logits: Logits) -> str:
-        """Finds the answer as a server does."""
         spans = find_spans(logits.astype(np.float64), _aligned(pair), text[1], 1)
         return spans[0].text if spans else ""
 

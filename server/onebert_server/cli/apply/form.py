@@ -35,7 +35,6 @@ _WORDS = {"model_type": "must be a table", "dict_type": "must be a table", "miss
 
 @contextmanager
 def _as_value_error() -> Iterator[None]:
-    """Gives pydantic an error that it collects."""
     try:
         yield
     except OneBertError as error:
@@ -182,8 +181,6 @@ class Part(Protocol):
     """A key of a task that an extension sets: the `PART` of its module `applied`; `present` is the part's own.
 
     Attributes:
-        key: its name in the file.
-        title: its name in the difference.
         before_moves: whether it is set before aliases move, or after.
         model: of the value in the file.
     """

@@ -142,7 +142,6 @@ class _Reader(NamedTuple):
 
 
 def _right(table: Table, texts: Sequence[Input], label: str, reader: _Reader) -> list[ShortAnswer]:
-    """The right answer of each row."""
     answers, bad = list[ShortAnswer](), dict[str, list[int]]()
     for row, (text, cell) in enumerate(zip(texts, table[label], strict=True)):
         try:

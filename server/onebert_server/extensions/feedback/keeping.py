@@ -141,7 +141,6 @@ class SampleKeeper:
             pass
 
     def _write_some(self, wanted: Callable[[Kept], bool] = lambda _: True) -> None:
-        """Writes some of the answers that wait."""
         # Taken and written under one lock: whoever looks for an answer finds it here or in the store.
         if not self._writing.acquire(timeout=MAX_WAIT):
             raise StorageUnavailable("answers are still being written: another process holds the database")

@@ -177,7 +177,6 @@ class Gates:
         return reports
 
     def _overlaps(self, versions: Sequence[Version], texts: Sequence[Any]) -> list[int]:
-        """Counts the texts that each version was trained on."""
         return [overlap_of(self._catalog.manifests.read(version.entry), texts).rows for version in versions]
 
     def _require(self, task: str, context: Context) -> None:

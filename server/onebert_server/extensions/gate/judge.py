@@ -119,7 +119,6 @@ def _f1_counts(
 
 
 def _macro_f1(right: Sequence[ShortAnswer], answers: Sequence[ShortAnswer]) -> float:
-    """The mean over the labels that a row or an answer has, as in training's metrics."""
     hits, rows, predicted = _f1_counts(right, answers)
     each = [2 * hits[label] / (rows[label] + predicted[label]) for label in rows | predicted]
     return sum(each) / len(each) if each else 0.0

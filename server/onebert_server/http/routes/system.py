@@ -63,7 +63,7 @@ async def readyz(runtime: RuntimeOf) -> Health:
 
 
 def _facts(base: Base) -> dict[str, Any]:
-    # What a delta may touch are hundreds of names.
+    # A delta may touch hundreds of names.
     left_out = ("parameters", "modules", "symbols")
     return {
         **{name: value for name, value in vars(base.spec).items() if name not in left_out},

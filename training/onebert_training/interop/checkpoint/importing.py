@@ -26,7 +26,6 @@ def import_checkpoint(
     """The delta with golden logits, and its agreement with the checkpoint as JSON.
 
     Args:
-        folder: the checkpoint's files.
         name: of the checkpoint, for the manifest.
         base: must compute in float32.
         options: texts to compare on and to learn on, and the required agreement.

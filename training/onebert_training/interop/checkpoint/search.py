@@ -37,7 +37,6 @@ class Agreement:
     correlation (Lin 1989) of any output, which is 1 only for equal numbers.
 
     Attributes:
-        texts: number of texts.
         interval: the 95 % confidence interval of `share` on other texts like these; NaN if it cannot be told.
     """
 

@@ -38,7 +38,6 @@ class Teacher:
 
     Attributes:
         max_length: its longest input in tokens.
-        outputs: number of its logits.
         config: its config.json.
         digest: of its weight files.
     """
@@ -124,7 +123,6 @@ def _config(raw: Mapping[str, Any], outputs: int) -> Any:
 
 
 def _whole_numbers(value: Any) -> Iterator[int]:
-    """Every whole number of a JSON value."""
     if isinstance(value, int):
         yield value
     elif isinstance(value, dict | list):

@@ -123,7 +123,6 @@ def _fault(choices: Sequence[Sequence[Any]], task_type: str) -> str:
 
 
 def _send(client: Client, items: Sequence[Mapping[str, Any]], skipped: Counter[str]) -> list[Recorded]:
-    """Records all items that the server takes, and counts the others by its reasons."""
     try:
         return client.feedback(items)
     except (SampleNotFound, InvalidInput) as error:
