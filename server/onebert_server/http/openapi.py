@@ -17,7 +17,7 @@ from onebert_server.http.formats import DataRoute
 PROBLEM = "#/components/schemas/Problem"
 # The name of the security scheme.
 KEY = "HTTPBearer"
-# Tags of this server's own operations, which stand before those of other people's clients at /docs.
+# Tags of this server's own operations; the page at /docs lists them before other people's clients.
 OWN = ("classify", "tasks", "administration", "system")
 
 
