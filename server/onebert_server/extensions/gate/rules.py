@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, TypeAlias
 
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from onebert_server.texts import TextPair
 from onebert_store.errors import InvalidInput
@@ -12,7 +12,6 @@ from onebert_store.file import strict_json
 from onebert_store.file.fields import Finite, Line, Strict
 from onebert_store.file.manifest import TaskType
 from onebert_store.registry.names import LIVE, check_alias
-from onebert_store.suggestion import suggestion
 
 # Rows that a server keeps for a gate, and texts in its rules.
 MAX_ROWS, MAX_MUST = 2000, 64
@@ -197,20 +196,6 @@ def pin(gate: Gate, rows: Sequence[PinnedRow]) -> Gate:
     if gate.pinned not in (None, digest):
         raise InvalidInput(f"the gate is pinned to other rows: these have the digest {digest}")
     return gate.model_copy(update={"pinned": digest})
-
-
-def read_rules(rules: Mapping[str, object]) -> Gate:
-    """Reads the rules of a gate; raises InvalidInput with the path of a key and one sentence."""
-    try:
-        return Gate.model_validate(rules)
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "gate"
-        rule = first["msg"].removeprefix("Value error, ")
-        if first["type"] == "extra_forbidden":
-            known = {name for part in (Gate, Floors, Ceilings, Slices, Must) for name in part.model_fields}
-            rule = f"there is no such rule{suggestion(str(first['loc'][-1]), known)}"
-        raise InvalidInput(f"{strict_json.printable(where)}: {rule}") from None
 
 
 def _digest(value: object) -> str:
