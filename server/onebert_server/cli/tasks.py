@@ -59,7 +59,8 @@ def push(
         texts = '--pair "a text" "another"' if isinstance(data, Mapping) and data.get("pairs") is True else '"a text"'
         console.say(f"it is live: `onebert classify {name} {texts}{_at(url)}` asks it")
     else:
-        console.say(f"next: onebert promote {name} {pushed.version}{_at(url)}  (live is {live or 'no version'})")
+        console.say(f"live is {live or 'no version'}")
+        console.say(f"next: onebert promote {name} {pushed.version}{_at(url)}")
 
 
 def _at(url: str) -> str:

@@ -43,7 +43,7 @@ def trained(onebert, data, folder, family="bert", pooling="mean"):
     where = ("--task", "tone", "--data", data, "--base", tiny_base(family), "--device", "cpu", "--out", folder)
     rates = ("--like", like, "--learning-rate", "1e-4", "--max-steps", "20", "--batch-size", "8")
     printed, _ = succeeded(onebert("train", *where, "--method", "full", "--pooling", pooling, *rates))
-    assert f"next: onebert import {folder} --data DATA --out tone.safetensors makes a delta" in printed
+    assert f"next: onebert import {folder} --data DATA --out tone.safetensors\n" in printed
     return folder
 
 

@@ -231,7 +231,7 @@ def test_the_baselines_come_before_the_first_step_and_what_is_kept_after_the_las
 def test_the_head_alone_is_one_command_and_no_step(onebert, folder, tmp_path):
     out = tmp_path / "tone.safetensors"
     printed, _ = succeeded(onebert(*head_arguments(folder, out)))
-    assert f"next: onebert push {out} --task tone; it is the head alone, on the frozen base" in printed
+    assert f"it is the head alone, on the frozen base\nnext: onebert push {out} --task tone\n" in printed
     assert "none: the head is exact" in printed
     assert "tokens/s" not in printed
     first = out.read_bytes()
@@ -286,7 +286,7 @@ def test_what_is_no_better_than_a_constant_is_not_recommended(onebert, folder, f
     printed, _ = succeeded(onebert(*train_arguments(folder, tmp_path / "tone.safetensors", *short)))
     assert "next: onebert push" not in printed
     remedies = "--class-weight balanced where labels are uneven, more rows or another --method"
-    assert re.search(f"next: {remedies}: always answering '.*' is not behind by more than the lead's", printed)
+    assert re.search(f"try {remedies}: always answering '.*' is not behind by more than the lead's", printed)
     assert printed.rstrip().endswith("; onebert check --labels looks for wrong labels")
 
 
@@ -306,8 +306,8 @@ def test_a_delta_that_nothing_was_measured_beside_is_looked_at_first(onebert, tm
     data, out = write_splits(tmp_path, asked) / "train.jsonl", tmp_path / "span.safetensors"
     short = ("--method", "bitfit", "--max-steps", "2", "--task-type", "span")
     printed, _ = succeeded(onebert(*train_arguments(data, out, *short)))
-    look = f"next: onebert evaluate {out} --data DATA --report report.html shows its answers, since a span task has no"
-    assert look in printed
+    assert "a span task has no baseline: look at its answers" in printed
+    assert printed.endswith(f"next: onebert evaluate {out} --data DATA --report report.html\n")
 
 
 @pytest.mark.promise("recommendation")

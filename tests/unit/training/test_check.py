@@ -125,7 +125,7 @@ def test_of_cells_of_which_none_is_a_number_no_numbers_are_described(tmp_path):
 
 def test_who_has_one_text_with_two_labels_is_told_how_to_find_wrong_ones(tmp_path):
     torn = write(tmp_path / "torn.csv", [*GOOD, "twice the same,a", "twice the same,b"])
-    assert run(torn).stdout.rstrip().endswith("next: the same with --labels lists rows whose label may be wrong")
+    assert run(torn).stdout.endswith(f"next: onebert check {torn} --labels\n")
     assert "--labels" not in run(write(tmp_path / "good.csv", GOOD)).stdout
 
 

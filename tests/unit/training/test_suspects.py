@@ -129,7 +129,7 @@ def test_the_command_names_suspects_by_file_and_line(tmp_path):
     assert 0.9 < found["answered"] <= 0.97  # three of 100 are wrong, and may mislead a few others
     own = f"{100 * found['answered']:.1f} %"
     assert f"they confirm the label of {own} of all rows" in shown
-    assert shown.index("ratio: ") < shown.index("next: read them from the top")
+    assert shown.index("ratio: ") < shown.index("read them from the top")
     assert "train.csv line 33" in shown
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -177,7 +178,7 @@ def _show(record: Mapping[str, Any]) -> None:
         reason = "is as good on these rows" if "data" in record else "has all that already"
         console.say(f"nothing is written: the decision of the delta {reason}")
     else:
-        console.say(f"next: onebert push {record['out']['file']}")
+        console.say(f"next: onebert push {quote(record['out']['file'])}")
 
 
 def _show_stated(decision: Mapping[str, Any]) -> None:

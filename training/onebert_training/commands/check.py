@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -109,7 +110,8 @@ def _show(facts: Mapping[str, Any]) -> None:
         console.say("`onebert train` takes this data")
         doubtful = facts["task_type"] == "single_label" and facts["contradictions"]["texts"] > 0
         if doubtful and "suspects" not in facts:
-            console.say("next: the same with --labels lists rows whose label may be wrong")
+            console.say("the same with --labels lists rows whose label may be wrong")
+            console.say(f"next: onebert check {quote(str(facts['data']))} --labels")
 
 
 def _show_lengths(splits: Mapping[str, Any], facts: Mapping[str, Any]) -> None:

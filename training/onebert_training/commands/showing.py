@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from onebert_store.command import console
@@ -120,26 +121,29 @@ def _rate(progress: Progress) -> str:
 
 
 def next_step(run: Run, record: Mapping[str, Any]) -> str:
-    """The suggested next command: publish, a remedy if a baseline is as good, or import; no test row decides it."""
+    """What to do next: publish, a remedy if a baseline is as good, or import; no test row decides it.
+
+    A command stands on a line of its own, after `next: `.
+    """
+    out = quote(record["out"])
     if record["digest"] is None:
-        imported = f"onebert import {record['out']} --data DATA --out {record['task']}.safetensors"
-        return f"next: {imported} makes a delta of the checkpoint, at the rank that keeps the checkpoint's answers"
-    push = f"onebert push {record['out']} --task {record['task']}"
+        why = "an import makes a delta of the checkpoint, at the rank that keeps the checkpoint's answers"
+        return f"{why}\nnext: onebert import {out} --data DATA --out {record['task']}.safetensors"
     metric, baselines = record["metric"], record["yardsticks"]
     if baselines["constant"] is None and baselines["head"] is None:
-        look = f"onebert evaluate {record['out']} --data DATA --report report.html"
-        kind = record["task_type"]
-        return f"next: {look} shows its answers, since a {kind} task has no baseline; where these are good, {push}"
+        why = f"a {record['task_type']} task has no baseline: look at its answers, and push it where these are good"
+        return f"{why}\nnext: onebert evaluate {out} --data DATA --report report.html"
     where = f"in {record['folds']} folds" if record["folds"] else "on validation"
     score = f"{metric} {record['validation'][metric]:.4f} {where}"
     if record["unbeaten"] == "head":
         head_score = baselines["head"]["validation"][metric]
-        return f"next: --method head: the exact head alone is ahead {_BY} ({head_score:.4f} against {score})"
+        return f"try --method head: the exact head alone is ahead {_BY} ({head_score:.4f} against {score})"
     if not record["useful"]:
         wrong = "; onebert check --labels looks for wrong labels" if run.data.task_type == "single_label" else ""
         constant = baselines["constant"]["answer"] if baselines["constant"] else "a constant answer"
-        return f"next: {_remedies(run)}: {constant} is not behind {_BY} ({score}){wrong}"
-    return f"next: {push}" + ("; it is the head alone, on the frozen base" if run.plan.exact else "")
+        return f"try {_remedies(run)}: {constant} is not behind {_BY} ({score}){wrong}"
+    alone = "it is the head alone, on the frozen base\n" if run.plan.exact else ""
+    return f"{alone}next: onebert push {out} --task {record['task']}"
 
 
 def _remedies(run: Run) -> str:

@@ -75,4 +75,4 @@ def show_suspects(facts: Mapping[str, Any]) -> None:
     )
     confirmed = percent(facts["answered"])
     console.say(f"they confirm the label of {confirmed} of all rows: the fewer, the more of the labels above are right")
-    console.say("next: read them from the top, and correct wrong labels in the file")
+    console.say("read them from the top, and correct wrong labels in the file")

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from onebert_encoder.answering.scores import own_activation
@@ -72,7 +73,7 @@ def run_import(
     _show(record | agreed, as_json)
     if not as_json:
         named = "" if "task" in manifest.training else " --task NAME"
-        console.say(f"next: onebert push {out}{named}")
+        console.say(f"next: onebert push {quote(str(out))}{named}")
 
 
 def _tell_progress(run: Run, progress: Progress) -> None:
