@@ -230,6 +230,13 @@ class SampleStore:
                         count[rights(right, answers[version], answers[main])] += 1
         return {version: outcomes_of(count) for version, count in counts.items()}
 
+    def outcomes_mark(self, task: str) -> tuple[int, datetime | None]:
+        """Returns the number of feedback rows of a task and the time of the last one, which change with `outcomes`."""
+        with self.database.reading() as connection:
+            rows = select(func.count(), func.max(FEEDBACK.c.at)).where(FEEDBACK.c.task == self.owner(task).task)
+            count, last = connection.execute(rows).one()
+            return count, last
+
     def delete_sample(self, task: str, id: str) -> None:
         """Deletes the sample with this id, and texts of feedback on it or so identified; raises SampleNotFound."""
         # PostgreSQL rejects text with a zero byte.

@@ -63,11 +63,17 @@ def rollout(
 
 
 def _changed(place: AliasPlace, split: str | None, sticky: str | None, shadow: Sequence[str] | None) -> TargetFacts:
-    """The present meaning with the parts that are given in place of its own; `none` takes a part away."""
+    """The present meaning with the parts that are given in place of its own; `none` takes a part away.
+
+    A shadow that gets a share ends.
+    """
     to = place.target or TargetFacts({str(place.version): 100})
     shares, key, shadows = to.split, to.sticky, to.shadow
-    if split:
+    if split == NONE:
+        shares, key = {str(place.version): 100}, None
+    elif split:
         shares = {str(number): share for number, share in _numbers("--split", split.split(","), None)}
+        shadows = [each for each in shadows or () if str(each.version) not in shares] or None
     if sticky:
         key = None if sticky == NONE else sticky
     if shadow:

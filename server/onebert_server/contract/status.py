@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Annotated, Any, ClassVar
 
 from onebert_server.contract.declared import Declared, Rule
-from onebert_server.contract.tasks import TargetFacts
+from onebert_server.contract.tasks import TargetFacts, VerdictFacts
 
 
 class LabelShift(Declared, frozen=True, kw_only=True):
@@ -93,7 +93,7 @@ class TaskStatus(Declared, frozen=True, kw_only=True):
 
     _always: ClassVar[tuple[str, ...]] = (
         *("base", "live", "created_at", "score", "a_minute", "p95", "abstained", "cut", "shift", "alarm", "gate"),
-        *("kept", "feedback", "new_labels", "last_move"),
+        *("kept", "feedback", "new_labels", "candidates", "last_move"),
     )
 
     name: str
@@ -118,7 +118,13 @@ class TaskStatus(Declared, frozen=True, kw_only=True):
     new_labels: Annotated[
         dict[str, int] | None, Rule("rows of feedback by label that the newest version lacks; null in the list of all")
     ] = None
+    candidates: Annotated[list[VerdictFacts] | None, Rule("of `live`, with verdicts; null: none")] = None
     last_move: Annotated[Move | None, Rule("null for a key that may not move its aliases")] = None
+
+    @property
+    def worse(self) -> list[VerdictFacts]:
+        """Verdicts of candidates that are proven worse."""
+        return [each for each in self.candidates or () if each.verdict == "roll_back"]
 
 
 class TaskInForce(TaskStatus, frozen=True, kw_only=True):

@@ -4,9 +4,13 @@ import itertools
 
 import pytest
 
+from onebert_server.cli.status.tables import attention
+from onebert_server.client.exchange import decode
+from onebert_server.contract.status import StatusResponse
 from onebert_store.comparison import e_value
 from runtimes import ask, get, move, opened
 from servers import Task, store
+from stores import statements
 
 LIVE = "/v1/tasks/tone/aliases/live"
 # The third version answers as the first.
@@ -83,6 +87,57 @@ def test_each_of_several_candidates_is_judged_at_its_share_of_the_level(runtime)
     second, third = sorted(verdicts(runtime)["verdicts"], key=lambda candidate: candidate["version"])
     assert (second["losses"], second["verdict"]) == (needed, "roll_back")
     assert (third["alike"], third["verdict"]) == (needed, "not_yet")
+
+
+def status(runtime):
+    return get(runtime, "/v1/tasks/tone/status").json()
+
+
+def test_the_status_advises_a_move_only_by_a_verdict(runtime):
+    assert status(runtime)["next"] == "onebert rollout tone --shadow 3"
+    move(runtime, SHADOWED)
+    assert (status(runtime)["next"], status(runtime)["candidates"][0]["verdict"]) == (None, "not_yet")
+    give(runtime, pairs(runtime, 2, 1)[:10])
+    assert status(runtime)["next"] == "onebert promote tone 2"
+
+
+@pytest.mark.parametrize(
+    ("target", "ends"),
+    [
+        ({"version": 1, "shadow": [{"version": 2, "percent": 100}]}, "--shadow none"),
+        ({"version": 1, "shadow": [{"version": 2}, {"version": 3, "percent": 50}]}, "--shadow 3=50"),
+        ({"split": {"1": 90, "2": 10}}, "--split none"),
+        ({"split": {"1": 60, "2": 20, "3": 20}}, "--split 1=80,3=20"),
+    ],
+)
+def test_a_candidate_that_is_proven_worse_is_to_be_ended_and_is_seen_in_the_list(runtime, target, ends):
+    move(runtime, target)
+    give(runtime, pairs(runtime, 1, 2)[:20])
+    answer = ask(runtime, "GET", "/v1/status")
+    [listed] = answer.json()["tasks"]
+    assert "version 2 is worse" in attention(*decode(answer, StatusResponse).tasks)
+    assert listed["candidates"] == status(runtime)["candidates"] == verdicts(runtime)["verdicts"]
+    assert listed["candidates"][0]["verdict"] == "roll_back"
+    assert status(runtime)["next"] == f"onebert rollout tone {ends}"
+
+
+def test_a_shadow_that_was_ended_is_not_asked_for_again(tmp_path):
+    store(tmp_path, tone=TASKS[:2])
+    with opened(tmp_path) as runtime:
+        tag = move(runtime, SHADOWED)["target"]["tag"]
+        move(runtime, {"version": 1}, tag)
+        assert (status(runtime)["next"], status(runtime)["candidates"]) == (None, None)
+
+
+def test_the_list_counts_feedback_again_only_when_there_is_more(runtime):
+    move(runtime, SHADOWED)
+    give(runtime, pairs(runtime, 1, 2)[:3])
+    get(runtime, "/v1/status")
+    with statements() as seen:
+        get(runtime, "/v1/status")
+    assert not [sql for sql in seen if "SELECT feedback.counted" in sql]
+    give(runtime, pairs(runtime, 1, 2)[3:4])
+    assert status(runtime)["candidates"][0]["losses"] == 4
 
 
 def test_corrections_and_reviews_count_in_no_verdict(runtime):

@@ -1,7 +1,10 @@
 """Splits and shadows over real processes: front ends send the header that decides, a kill loses no meaning."""
 
 import json
+import re
+import shlex
 import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -10,7 +13,8 @@ from onebert_server.versions.choice import place_of
 from servers import Task, assert_answers, both_layouts, wait_until
 
 TASKS = [Task(seed=seed) for seed in (1, 2, 3)]
-STORED = {"tone": TASKS, "mood": TASKS}
+STORED = {"tone": TASKS, "mood": TASKS, "stepped": TASKS[:2]}
+GUIDE = Path(__file__).parents[3] / "docs/guide/rollout.md"
 TEXT = "the screen was broken"
 SPLIT = {"split": {"1": 60, "2": 40}, "sticky": "header:X-User"}
 
@@ -50,6 +54,19 @@ def test_two_tasks_of_one_request_choose_by_two_headers(server, client):
             found = own.send("POST", "/v1/fanout", json={"text": TEXT, "tasks": ["*"]}, headers=headers).json()
         versions = {one["task"]: one["version"] for one in found["results"]}
         assert versions == {"tone": version_of("tone", user), "mood": version_of("mood", f"s{user}")}
+
+
+def test_the_steps_of_the_guide_work_as_typed(server, client, onebert):
+    steps = re.search(r"```sh\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)[1].replace("tone", "stepped")
+    meanings = []
+    for line in steps.splitlines():
+        assert onebert(*shlex.split(line)[1:], "--url", server.url)[0] == 0
+        target = client.alias("stepped", "live").target
+        meanings.append((target and target.split, target and target.shadow and target.shadow[0].version))
+    assert meanings == [({"1": 100}, 2), ({"1": 95, "2": 5}, None), ({"1": 50, "2": 50}, None), (None, None)]
+    assert onebert("rollout", "stepped", "--split", "1=50,2=50", "--url", server.url)[0] == 0
+    assert onebert("rollout", "stepped", "--split", "none", "--url", server.url)[0] == 0
+    assert client.alias("stepped", "live").target is None
 
 
 def test_a_killed_server_has_the_whole_meaning_again_and_goes_back_as_a_whole(server, client, onebert):

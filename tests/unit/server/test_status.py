@@ -124,10 +124,12 @@ def test_a_promotion_to_an_older_version_has_one_wording(tmp_path):
         assert get(runtime, "/v1/tasks/tone/status").json()["moves"][0]["what"] == "3 → 2"
 
 
-@pytest.mark.parametrize("kind", ["regression", "token"])
-def test_no_shadow_is_suggested_of_a_task_that_takes_none(tmp_path, kind):
+@pytest.mark.parametrize(
+    ("kind", "advice", "code"), [("regression", None, 422), ("token", "onebert rollout tone --shadow 2", 200)]
+)
+def test_a_new_version_is_to_be_a_shadow_where_the_task_takes_shadows(tmp_path, kind, advice, code):
     pooling = "none" if kind == "token" else "mean"
     store(tmp_path, tone=[Task(pooling=pooling, seed=seed, task_type=kind) for seed in (1, 2)])
     with opened(tmp_path) as runtime:
-        assert get(runtime, "/v1/tasks/tone/status").json()["next"] == "onebert promote tone 2"
-        assert move(runtime, {"version": 1, "shadow": [{"version": 2}]}, status=422)
+        assert get(runtime, "/v1/tasks/tone/status").json()["next"] == advice
+        assert move(runtime, {"version": 1, "shadow": [{"version": 2}]}, status=code)

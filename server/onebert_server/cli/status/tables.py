@@ -14,12 +14,12 @@ from onebert_store.file.strict_json import printable
 Cell = Callable[[TaskStatus], str]
 NUMBERS = ("a minute", "p95", "abstained", "cut", "feedback")
 # Columns that are always shown, and others that a terminal narrower than `WIDE` has room for.
-NAMING, FEW, WIDE = ("task", "live"), ("alarm", "last move"), 100
+NAMING, FEW, WIDE = ("task", "live"), ("attention", "last move"), 100
 
 
 def overview(tasks: Sequence[TaskStatus]) -> RenderableType:
     """All tasks in one table, what needs attention first; a column that says nothing of any task is left out."""
-    ordered = sorted(tasks, key=lambda task: (task.alarm is None, not task.unavailable, task.name))
+    ordered = sorted(tasks, key=lambda task: (not (task.alarm or task.worse), not task.unavailable, task.name))
     columns = {head: list(map(cell, ordered)) for head, cell in _columns(tasks).items()}
     wide = console.out.width >= WIDE
     shown = {head: cells for head, cells in columns.items() if head in NAMING or (any(cells) and (wide or head in FEW))}
@@ -41,7 +41,7 @@ def _columns(tasks: Sequence[TaskStatus]) -> dict[str, Cell]:
         "p95": lambda task: "" if task.p95 is None else f"{1000 * task.p95:.0f} ms",
         "abstained": lambda task: share_text(task.abstained),
         "cut": lambda task: share_text(task.cut),
-        "alarm": lambda task: alarm_text(task.alarm) or ", ".join(f"{n} cannot be loaded" for n in task.unavailable),
+        "attention": attention,
         "gate": lambda task: "yes" if task.gate else "",
         "kept": lambda task: share_text(task.kept.share) if task.kept else "",
         "feedback": lambda task: f"{task.feedback:,}" if task.feedback else "",
@@ -50,6 +50,13 @@ def _columns(tasks: Sequence[TaskStatus]) -> dict[str, Cell]:
     if len({task.base for task in tasks}) > 1:
         columns["base"] = lambda task: printable(task.base or "")
     return columns
+
+
+def attention(task: TaskStatus) -> str:
+    """An alarm, candidates that are proven worse, and versions that cannot be loaded, in words."""
+    worse = (f"version {verdict.version} is worse" for verdict in task.worse)
+    broken = (f"{number} cannot be loaded" for number in task.unavailable)
+    return ", ".join(filter(None, (alarm_text(task.alarm), *worse, *broken)))
 
 
 def score_text(score: Score | None) -> str:

@@ -40,8 +40,11 @@ def _open(runtime: Runtime, opened: ExitStack) -> FeedbackService:
 
 def _columns(
     runtime: Runtime, tasks: Sequence[TaskEntry], context: Context, whole: bool
-) -> dict[str, Mapping[str, Any]]:
-    """Counts, by task with a live version, the rows of feedback since that version was made; of one, new labels."""
+) -> Mapping[str, Mapping[str, Any]]:
+    """Counts, by task with a live version, the rows of feedback since that version was made; of one, new labels.
+
+    Candidates of `live` have their verdicts.
+    """
     since = {
         task.name: task.versions[task.aliases[LIVE].version].entry.created_at
         for task in tasks
@@ -50,7 +53,14 @@ def _columns(
     service = runtime.parts[FeedbackService]
     counts = service.store.feedback_since(since)
     new = {task: service.reviews.new_labels(task) for task in since} if whole else {}
-    return {task: {"feedback": counts.get(task, 0), "new_labels": new.get(task)} for task in since}
+    columns: dict[str, dict[str, Any]] = {
+        task: {"feedback": counts.get(task, 0), "new_labels": new.get(task)} for task in since
+    }
+    targets = {task.name: task.aliases[LIVE].target for task in tasks if LIVE in task.aliases}
+    for task, target in targets.items():
+        if target.candidates:
+            columns.setdefault(task, {})["candidates"] = service.verdicts.judged(task, target)
+    return columns
 
 
 EXTENSION = Extension(_open, [samples.router, review.router], _columns)

@@ -6,19 +6,35 @@ from typing import Any
 
 from onebert_server.contract.status import TaskStatus
 from onebert_server.extensions.feedback.given import lacking
+from onebert_server.extensions.feedback.verdicts import judge
+from onebert_server.http.schemas.tasks import AliasRequest
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import StoreCorrupt
 from onebert_store.registry.registry import Registry
+from onebert_store.registry.target import Target
 from onebert_store.samples.store import open_samples
 
 
 def stored(registry: Registry, tasks: Sequence[TaskStatus], whole: bool) -> dict[str, Mapping[str, Any]]:
-    """Counts, by task with a live version, the rows of feedback since that version was made; of one, new labels."""
+    """Counts, by task with a live version, the rows of feedback since that version was made; of one, new labels.
+
+    Candidates of `live` have their verdicts.
+    """
     since = {task.name: task.created_at for task in tasks if task.created_at}
     with open_samples(registry.database) as samples:
         counts = samples.feedback_since(since)
+        candidates = {task.name: judge(samples, task.name, target) for task in tasks if (target := _rollout(task))}
         new = {task: _new_labels(registry, task, samples.new_labels(task)) for task in since} if whole else {}
-    return {task: {"feedback": counts.get(task, 0), "new_labels": new.get(task)} for task in since}
+    return {
+        task: {"feedback": counts.get(task, 0), "new_labels": new.get(task), "candidates": candidates.get(task)}
+        for task in since
+    }
+
+
+def _rollout(task: TaskStatus) -> Target | None:
+    """The target of `live` if it has candidates."""
+    facts = task.live and task.live.target
+    return AliasRequest(split=facts.split, sticky=facts.sticky, shadow=facts.shadow).target if facts else None
 
 
 def _new_labels(registry: Registry, task: str, counts: Mapping[str, int]) -> dict[str, int]:

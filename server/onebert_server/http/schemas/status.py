@@ -1,6 +1,6 @@
 """The status of tasks as a store knows it; a server adds traffic and alarms."""
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from onebert_store.file.measured import Measured
 from onebert_store.registry.keeping import Keeping
 from onebert_store.registry.names import LIVE
 from onebert_store.registry.records import Alias, Change
+from onebert_store.registry.target import Target
 
 # Moves that are shown of a task.
 MOVES = 10
@@ -71,7 +72,7 @@ def in_force(status: TaskStatus, stored: Stored, last: Sequence[Change]) -> Task
         aliases=[_alias_of(name, at, stored.versions) for name, at in stored.aliases.items()],
         decision=None if decision is None else decision.model_dump(mode="json", exclude_none=True),
         moves=list(map(move_of, last)),
-        next=_next(status, stored, bool(last and last[0].rolled_back)),
+        next=_next(status, stored, last),
     )
 
 
@@ -98,22 +99,39 @@ def move_of(record: Change) -> Move:
     return Move(at=change.at, who=change.principal, alias=change.alias or "", what=change.what, reason=change.reason)
 
 
-def _next(status: TaskStatus, stored: Stored, went_back: bool) -> str | None:
-    """A command for what stands out most: nothing live, an alarm, a candidate, a newer version that was not left."""
+def _next(status: TaskStatus, stored: Stored, last: Sequence[Change]) -> str | None:
+    """A command for what stands out most; whether a version is better or worse is said by its verdict alone."""
     at, newest = stored.aliases.get(LIVE), max(stored.versions, default=0)
     if at is None:
         return f"onebert promote {stored.name} {newest}"
+    if status.worse:
+        return f"onebert rollout {stored.name} {_without(at.target, status.worse[0].version)}"
+    better = [each for each in status.candidates or () if each.verdict == "promote"]
+    if better:
+        return f"onebert promote {stored.name} {max(better, key=lambda each: each.better).version}"
     if status.alarm is not None and status.kept:
-        return f"onebert review {stored.name}"
-    if status.alarm is not None and at.back(stored.versions):
-        return f"onebert promote {stored.name} --rollback"
-    if at.target.candidates:
-        return f"onebert promote {stored.name} {at.target.candidates[-1]}"
-    if newest > at.version and not went_back:
-        shadowed = stored.live and stored.live.task_type in SHADOWED
-        return (
-            f"onebert rollout {stored.name} --shadow {newest}"
-            if shadowed
-            else f"onebert promote {stored.name} {newest}"
-        )
+        return f"onebert review {stored.name} --tool label-studio --out {stored.name}.json"
+    # A shadow gathers evidence, and no caller gets its answers. A version that `live` has left is not tried again.
+    tried = any(newest in _versions_of(change) for change in last if change.alias == LIVE)
+    shadowed = stored.live and stored.live.task_type in SHADOWED
+    if newest > at.version and not tried and shadowed and not at.target.candidates:
+        return f"onebert rollout {stored.name} --shadow {newest}"
     return None
+
+
+def _versions_of(move: Change) -> Iterator[int | None]:
+    """The versions that an alias had before a move and after it."""
+    yield from (move.before, move.version)
+    for target in (move.before_target, move.target):
+        yield from target.numbers if target else ()
+
+
+def _without(target: Target, version: int) -> str:
+    """The options of `onebert rollout` that end a candidate; its share goes to the version with the largest one."""
+    if version not in dict(target.shares):
+        rest = [f"--shadow {shadow.version}={shadow.percent}" for shadow in target.shadows if shadow.version != version]
+        return " ".join(rest) or "--shadow none"
+    shares = dict(target.shares)
+    shares[target.version] += shares.pop(version)
+    split = ",".join(f"{number}={share}" for number, share in shares.items())
+    return f"--split {split if len(shares) > 1 else 'none'}"

@@ -7,8 +7,19 @@ import { number } from "./parts.js";
 export const allTasks = (signal) => everyPage("/v1/tasks", signal);
 /** What is in force for each of these. */
 export const everyStatus = (signal) => everyPage("/v1/status", signal);
-/** What is in force for one task. */
-export const statusOf = async (name, signal) => (await ask("GET", path`/v1/tasks/${name}/status`, { signal })).value;
+
+/** What is in force for one task, with how often the shadows of `live` agree. */
+export async function statusOf(name, signal) {
+  const { value } = await ask("GET", path`/v1/tasks/${name}/status`, { signal });
+  return { ...value, shadows: value.live?.target?.shadow ? await shadowsOf(name, signal) : [] };
+}
+
+/** None if the server has no such extension. */
+const shadowsOf = (name, signal) =>
+  ask("GET", path`/v1/tasks/${name}/aliases/live/shadows`, { signal }).then(({ value }) => value.shadows, (error) => {
+    if (error.problem?.status === 404) return [];
+    throw error;
+  });
 
 async function everyPage(where, signal) {
   const tasks = [];

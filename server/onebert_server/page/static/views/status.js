@@ -13,6 +13,8 @@ export function Status({ status, versions, change }) {
     <section class="card status" aria-label="In force">
       <${Places} aliases=${status.aliases} versions=${versions} change=${may("promote", status.name) && change} />
       ${status.alarm && html`<${Alarm} alarm=${status.alarm} />`}
+      ${(status.candidates ?? []).map((verdict) => html`<${Verdict} live=${status.live.version} verdict=${verdict} />`)}
+      ${status.shadows.map((agreement) => html`<${Agreement} ...${agreement} />`)}
       ${Object.entries(status.unavailable).map(([version, reason]) => html`<p class="error"><b>Version ${version} is unavailable:</b> ${reason}</p>`)}
       <dl>${facts(status).map(([name, value, more]) => html`
         <div><dt>${name}</dt><dd>${value}${more && html`<span class="quiet more">${more}</span>`}</dd></div>`)}</dl>
@@ -58,6 +60,15 @@ function Place({ alias, versions, change }) {
       </span>`}
     </li>`;
 }
+
+const WORDS = { promote: "is better", roll_back: "is worse", not_yet: "is not proven better or worse" };
+
+/** A candidate beside the live version, by feedback. */
+const Verdict = ({ live, verdict: { version, wins, losses, alike, verdict } }) => html`
+  <p><span class=${verdict === "roll_back" ? "tag bad" : "tag"}>verdict</span> Version ${version} <b>${WORDS[verdict]}</b> beside ${live}, by feedback: ${many(wins, "win")}, ${many(losses, "loss", "losses")}, ${number(alike)} alike.</p>`;
+
+const Agreement = ({ version, shadow, answers, same }) => html`
+  <p><span class="tag">shadow</span> Version ${version} and shadow ${shadow}: ${answers ? html`<b>${percent(same / answers)}</b> of ${many(answers, "answer")} alike` : "no answers yet"}.</p>`;
 
 /** An alarm in words, and the answers it came from. */
 function Alarm({ alarm: { since, version, words, shift, scores } }) {

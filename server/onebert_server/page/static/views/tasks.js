@@ -11,7 +11,9 @@ const ROW = 74, CARD = 168;
 const EVERY = 10_000;
 
 const unavailable = (task) => Object.keys(task.unavailable);
-const urgency = (task) => (task.alarm ? 2 : 0) + (unavailable(task).length ? 1 : 0);
+/** Candidates that are proven worse. */
+const worse = (task) => (task.candidates ?? []).filter(({ verdict }) => verdict === "roll_back").map(({ version }) => version);
+const urgency = (task) => (task.alarm || worse(task).length ? 2 : 0) + (unavailable(task).length ? 1 : 0);
 const most = (value) => (one, other) => (value(other) ?? -1) - (value(one) ?? -1);
 const latest = (value) => most((task) => value(task) && new Date(value(task)));
 
@@ -85,6 +87,7 @@ const drawn = (task, { tabindex, ref, focus }) => html`
     <${Cell} of="name" more=${[task.bases && task.base, task.gate && "gate", task.kept && `keeps ${percent(task.kept.share, 0)}`].filter(Boolean).join(", ")}><span class="title">${task.name}</span></${Cell}>
     <${Cell} of="attention" more=${task.alarm?.shift && moved(task.alarm.shift)}>
       ${task.alarm && html`<span class="tag bad" title=${`since ${date(task.alarm.since)}`}>${task.alarm.words}</span>`}
+      ${worse(task).map((version) => html`<span class="tag bad">version ${version} is worse</span>`)}
       ${unavailable(task).length > 0 && html`<span class="tag bad" title=${Object.values(task.unavailable)[0]}>unavailable: ${unavailable(task).join(", ")}</span>`}
     </${Cell}>
     <${Cell} of="live" more=${task.created_at && `made ${ago(task.created_at)}`}>${task.live ? html`<b title=${task.live.words}>${task.live.words}</b>` : html`<span class="quiet">no live version</span>`}</${Cell}>
