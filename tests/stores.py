@@ -67,6 +67,7 @@ def statements():
 
 # What each schema brought, taken away again.
 WITHOUT = {
+    14: ("ALTER TABLE changes DROP COLUMN message",),
     13: (
         *("ALTER TABLE aliases ADD COLUMN previous INTEGER", "ALTER TABLE aliases ADD COLUMN previous_target TEXT"),
         # One earlier version alone, as `[1]`.

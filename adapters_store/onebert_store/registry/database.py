@@ -97,6 +97,7 @@ CHANGES = Table(
     sa.Column("target", sa.Text, info={"since": 7}),
     sa.Column("forced", sa.Text, info={"since": 7}),
     sa.Column("before_target", sa.Text, info={"since": 13}),
+    sa.Column("message", sa.Text, info={"since": 14}),
     sa.Index("ix_changes_name", "name", "seq"),
     sa.Index("ix_changes_principal", "principal", "seq"),
     sa.Index("ix_changes_task", "task", "seq"),

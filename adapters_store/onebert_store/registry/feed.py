@@ -136,6 +136,7 @@ class Feed:
         target: str | None = None,
         forced: str | None = None,
         before_target: str | None = None,
+        message: str | None = None,
     ) -> int:
         """Adds a change and returns its number; call it last, because all other changes wait until the commit."""
         counted = update(FEED).values(last=FEED.c.last + 1)
@@ -143,7 +144,8 @@ class Feed:
         change = {"action": action, "task": task, "version": version, "alias": alias, "before": before}
         actor = {"principal": by.principal, "request": by.request}
         row = {"seq": seq, "at": datetime.now(UTC), **change, **actor, "key": key, "target": target}
-        connection.execute(insert(CHANGES).values(row | {"forced": forced, "before_target": before_target}))
+        why = {"forced": forced, "message": message}
+        connection.execute(insert(CHANGES).values(row | why | {"before_target": before_target}))
         self._database.announce(connection)
         return seq
 
@@ -173,8 +175,9 @@ class Feed:
 
 
 def _change(row: Sequence[Any], entry: VersionEntry | None = None) -> Change:
-    *columns, target, forced, before = row
-    return Change(*(*columns, target and Target.loads(target), forced, before and Target.loads(before), entry))
+    *columns, target, forced, before, message = row
+    targets = target and Target.loads(target), before and Target.loads(before)
+    return Change(*(*columns, targets[0], forced, targets[1], message, entry))
 
 
 def _latest(connection: Connection, by: ColumnElement[Any], *where: ColumnElement[bool]) -> dict[str, int]:

@@ -171,6 +171,7 @@ class Change:
         key: name and id of the key that was made or revoked.
         name: the new name of a task that an earlier release renamed.
         forced: why the alias moved past the checks of extensions; None if it did not.
+        message: why the alias moved, with all checks.
         before_target: the earlier meaning of the alias as a whole; None for one version alone.
         entry: the uploaded version if it still exists; a VersionRecord unless its manifest is damaged.
     """
@@ -189,7 +190,13 @@ class Change:
     target: Target | None = None
     forced: str | None = None
     before_target: Target | None = None
+    message: str | None = None
     entry: VersionEntry | None = None
+
+    @property
+    def past_gate(self) -> bool:
+        """True if an alias moved past the checks of extensions."""
+        return self.forced is not None
 
     @property
     def rolled_back(self) -> bool:

@@ -208,13 +208,14 @@ class Registry:
         by: Actor = CLI,
         forced: str | None = None,
         preconditions: Sequence[Precondition] = (),
+        message: str | None = None,
     ) -> tuple[Alias, int]:
         """Gives `alias` a new meaning if its tag (a number: one version) is `expected` (None: if it does not exist).
 
-        `forced` says in the audit trail why the alias moves past the checks of extensions. Returns the alias, and the
-        number of the change, or of the latest change if the alias did not move. Raises InvalidInput if the target
-        breaks a rule or the task would have too many aliases, AliasConflict if the alias means something else, and
-        CheckOutdated if a precondition does not hold.
+        The audit trail keeps why the alias moves: `forced` past the checks of extensions, or `message`. Returns the
+        alias, and the number of the change, or of the latest change if the alias did not move. Raises InvalidInput if
+        the target breaks a rule or the task would have too many aliases, AliasConflict if the alias means something
+        else, and CheckOutdated if a precondition does not hold.
         """
         check_name(task)
         check_alias(alias)
@@ -234,7 +235,11 @@ class Registry:
                 action = Action.ROLL_BACK if at and at.goes_back(target) else Action.PROMOTE
                 was, text = at.target.dumps() if at else None, target.dumps()
                 seq = self.feed.write(
-                    connection, by, action, task, *places, target=text, forced=forced, before_target=was
+                    *(connection, by, action, task, *places),
+                    target=text,
+                    forced=forced,
+                    before_target=was,
+                    message=message,
                 )
                 if at is None:
                     statements.check_aliases(connection, task)

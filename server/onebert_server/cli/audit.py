@@ -76,5 +76,6 @@ def _time(text: str) -> datetime:
 def _change_of(change: Change) -> str:
     """A change in words: `acme-tone@live 1 → 2`, `acme-tone version 2`, `ci/3f2a…`, and why it was made."""
     name = f"{change.task}@{change.alias}" if change.alias else change.task or ""
-    reason = f", {printable(change.reason, 256)}" if change.reason else ""
+    past = ", past the gate" if change.past_gate else ""
+    reason = past + (f", {printable(change.reason, 256)}" if change.reason else "")
     return f"{name} {change.what}{reason}".strip()

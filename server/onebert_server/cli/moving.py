@@ -32,17 +32,21 @@ def move(
     to: int | TargetFacts,
     wait: Wait | None = None,
     message: str | None = None,
+    force: bool = False,
 ) -> dict[str, Any]:
     """Moves the alias if it still is at `place`, and compares the main versions before and after.
 
     Args:
         place: what the alias meant when `to` was chosen; None: there was no such alias.
-        message: moves past the task's gate.
+        message: why, for the audit trail.
+        force: moves past the task's gate.
     """
     current, target = (place.version, place.target) if place else (None, None)
     version, what, gate = current or 0, None, None  # a new alias always moves
     if to != (target or current):
-        moved = client.move_alias(task, alias, to, target.tag if target else current, wait, message=message)
+        moved = client.move_alias(
+            task, alias, to, target.tag if target else current, wait, message=message, force=force
+        )
         version, what, gate = moved.version, moved.what, moved.gate
     manifests = {each: manifest_of(client, task, each) for each in (current, version) if each is not None}
     measured = {str(each): training_in(manifest) for each, manifest in manifests.items()}

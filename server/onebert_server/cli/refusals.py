@@ -12,14 +12,12 @@ from onebert_store.file.fingerprint import overlap_note
 from onebert_store.file.strict_json import printable
 
 Force = Annotated[bool, typer.Option("--force", help="Move past the task's gate; say why with --message.")]
-Message = Annotated[
-    str | None, typer.Option("--message", metavar="WHY", help="Why the gate is passed over, for the audit trail.")
-]
+Message = Annotated[str | None, typer.Option("--message", metavar="WHY", help="Why, for the audit trail.")]
 
 
 def require_reason(force: bool, message: str | None) -> None:
-    """Raises BadParameter for `--force` without `--message`, or the reverse."""
-    if force != (message is not None):
+    """Raises BadParameter for `--force` without `--message`."""
+    if force and message is None:
         raise typer.BadParameter("to move past a gate: --force --message WHY")
 
 

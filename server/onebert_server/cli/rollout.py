@@ -58,7 +58,7 @@ def rollout(
     with Client(url, api_key, MAX_REQUEST_TIMEOUT) as client:
         place = client.alias(task, alias)
         with showing_refusals(as_json):
-            moved = move(client, task, alias, place, _changed(place, split, sticky, shadow), None, message)
+            moved = move(client, task, alias, place, _changed(place, split, sticky, shadow), None, message, force)
     print_move(moved, as_json)
 
 

@@ -116,5 +116,5 @@ def promote(
             now = client.alias(task, alias)
             place, to = now, before(now, yes)
         with showing_refusals(as_json):
-            moved = move(client, task, alias, place, to, "all" if wait_all else None, message)
+            moved = move(client, task, alias, place, to, "all" if wait_all else None, message, force)
     print_move(moved, as_json)

@@ -149,13 +149,15 @@ class TaskCalls(Asking):
         wait: Wait | None = None,
         *,
         message: str | None = None,
+        force: bool = False,
     ) -> AliasPlace:
         """Gives an alias a meaning if its tag (of one version: its number) is `expected` (None: if it does not exist).
 
         Args:
             to: a version, or a split of the requests, with shadows or without.
             wait: `all` returns once every live server shows the move.
-            message: moves past the gate, and says why in the audit trail.
+            message: why, for the audit trail.
+            force: moves past the gate; takes a message.
 
         Raises:
             GateFailed: a version does not pass the task's gate; the error's `report` has each check.
@@ -167,7 +169,9 @@ class TaskCalls(Asking):
         path = _alias_path(task, alias) + (f"?wait={wait}" if wait else "")
         body = as_dict(replace(to, tag=None)) if isinstance(to, TargetFacts) else {"version": to}
         if message is not None:
-            body |= {"force": True, "message": message}
+            body |= {"message": message}
+        if force:
+            body |= {"force": True}
         return await self._decoded(AliasPlace, "PUT", path, body, headers=condition, repeatable=False)
 
     async def delete_alias(self, task: str, alias: str, expected: int | str) -> None:

@@ -84,7 +84,8 @@ class Change(Declared, frozen=True, kw_only=True):
     target: Annotated[TargetFacts | None, Rule("the new meaning of an alias that is more than one version")] = None
     key: Annotated[str | None, Rule("name and id of a key that was made or revoked")] = None
     what: Annotated[str, Rule("in words: of an alias `1 → 2`, `shadow 5 ended`, `rolled back to 1`")]
-    reason: Annotated[str | None, Rule("why an alias was moved past its task's gate, or of a verdict")] = None
+    reason: Annotated[str | None, Rule("why an alias was moved")] = None
+    past_gate: Annotated[bool, Rule("whether it was moved past its task's gate")]
     principal: Annotated[str, Rule("who made the change")]
     request: Annotated[str, Rule("the id of the request by which it was made")]
     rolled_back: Annotated[bool, Rule("whether an alias went back to a version that was live before")]

@@ -69,7 +69,8 @@ class Move(Declared, frozen=True, kw_only=True):
     who: Annotated[str, Rule("the principal")]
     alias: str
     what: Annotated[str, Rule("in words: `1 → 2`, `shadow 5 ended`, `rolled back to 1`")]
-    reason: Annotated[str | None, Rule("why it was forced past the gate, or of a verdict")] = None
+    reason: Annotated[str | None, Rule("why it was made")] = None
+    past_gate: Annotated[bool, Rule("whether it was forced past the gate")] = False
 
 
 class AliasInForce(Declared, frozen=True, kw_only=True):

@@ -187,6 +187,7 @@ class Catalog:
         context: Context,
         forced: str | None = None,
         preconditions: Sequence[Precondition] = (),
+        message: str | None = None,
     ) -> tuple[Alias, int]:
         """Moves an alias by compare-and-set, in effect for every request that is admitted after it returns.
 
@@ -196,7 +197,8 @@ class Catalog:
         context.principal.require(Action.PROMOTE, task)
         self._check_shadows(task, target)
         with self._changing(context.deadline):
-            moved, seq = self._registry.move_alias(task, alias, target, expected, context.actor, forced, preconditions)
+            to = task, alias, target, expected
+            moved, seq = self._registry.move_alias(*to, context.actor, forced, preconditions, message)
             self._follower.reach(seq)
             return moved, seq
 

@@ -66,13 +66,16 @@ class Moves:
                     "calibrate it, or force the move, and say why"
                 )
 
-    async def move(self, move: Move, context: Context, *, force: str | None = None) -> Moved:
+    async def move(
+        self, move: Move, context: Context, *, force: str | None = None, message: str | None = None
+    ) -> Moved:
         """Loads the versions of a target, asks every hook, and moves the alias.
 
         If what a hook has read changes before the move, the hooks are asked again.
 
         Args:
             force: the reason to move without asking the hooks.
+            message: the reason of another move.
 
         Raises:
             GateFailed: a version lacks targets, or a hook refuses the move.
@@ -84,7 +87,7 @@ class Moves:
                 self._require_targets(move, context)
             while True:
                 checks = [await check(move, context) for check in self._before_move] if force is None else []
-                arguments = task, alias, target, expected, context, force, [check.read for check in checks]
+                arguments = task, alias, target, expected, context, force, [check.read for check in checks], message
                 with suppress(CheckOutdated):
                     alias_now, seq = await run_in(self._registrars, self._catalog.move_alias, *arguments)
                     return Moved(alias_now, seq, [report for check in checks for report in check.reports])

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from threading import Event
 
 import numpy as np
@@ -109,14 +110,30 @@ def test_a_refusal_has_the_numbers_that_the_reference_gives_and_changes_nothing(
 
 
 @pytest.mark.promise("gate-holds")
-def test_a_move_is_forced_with_a_message_that_the_trail_keeps(runtime):
+def test_a_move_is_forced_with_a_message_that_trail_and_log_keep(runtime, caplog):
+    caplog.set_level(logging.INFO)
     set_gate(runtime, {"min": {"accuracy": 1.0}}, rows_of(OLD))
     assert move(runtime, 2).status_code == 409
-    for bad in ({"force": True}, {"message": "why"}, {"force": True, "message": ""}, {"force": True, "message": "a\0"}):
+    for bad in ({"force": True}, {"force": True, "message": ""}, {"force": True, "message": "a\0"}):
         assert move(runtime, 2, **bad).status_code == 422
     assert move(runtime, 2, force=True, message="labels were wrong").status_code == 200
-    trail = [(one["action"], one["version"], one["reason"]) for one in get(runtime, "/v1/audit").json()["changes"]]
-    assert trail[-2:] == [("set-gate", None, None), ("promote", 2, "labels were wrong")]
+    assert move(runtime, 1, 2, message="it was better").status_code == 200
+    kept = ("action", "version", "reason", "past_gate")
+    trail = [tuple(map(change.get, kept)) for change in get(runtime, "/v1/audit").json()["changes"]]
+    assert trail[-3:] == [
+        ("set-gate", None, None, False),
+        ("promote", 2, "labels were wrong", True),
+        ("roll-back", 1, "it was better", False),
+    ]
+    assert [record.message for record in caplog.records if record.name == "onebert.moves"] == [
+        "tone@live: 1 → 2, by 127.0.0.1, past the gate: labels were wrong",
+        "tone@live: rolled back to 1, by 127.0.0.1: it was better",
+    ]
+    moves = get(runtime, "/v1/tasks/tone/status").json()["moves"]
+    assert [(move["reason"], move["past_gate"]) for move in moves[:2]] == [
+        ("it was better", False),
+        ("labels were wrong", True),
+    ]
 
 
 class Pausing(Clock):

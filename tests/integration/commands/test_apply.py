@@ -68,7 +68,7 @@ def applied(server, file):
     """The printed difference of an application that goes through, after which there is none."""
     dry = apply(server, file, "--dry-run")
     assert (dry.returncode, dry.stderr) == (DIFFERENT, "")
-    done = apply(server, file)
+    done = apply(server, file, "--message", "of the week")
     assert (done.returncode, done.stderr) == (0, ""), done.stderr + done.stdout
     assert done.stdout.startswith(dry.stdout)
     again = apply(server, file, "--dry-run")
@@ -94,6 +94,7 @@ def test_a_task_from_nothing_then_a_split_then_alone_again(server, place, name):
         facts = client.task(name)
         assert facts.aliases == {"live": 1, "canary": 2}
         assert facts.targets["live"].split == {"1": 90, "2": 10}
+        assert {move.reason for move in client.status(name).moves} == {"of the week"}
         assert facts.targets["live"].sticky == "header:X-User"
         assert facts.targets["live"].shadow == [ShadowShare(3, 50)]
     file = write(

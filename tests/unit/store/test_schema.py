@@ -78,7 +78,7 @@ def test_a_store_of_schema_1_is_upgraded_with_every_row(old_store):
         for entry in registry.entries():
             registry.verify(entry)
     assert (dump(old_store, *ROWS), tables(old_store)) == (before, of_schema_1 | NEWER)
-    assert dump(old_store, "SELECT * FROM alembic_version", "PRAGMA user_version") == [[("0013",)], [(13,)]]
+    assert dump(old_store, "SELECT * FROM alembic_version", "PRAGMA user_version") == [[("0014",)], [(14,)]]
     with Registry.open(old_store) as registry:
         assert registry.add("spam", make_delta(9))[0].version == 4, "version 3 was deleted before"
         assert registry.add("gone", make_delta(9))[0].version == 2
@@ -258,7 +258,7 @@ def test_a_newer_store_is_refused_in_one_line_and_left_as_it_is(old_store):
         connection.execute("PRAGMA user_version = 99")
     before = (old_store / "registry.sqlite3").read_bytes()
     for opening in (Registry.open, lambda folder: join_store(folder).__enter__()):
-        with pytest.raises(StoreCorrupt, match=r"schema 99 .* registry tables; .* reads schema 13 and older"):
+        with pytest.raises(StoreCorrupt, match=r"schema 99 .* registry tables; .* reads schema 14 and older"):
             opening(old_store)
     assert (old_store / "registry.sqlite3").read_bytes()[100:] == before[100:]
 
@@ -269,7 +269,7 @@ def test_an_upgrade_that_fails_changes_nothing(old_store):
     with closing(sqlite3.connect(old_store / "registry.sqlite3")) as connection:
         connection.execute("CREATE TABLE orphans (mine)")
     before = dump(old_store, *ROWS), tables(old_store)
-    with pytest.raises(StoreCorrupt, match="registry tables cannot be upgraded to schema 13"):
+    with pytest.raises(StoreCorrupt, match="registry tables cannot be upgraded to schema 14"):
         Registry.open(old_store)
     assert (dump(old_store, *ROWS), tables(old_store)) == before
     assert dump(old_store, "PRAGMA user_version") == [[(1,)]]

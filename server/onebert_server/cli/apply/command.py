@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from onebert_server.cli.options import INPUT, URL, ApiKey, Url
+from onebert_server.cli.refusals import Message
 from onebert_store.command import console
 from onebert_store.errors import InvalidInput
 
@@ -25,6 +26,7 @@ def apply(
             help=f"Print the difference and change nothing; the exit code is 0 without one, {DIFFERENT} with one.",
         ),
     ] = False,
+    message: Message = None,
     url: Url = URL,
     api_key: ApiKey = None,
 ) -> None:
@@ -41,7 +43,7 @@ def apply(
 
     with Client(url, api_key, MAX_REQUEST_TIMEOUT) as client:
         try:
-            plan = make_plan(client, file)
+            plan = make_plan(client, file, message)
         except InvalidInput as error:
             for line in error.detail.splitlines():
                 console.print_error(f"{file.name}: {line}")

@@ -46,11 +46,19 @@ class Difference(NamedTuple):
     numbers: Numbers
 
 
-def difference(client: Client, name: str, form: TaskForm, facts: TaskFacts | None, parts: Sequence[Part]) -> Difference:
+def difference(
+    client: Client,
+    name: str,
+    form: TaskForm,
+    facts: TaskFacts | None,
+    parts: Sequence[Part],
+    message: str | None,
+) -> Difference:
     """Compares one task; raises InvalidInput for a key that this server cannot fulfil.
 
     Args:
         facts: None: the server does not have the task.
+        message: why aliases move, for the audit trail.
     """
     there = {version.digest: version.version for version in facts.versions} if facts else {}
     new = [each for each, version in form.versions.items() if version.digest not in there]
@@ -62,7 +70,7 @@ def difference(client: Client, name: str, form: TaskForm, facts: TaskFacts | Non
     first = {} if (facts and facts.aliases) or not numbers else {LIVE: Alias(split={next(iter(form.versions)): 100})}
     names = {number: f"new {each}" for each, number in likely.items()}
     for alias, wanted in {**first, **form.aliases}.items():
-        steps += _move(name, alias, wanted, facts, numbers, names)
+        steps += _move(name, alias, wanted, facts, numbers, names, message)
 
     def manifest() -> Manifest:
         last = [*form.versions.values()][-1] if form.versions else None
@@ -99,7 +107,13 @@ def _push(task: str, name: str, version: Version) -> Step:
 
 
 def _move(
-    task: str, alias: str, wanted: Alias | None, facts: TaskFacts | None, numbers: Numbers, names: Mapping[int, str]
+    task: str,
+    alias: str,
+    wanted: Alias | None,
+    facts: TaskFacts | None,
+    numbers: Numbers,
+    names: Mapping[int, str],
+    message: str | None,
 ) -> list[Step]:
     """At most one step; `names` are words for versions that are not on the server yet."""
     number = facts.aliases.get(alias) if facts else None
@@ -112,7 +126,7 @@ def _move(
     def run(client: Client, numbers: Numbers) -> None:
         if wanted is not None:
             target = wanted.target(numbers)
-            client.move_alias(task, alias, rollout_of(target) or target.version, tag)
+            client.move_alias(task, alias, rollout_of(target) or target.version, tag, message=message)
         elif tag is not None:
             client.delete_alias(task, alias, tag)
 

@@ -36,8 +36,8 @@ class Plan(NamedTuple):
         return [step for task in self.tasks.values() for step in task.steps]
 
 
-def make_plan(client: Client, file: Path) -> Plan:
-    """Compares a file with a server; raises InvalidInput with a line for each mistake."""
+def make_plan(client: Client, file: Path, message: str | None = None) -> Plan:
+    """Compares a file with a server; `message` is why aliases move. Raises InvalidInput, a line a mistake."""
     forms, installed = read_form(file), parts()
     listed = {task.name: task for task in client.tasks()}
     tasks, mistakes = dict[str, Difference](), list[str]()
@@ -46,7 +46,8 @@ def make_plan(client: Client, file: Path) -> Plan:
             if name not in listed and not form.versions:
                 near = suggestion(name, listed)
                 raise InvalidInput(f"tasks.{name}: this server has no such task, and the file names no version{near}")
-            tasks[name] = difference(client, name, form, client.task(name) if name in listed else None, installed)
+            facts = client.task(name) if name in listed else None
+            tasks[name] = difference(client, name, form, facts, installed, message)
         except InvalidInput as error:
             mistakes.append(error.detail)
     if mistakes:

@@ -96,7 +96,14 @@ def _alias_of(name: str, at: Alias, versions: Container[int]) -> AliasInForce:
 def move_of(record: Change) -> Move:
     """A change of an alias as clients read it."""
     change = change_of(record)
-    return Move(at=change.at, who=change.principal, alias=change.alias or "", what=change.what, reason=change.reason)
+    return Move(
+        at=change.at,
+        who=change.principal,
+        alias=change.alias or "",
+        what=change.what,
+        reason=change.reason,
+        past_gate=change.past_gate,
+    )
 
 
 def _next(status: TaskStatus, stored: Stored, last: Sequence[Change]) -> str | None:

@@ -29,12 +29,12 @@ class AliasRequest(RequestBody):
     ] = None
     shadow: Annotated[list[ShadowShare] | None, Field(max_length=MAX_VERSIONS)] = None
     force: Annotated[bool, Field(description="whether the alias moves past the task's gate")] = False
-    message: Annotated[Line | None, Field(description="why it is forced, for the audit trail")] = None
+    message: Annotated[Line | None, Field(description="why it moves, for the audit trail")] = None
 
     @model_validator(mode="after")
     def _has_reason(self) -> "AliasRequest":
-        if self.force != (self.message is not None):
-            raise ValueError("force takes a message, and a message is for force alone")
+        if self.force and self.message is None:
+            raise ValueError("force takes a message")
         return self
 
     @model_validator(mode="after")

@@ -51,10 +51,10 @@ export function Move({ task, status, kind, alias: given, version: wanted, close,
   const versions = task.versions.map((one) => one.version);
   // A split's share may change; a shadow is of a version that does not answer.
   const candidates = versions.filter((at) => at !== given?.version && (kind === "split" || !(at in (given?.target?.split ?? {}))));
-  const [form, setForm] = useState({ name: given?.alias ?? "live", percent: kind === "shadow" ? 100 : 10, sticky: given?.target?.sticky ?? "", version: wanted ?? candidates[0] });
+  const [form, setForm] = useState({ name: given?.alias ?? "live", percent: kind === "shadow" ? 100 : 10, sticky: given?.target?.sticky ?? "", version: wanted ?? candidates[0], why: "" });
   const set = (changed) => setForm((before) => ({ ...before, ...changed }));
   const alias = status.aliases.find((one) => one.alias === form.name);
-  const meaning = body(alias, form);
+  const meaning = { ...body(alias, form), message: form.why.trim() || undefined };
   const answering = meaning.split ? Object.keys(meaning.split).map(Number) : [meaning.version];
   const gated = !answering.every((version) => alias?.ungated.includes(version));
   const ended = alias?.ends.filter((one) => ends(one, form, alias)) ?? [];
@@ -63,7 +63,7 @@ export function Move({ task, status, kind, alias: given, version: wanted, close,
     const tag = alias && (alias.target?.tag ?? String(alias.version));
     const headers = alias ? { "If-Match": `"${tag}"` } : { "If-None-Match": "*" };
     const { value } = await ask("PUT", where, { headers, body: meaning });
-    const python = meaning.version && `move_alias(${py(task.name)}, ${py(form.name)}, ${meaning.version}, expected=${alias?.target ? py(tag) : tag ?? "None"})`;
+    const python = meaning.version && `move_alias(${py(task.name)}, ${py(form.name)}, ${meaning.version}, expected=${alias?.target ? py(tag) : tag ?? "None"}${meaning.message ? `, message=${py(meaning.message)}` : ""})`;
     note({ method: "PUT", path: where, headers, body: meaning, python });
     say(`${form.name} of ${task.name}: ${value.what ?? "moved"}`);
     done(value);
@@ -77,6 +77,7 @@ export function Move({ task, status, kind, alias: given, version: wanted, close,
         ${fields.includes("percent") && html`<${Field} id="percent" label="Percent of the requests" type="number" min="1" max=${kind === "split" ? 99 : 100} value=${form.percent} required set=${(percent) => set({ percent: Number(percent) })} />`}
         ${fields.includes("sticky") && html`<${Field} id="sticky" label="One version per caller, by (optional)" placeholder="principal or header:X-User" list=${["principal"]} value=${form.sticky} set=${(sticky) => set({ sticky })} />`}
       </div>`}
+      <div class="stack"><${Field} id="why" label="Why (optional)" maxlength="256" value=${form.why} set=${(why) => set({ why })} /></div>
       <p><b class="wrap">${form.name}</b> of <b class="wrap">${task.name}</b> ${alias ? html`is <b class="wrap">${alias.words}</b> now.` : "is new."} ${then({ ...form, task: task.name }, alias)}</p>
       ${ended.length > 0 && html`<p class="ends">This ends <b>${ended.join(" and ")}</b>.</p>`}
       ${status.gate?.aliases.includes(form.name) && gated && html`<p>The gate checks it first: ${many(status.gate.checks, "check")} on ${many(status.gate.rows, "pinned row")}.</p>`}
