@@ -296,4 +296,4 @@ def _columns(record: Sample | Feedback) -> dict[str, Any]:
 def _right_and_answers(row: Row[Any]) -> tuple[ShortAnswer, dict[int, ShortAnswer]]:
     """Returns the right answer of an outcome and each version's; raises ValueError or TypeError if they are damaged."""
     right, answers = row.counted
-    return answer_from(right), {int(version): answer_from(answer) for version, answer in answers.items()}
+    return answer_from(right), {int(version): answer_from(answer) for version, answer in {**answers}.items()}
