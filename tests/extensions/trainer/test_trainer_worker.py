@@ -27,7 +27,7 @@ def test_half_a_line_fails_the_request_and_the_process_is_started_again(tmp_path
     try:
         with pytest.raises(TrainerFailed, match="started again"):
             keeper.ask({})
-        assert [keeper.ask({}), keeper.ask({})] == [{"nice": 19}] * 2
+        assert [keeper.ask({}), keeper.ask({})] == [{"nice": 5}] * 2
     finally:
         keeper.close()
     with pytest.raises(ShuttingDown):

@@ -143,7 +143,7 @@ def _guessed(file: File) -> Encoding:
             f"{file.name} line {first[False]} is not readable as UTF-8; say what it is with --encoding, as cp1251"
         )
     # Without words of a known language nothing but bytes without a meaning speaks against the most common one.
-    unclear = not best.coherence and any(match.encoding == _WESTERN for match in matches)
+    unclear = not best.coherence and any(_WESTERN in match.could_be_from_charset for match in matches)
     name = _WESTERN if unclear else best.encoding
     guess = f"{file.name} is not UTF-8 and is read as {name}; if letters come out wrong, say what it is with --encoding"
     return Encoding(name, guess)

@@ -89,7 +89,7 @@ class Worker:
         )
         # Before it imports anything: Linux gives the processor to others first, and ends this process first.
         with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, process.pid, 19)
+            os.setpriority(os.PRIO_PROCESS, process.pid, 5)
             Path(f"/proc/{process.pid}/oom_score_adj").write_text("1000", encoding="ascii")
         return process
 
