@@ -39,9 +39,8 @@ def audit(
         changes = pages(opened, filters)
         if as_json:
             for change in changes:
-                # One object per line, so that a long trail can be read as a stream. The name comes last.
-                fields = as_dict(change)
-                typer.echo(json.dumps(fields | {"name": fields.pop("name")}, ensure_ascii=False))
+                # One object per line, so that a long trail can be read as a stream.
+                typer.echo(json.dumps(as_dict(change), ensure_ascii=False))
             return
         rows = (
             (time_of(entry.at), entry.principal, entry.action.replace("-", " "), _change_of(entry), entry.request)
