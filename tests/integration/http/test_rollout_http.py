@@ -51,7 +51,8 @@ def test_two_tasks_of_one_request_choose_by_two_headers(server, client):
     for user in map(str, range(8)):
         headers = {"X-User": user, "X-Session": f"s{user}"}
         with server.client() as own:
-            found = own.send("POST", "/v1/fanout", json={"text": TEXT, "tasks": ["tone", "mood"]}, headers=headers).json()
+            body = {"text": TEXT, "tasks": ["tone", "mood"]}
+            found = own.send("POST", "/v1/fanout", json=body, headers=headers).json()
         versions = {one["task"]: one["version"] for one in found["results"]}
         assert versions == {"tone": version_of("tone", user), "mood": version_of("mood", f"s{user}")}
 
