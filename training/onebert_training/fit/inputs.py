@@ -149,7 +149,9 @@ class Frozen:
         """
         fitted = self._fit(objective, pooling, metric, len(self._targets["train"]))
         started, validates = time.perf_counter() - fitted.seconds, "validation" in self._data.splits
-        judged, answers = self.head_inputs("validation", pooling) if validates else fitted.rows, fitted.answers
+        # Cross-validation answers the data's own rows alone.
+        own_rows = fitted.rows.take(fitted.rows.examples.own_rows)
+        judged, answers = self.head_inputs("validation", pooling) if validates else own_rows, fitted.answers
         if fitted.rows is not (train := self.head_inputs("train", pooling)):
             (head,) = train.heads(objective, [answers.strength])
             fitted = replace(fitted, head=head, answers=answers_of(objective, head, judged) if validates else answers)
