@@ -14,7 +14,7 @@ Verdict = Literal["better", "worse", "unproven"]
 
 # The probability with which a version that is no better is called better, and one that is no worse worse.
 LEVEL = 0.05
-# Rows below which a part of the rows (a slice) is not judged: ten rows of one side alone are no rare event in it.
+# A slice with fewer rows is not judged: it would use up a part of the level and could hardly prove a fall.
 LEAST_ROWS = 20
 # The mixing distribution is Beta(5, 5), the part above one half. If a version wins 60 % of the pairs, it is proven at
 # level 0.05 after 142 pairs in the median; with 1 in place of 5 after 163, with 20 after 153 (decision 71).
