@@ -643,8 +643,9 @@ def test_a_new_label_is_kept_beside_its_text_shown_and_counted_in_no_verdict(run
     assert (row["text"], row["new_labels"]) == ("late parcel", [*new])
     status = get(runtime, f"/v1/tasks/{task}/status").json()
     assert status["new_labels"] == dict.fromkeys(new, 1)
-    in_store = SimpleNamespace(name=task, created_at=datetime.fromisoformat(status["created_at"]))
-    assert stored(runtime.registry, [in_store], True)[task] == {"feedback": 1, "new_labels": status["new_labels"]}
+    in_store = SimpleNamespace(name=task, created_at=datetime.fromisoformat(status["created_at"]), live=None)
+    expected = {"feedback": 1, "new_labels": status["new_labels"], "candidates": None}
+    assert stored(runtime.registry, [in_store], True)[task] == expected
     assert {one["new_labels"] for one in get(runtime, "/v1/status").json()["tasks"]} == {None}
     assert service(runtime).store.outcomes(task, 1, [1])[1] == Outcomes()
     # The newest version has it: the row is shown as any other.

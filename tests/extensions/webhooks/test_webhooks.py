@@ -103,6 +103,7 @@ def test_deletions_come_between_the_moves_in_order(tmp_path, receiver):
     numbers = [body["data"].pop("change") for _, body in receiver.taken]
     assert numbers == sorted(set(numbers))
     assert all(body["data"].pop("principal") for _, body in receiver.taken)
+    assert not any(body["data"].pop("past_gate", False) for _, body in receiver.taken)
     assert [(body["type"], {k: v for k, v in body["data"].items() if v is not None}) for _, body in receiver.taken] == [
         ("alias.moved", {"task": "tone", "alias": "live", "version": 1, "what": "new → 1"}),
         ("alias.moved", {"task": "tone", "alias": "next", "version": 2, "what": "new → 2"}),

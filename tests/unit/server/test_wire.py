@@ -50,7 +50,7 @@ shadowed = st.builds(
     Computed,
     numbers,
     st.lists(st.text() | st.tuples(st.text(), st.text())),
-    st.lists(st.none() | st.lists(st.text()).map(tuple)),
+    st.lists(st.none() | st.lists(st.tuples(st.text(), numbers, numbers)).map(tuple)),
     st.builds(Asked),
 )
 seen = st.builds(Seen, st.text(), st.lists(st.text()).map(tuple), rates, numbers, st.none() | numbers)
