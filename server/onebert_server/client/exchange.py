@@ -139,10 +139,15 @@ def json_bytes(body: Mapping[str, Any]) -> bytes:
 
 
 def quoted(name: str) -> str:
-    """Quotes a name as one path segment; rejects an empty name, which would give another route."""
-    if not name or not name.isascii():
-        raise InvalidInput("a name is made of ASCII letters and digits")
-    return quote(name, safe="@")
+    """Quotes a name or an identifier as one path segment; rejects an empty one, which would give another route."""
+    if not name:
+        raise InvalidInput("a name or an identifier is empty")
+    try:
+        segment = quote(name, safe="@")
+    except UnicodeEncodeError:
+        raise InvalidInput("a name or an identifier is not valid Unicode") from None
+    # As dots they would be dropped from the path before it is sent.
+    return segment.replace(".", "%2E") if name in (".", "..") else segment
 
 
 class Asking(ABC):

@@ -71,6 +71,31 @@ def test_the_example_of_the_page(server, monkeypatch):
 
 
 @both_layouts
+def test_identifiers_of_any_characters_are_listed_and_deleted(server):
+    names = "Büro-17", "a/b", "/a//b/", "a b", ".", "..", "../../tone", "100%", "%2e%2e", "?x=1#y", "a+b&c", "@"
+    names = {*names, "\u00a0soft\u00ad", "👩\u200d🚀", "x" * 256}
+    with Client(server.url) as client:
+        client.set_samples("tone", 1.0)
+        client.feedback([{"task": "tone", "text": "late", "label": "positive", "identifier": name} for name in names])
+        listed, page = [], {"next": ""}
+        while page["next"] is not None:
+            query = {"limit": 1, "after": page["next"]}
+            page = httpx.get(f"{server.url}/v1/tasks/tone/feedback", params=query, timeout=60).raise_for_status().json()
+            listed += [row["identifier"] for row in page["feedback"]]
+        assert {*listed} == names
+        for name in names:
+            client.delete_sample("tone", name)
+            assert {row.identifier for row in client.feedback_rows("tone")} == {*listed} - {name}
+            listed.remove(name)
+        assert client.samples("tone").share == 1.0
+        for refused in ("", "\0", "\ud800"):
+            with pytest.raises(OneBertError) as error:
+                client.delete_sample("tone", refused)
+            assert error.value.code == "invalid-input"
+        client.delete_samples("tone")
+
+
+@both_layouts
 def test_every_answer_of_a_task_that_keeps_all_is_kept_from_many_threads(server):
     """Nothing is dropped below the bounds, in whichever process the answers are read."""
     with Client(server.url) as client:

@@ -71,7 +71,7 @@ class Reviews:
         self, task: str, after: str, limit: int, context: Context
     ) -> tuple[list[tuple[Sample, Feedback | None]], str | None, Facts | None]:
         """Returns a page of kept answers with the latest feedback on each; see `feedback`."""
-        self._require(task, context, after)
+        self._require(task, context)
         return *self._store.page(task, after, limit), self._newest(task)
 
     def feedback(
@@ -79,9 +79,9 @@ class Reviews:
     ) -> tuple[list[Feedback], str | None, Facts | None]:
         """Returns a page of the feedback whose text is kept, `after` of the next, and the newest version's facts.
 
-        Raises Forbidden, TaskNotFound, InvalidInput.
+        Raises Forbidden, TaskNotFound.
         """
-        self._require(task, context, after)
+        self._require(task, context)
         return *self._store.feedback_page(task, after, limit), self._newest(task)
 
     def new_labels(self, task: str) -> dict[str, int]:
@@ -95,10 +95,7 @@ class Reviews:
         self._catalog.manifests.learn(version)
         return version.known_facts
 
-    def _require(self, task: str, context: Context, after: str = "") -> None:
-        # PostgreSQL rejects text with a zero byte.
-        if not after.isprintable():
-            raise InvalidInput("after is the next of the page before")
+    def _require(self, task: str, context: Context) -> None:
         context.principal.require(Action.REVIEW, task)
         self._catalog.directory.task(task, limit=0, who=context.principal)
 

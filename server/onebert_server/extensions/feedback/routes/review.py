@@ -26,7 +26,6 @@ from onebert_server.http.cancel_scope import CancelScope
 from onebert_server.http.routes.registry import AliasName, Name, registry_router
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf, in_thread
 from onebert_server.http.strict import ContextOf
-from onebert_server.limits import MAX_REF
 from onebert_server.versions.facts import Facts
 from onebert_store.comparison import LEVEL
 from onebert_store.file.manifest import PER_TOKEN
@@ -37,7 +36,8 @@ router = registry_router()
 # Rows of a page, each with two texts and an explanation at most; texts of a queue; scores of an answer in it.
 MAX_PAGE, MAX_QUEUE, MAX_SCORES = 50, 100, 20
 
-After = Annotated[str, Query(max_length=MAX_REF, description="`next` of the page before")]
+# PostgreSQL rejects text with a zero byte.
+After = Annotated[str, Query(max_length=256, pattern=r"^[^\x00]*$", description="`next` of the page before")]
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="rows of a page")]
 
 

@@ -16,11 +16,12 @@ from onebert_server.http.routes.runtime_of import RuntimeOf, in_thread
 from onebert_server.http.strict import ContextOf
 from onebert_server.runtime import Runtime
 from onebert_store.errors import SamplesKeyNeeded
+from onebert_store.file.fields import Line
 
 router = registry_router()
 
 AnswerId = Annotated[
-    str, Path(max_length=256, description="X-Request-Id of the answer, /, index in results; or identifier of feedback")
+    Line, Path(description="X-Request-Id of the answer, /, index in results; or identifier of feedback")
 ]
 
 
