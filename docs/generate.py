@@ -2,16 +2,13 @@
 
 `tests/unit/test_reference.py` fails when a committed page differs from the code. An explanation stands once, in the
 code: a `#:` comment above a setting or an HTTP error, the docstring of an error or of a route, the sentence of an
-option, `promises.toml` in `tests` and beside the tests of extensions with the tests' `promise` markers.
+option.
 """
 
-import ast
 import json
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING
-from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -118,33 +115,6 @@ def _options() -> str:
     return _page("Options and methods of training", OPTIONS, *tables, OF_METHODS, methods)
 
 
-def _promises() -> str:
-    parts = []
-    for section in promises():
-        lines = [f"## {section['title']}\n"]
-        for promise, sentence in section["promises"].items():
-            command = section["measured"].get(promise)
-            runs = ["slow"] * (promise in _slow_promises()) + ["measured"] * bool(command)
-            when = f" [{', '.join(runs)}]" if runs else ""
-            lines += [f"- `{promise}`: {sentence}{when}", *([f"  `{command}`"] if command else [])]
-        parts.append("\n".join(lines))
-    return _page("Promises", PROMISES, *parts)
-
-
-def promises() -> list[dict[str, Any]]:
-    """The sections of the promises: `title`, `promises` (sentences by id), `measured` (commands by id, if any).
-
-    Extensions have theirs beside their tests; their sections continue those of the same title.
-    """
-    sections: dict[str, dict[str, Any]] = {}
-    for path in (ROOT / "tests" / "promises.toml", *sorted(ROOT.glob("tests/extensions/*/promises.toml"))):
-        for section in tomllib.loads(path.read_text(encoding="utf-8"))["section"]:
-            merged = sections.setdefault(section["title"], {"title": section["title"], "promises": {}, "measured": {}})
-            for kind in ("promises", "measured"):
-                merged[kind] |= section.get(kind, {})
-    return [*sections.values()]
-
-
 def _explained(module: str | None) -> dict[str, str]:
     """The `#:` comments of a module, by the first word below each."""
     text = Path(module or "").read_text(encoding="utf-8")
@@ -171,31 +141,6 @@ def _statuses(responses: Mapping[str, Any]) -> str:
 
 def _range(schema: Mapping[str, Any]) -> str:
     return f" ({_values(schema)})" if "maximum" in schema else ""
-
-
-def _arguments(mark: str, *nodes: ast.AST) -> set[str]:
-    """The arguments of all `pytest.mark.MARK(…)` in these nodes."""
-    calls = [call for node in nodes for call in ast.walk(node) if isinstance(call, ast.Call)]
-    marks = [call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == mark]
-    return {ast.literal_eval(argument) for call in marks for argument in call.args}
-
-
-@cache
-def _slow_promises() -> set[str]:
-    """The promises whose tests are all slow."""
-    every, quick = set[str](), set[str]()
-    for path in sorted((ROOT / "tests").rglob("test_*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
-        of_file = [node.value for node in assigned if ast.unparse(node.targets[0]) == "pytestmark"]
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                # A mark inside a parameter's holds for some of the cases only.
-                marks = [*of_file, *(mark for mark in node.decorator_list if "parametrize" not in ast.unparse(mark))]
-                every |= _arguments("promise", *marks)
-                if not any("mark.slow" in ast.unparse(mark) for mark in marks):
-                    quick |= _arguments("promise", *marks)
-    return every - quick
 
 
 def _page(title: str, *parts: str) -> str:
@@ -251,16 +196,11 @@ From BitFit (Ben Zaken et al. 2022), LoRA (Hu et al. 2022), LoRA-XS (Bałazy et 
 *What Parameters to Freeze?* and *BitFit+* ([papers](../experiments.md)); `svd` is [decision
 55](../decisions.md#55-the-default-trains-whole-matrices-and-keeps-their-leading-singular-parts).
 """
-PROMISES = """
-Each promise has tests (`git grep 'promise("NAME")'`), which run before every landing unless brackets say `slow`
-(`make test-all` runs them) or name a command that measured it. Nothing else is promised.
-"""
 PAGES: Mapping[str, Callable[[], str]] = {
     "settings.md": _settings,
     "errors.md": _errors,
     "routes.md": _routes,
     "options.md": _options,
-    "promises.md": _promises,
 }
 
 if __name__ == "__main__":

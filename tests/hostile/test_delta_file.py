@@ -350,7 +350,6 @@ def test_what_is_over_a_limit_is_too_large(data):
         loads(data)
 
 
-@pytest.mark.promise("delta-memory")
 @pytest.mark.parametrize("name", ["length-2**63", "shape-10-gigabytes", "shape-overflows-64-bit", "past-end"])
 def test_a_claim_allocates_nothing(name):
     data, _ = MALFORMED[name]
@@ -364,7 +363,6 @@ def test_a_claim_allocates_nothing(name):
     assert peak < 100_000
 
 
-@pytest.mark.promise("delta-memory")
 @pytest.mark.parametrize(
     ("out", "r", "columns"),
     [(2**21, 1, 2**21), (1, 2**21, 1), (2**21, 1, 1), (1300, 1300, 1300), (3, 2**20, 1), (1, 3, 2**20)],

@@ -18,8 +18,6 @@ from onebert_server.facades.routes import form_of
 from onebert_server.http.auth import DOCS_PATHS
 from servers import Server, Task, assert_answers, layouts, wait_until
 
-pytestmark = pytest.mark.promise("body-values")
-
 KEY, OTHER_KEY = "first-key-0123456789", "second-key-0123456789"
 CANARY = "canary7f3a"
 TEXT = "where is my parcel"
@@ -252,7 +250,6 @@ def test_upload_broken_off_leaves_nothing_and_can_be_repeated(server, web):
     assert web.put("/v1/tasks/broken/versions", content=file, headers=OCTETS).status_code == 201
 
 
-@pytest.mark.promise("fair-uploads")
 @layouts
 def test_stalled_uploads_do_not_stop_others(server):
     """They hold no place that an honest one needs: it is taken while all of them still wait for an answer."""
@@ -267,7 +264,6 @@ def test_stalled_uploads_do_not_stop_others(server):
                 connection.recv(1)
 
 
-@pytest.mark.promise("fair-uploads")
 def test_the_slowest_upload_makes_room_when_all_places_are_taken(server):
     with ExitStack() as stalled:
         waiting = [stalled.enter_context(_begin_upload(server, "slow", Task().file, 100 + i)) for i in range(64)]
@@ -287,7 +283,6 @@ def test_the_slowest_upload_makes_room_when_all_places_are_taken(server):
 
 
 # What gzip may become is in tests/integration/http/test_compressed.py.
-@pytest.mark.promise("body-digests")
 @pytest.mark.parametrize("encoding", ["gzip, gzip", "br", "identity, gzip", "zstd"])
 @pytest.mark.parametrize("path", ["/v1/classify", "/v1/tasks/task/aliases/live", "/v1/tasks/task/versions"])
 def test_encoded_bodies_are_refused(web, path, encoding):
@@ -308,7 +303,6 @@ def _digests(body):
     ]
 
 
-@pytest.mark.promise("body-digests")
 @pytest.mark.parametrize("which", range(4))
 def test_a_body_that_is_not_its_digest_is_refused(web, task, which):
     body = b'{"inputs": "x"}'

@@ -10,7 +10,6 @@ from servers import Server
 KEY = "a-key-of-somebody-honest"
 
 
-@pytest.mark.promise("address-limits")
 @pytest.mark.parametrize("front_ends", [0, 1], ids=["one process", "front ends"])
 def test_who_guesses_keys_is_told_to_go_slow_and_who_has_one_is_answered(tmp_path, front_ends):
     with Server(tmp_path, front_ends=front_ends, api_keys=KEY) as server, httpx.Client(base_url=server.url) as web:

@@ -74,7 +74,6 @@ def test_acknowledged_versions_survive_kill_9(place, seed):
     check_store(place, acknowledged)
 
 
-@pytest.mark.promise("changes-are-atomic")
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: "-".join(map(str, step)))
 def test_a_kill_at_any_step_leaves_all_or_nothing(place, step):
     with Registry.open(place) as registry:

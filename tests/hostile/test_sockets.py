@@ -13,8 +13,6 @@ import pytest
 from framing import UPGRADE
 from servers import Server, Task, layouts, wait_until
 
-pytestmark = pytest.mark.promise("not-http")
-
 MIB = 2**20
 UPLOAD_CAP = 2 * MIB
 SETTINGS = {"max_upload_bytes": UPLOAD_CAP}
@@ -102,7 +100,6 @@ HEADS = {
 }
 
 
-@pytest.mark.promise("head-bounds")
 @layouts
 @pytest.mark.parametrize(("begin", "more"), HEADS.values(), ids=HEADS.keys())
 def test_heads_without_an_end_are_refused(server, begin, more):
@@ -133,7 +130,6 @@ def _send_now(connection, data):
         return 0
 
 
-@pytest.mark.promise("head-bounds")
 @pytest.mark.parametrize(
     ("fields", "status"),
     [
@@ -154,7 +150,6 @@ QUESTION = b'{"inputs": "GET / HTTP/1.1"}'
 CHUNKS = b"5\r\n%b\r\n%x\r\n%b\r\n0\r\n\r\n" % (QUESTION[:5], len(QUESTION) - 5, QUESTION[5:])
 
 
-@pytest.mark.promise("upgrade-requests")
 @pytest.mark.parametrize("at_once", [1, 1000])
 @pytest.mark.parametrize(
     "framed",
@@ -182,7 +177,6 @@ def test_tiny_chunks_are_a_body_like_any_other(server):
         assert connection.recv(12) == b"HTTP/1.1 200"
 
 
-@pytest.mark.promise("early-refusals")
 @layouts
 def test_a_refused_body_does_not_keep_its_sender_from_the_answer(server):
     """A plain client sends its whole body before it reads; it must not meet a reset instead of the answer."""
@@ -194,7 +188,6 @@ def test_a_refused_body_does_not_keep_its_sender_from_the_answer(server):
     connection.close()
 
 
-@pytest.mark.promise("early-refusals")
 @layouts
 def test_a_body_without_an_end_is_not_read_for_ever(server):
     with server.begin("PUT", "/v1/tasks/big/versions", b"", 99999999999, "application/octet-stream") as connection:
@@ -225,7 +218,6 @@ def test_noise_is_no_flood_of_the_log(server):
     assert len(server.log.read_text().splitlines()) - before <= 2
 
 
-@pytest.mark.promise("silent-connections")
 @pytest.mark.parametrize("sent", [b"", POST + b"Content-Length: 9\r\n\r\n"], ids=["silent", "body that does not come"])
 def test_more_connections_than_descriptors_do_not_shut_out_who_asks(tmp_path, sent):
     """The one that has been silent longest makes room, be it in the middle of a request; the log says so once."""

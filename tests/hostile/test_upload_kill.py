@@ -31,7 +31,6 @@ def prototype():
     return Task("everything", "mean", seed=1)
 
 
-@pytest.mark.promise("uploads-survive-kill")
 @pytest.mark.slow
 def test_acknowledged_uploads_survive_kill(tmp_path, prototype):
     acknowledged = {}
@@ -43,7 +42,6 @@ def test_acknowledged_uploads_survive_kill(tmp_path, prototype):
     assert len(acknowledged) >= sum(ROUNDS)
 
 
-@pytest.mark.promise("uploads-survive-kill")
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(STORES))
 def test_two_hundred_kills_lose_nothing_that_was_acknowledged(tmp_path, prototype, seed):

@@ -235,7 +235,6 @@ def test_feedback_of_each_task_type_is_in_the_form_of_its_answers(runtime):
     assert feedback_of(service(runtime).store, "pairs")[0].answers == {1: label_of(Task(seed=7), "late", "screen")}
 
 
-@pytest.mark.promise("feedback-survives")
 @pytest.mark.parametrize(
     ("item", "said"),
     [
@@ -408,7 +407,6 @@ def test_a_task_without_versions_leaves_nothing(runtime):
     assert service(runtime).store.sweeper._ids() == []
 
 
-@pytest.mark.promise("sweep-grace")
 def test_an_older_registry_put_back_loses_no_feedback_and_no_text(folder, caplog):
     """Two files with one moment less: a task, and the keeping of another one, are younger than the registry."""
     caplog.set_level(logging.WARNING, "onebert.samples")
@@ -443,7 +441,6 @@ def test_a_repeated_outcome_of_a_text_counts_once_over_a_rotation_of_keys(folder
             assert len(feedback_of(service(runtime).store, "tone")) == 1
 
 
-@pytest.mark.promise("locked-database")
 @pytest.mark.parametrize("name", ["samples.sqlite3", "registry.sqlite3"])
 def test_a_database_that_another_program_holds_is_503_within_the_request_and_heals(folder, name, monkeypatch):
     with opened(folder, samples_key=KEY) as runtime:
@@ -503,7 +500,6 @@ def redact(text):
     return text.replace("late", "####")
 
 
-@pytest.mark.promise("no-text-stored")
 def test_a_redactor_changes_what_is_kept_and_its_fault_keeps_nothing(runtime, caplog):
     service(runtime).keeper._redactor = redact
     keep(runtime)
@@ -539,7 +535,6 @@ def keeping_of(runtime):
     return runtime.directory.keepings["tone"]
 
 
-@pytest.mark.promise("feedback-survives")
 def test_too_much_to_keep_is_dropped_and_counted_and_nobody_waits(runtime, monkeypatch):
     monkeypatch.setattr(keeping, "MAX_BYTES", 20_000)
     keep(runtime)
@@ -552,7 +547,6 @@ def test_too_much_to_keep_is_dropped_and_counted_and_nobody_waits(runtime, monke
     assert dropped >= 96 + 7 - 4
 
 
-@pytest.mark.promise("feedback-survives")
 def test_a_database_that_fails_loses_samples_and_no_answer(runtime, monkeypatch, caplog):
     keep(runtime)
 
@@ -621,7 +615,6 @@ def test_an_id_of_another_tenant_answers_like_an_unknown_one(tmp_path):
             assert run(key, "POST", "/v1/feedback", json=give).status_code == status
 
 
-@pytest.mark.promise("new-labels")
 @pytest.mark.parametrize(
     ("task", "right", "new"),
     [
@@ -657,7 +650,6 @@ def test_a_new_label_is_kept_beside_its_text_shown_and_counted_in_no_verdict(run
     assert get(runtime, f"/v1/tasks/{task}/status").json()["new_labels"] == {}
 
 
-@pytest.mark.promise("new-labels")
 @pytest.mark.parametrize("label", ["\u00ad", "a\u2028b", "O", "x" * 257, ""])
 def test_a_text_that_no_version_could_have_as_a_label_is_refused(runtime, label):
     keep(runtime)
@@ -666,7 +658,6 @@ def test_a_text_that_no_version_could_have_as_a_label_is_refused(runtime, label)
     assert feedback_of(service(runtime).store, "tone") == []
 
 
-@pytest.mark.promise("new-labels")
 def test_verdicts_compare_the_labels_that_both_versions_have(folder):
     """A shadow with one more label wins nothing by it."""
     candidate = Task(seed=7, labels=["label 0", "label 1", "label 2", "delivery"])

@@ -112,7 +112,6 @@ def test_every_answer_of_a_task_that_keeps_all_is_kept_from_many_threads(server)
         client.delete_samples("tone")
 
 
-@pytest.mark.promise("no-text-stored")
 @pytest.mark.parametrize("front_ends", [0, 2], ids=["one process", "front ends"])
 def test_without_storing_no_text_touches_a_disk_even_if_it_is_killed(tmp_path, front_ends):
     store(tmp_path / "data", **STORED)
@@ -152,7 +151,6 @@ def open_samples_of(folder):
     return open_samples(SqliteDatabase(folder / "data/registry.sqlite3"), [KEY])
 
 
-@pytest.mark.promise("feedback-survives")
 @pytest.mark.parametrize("front_ends", [0, 2], ids=["one process", "front ends"])
 def test_killed_in_the_middle_it_has_all_feedback_that_was_acknowledged(tmp_path, front_ends):
     store(tmp_path / "data", **STORED)

@@ -137,7 +137,6 @@ def test_several_labels_and_people_who_disagree(server, client, ids, tmp_path, t
     }
 
 
-@pytest.mark.promise("new-labels")
 def test_a_label_that_the_task_does_not_have_is_kept_and_named_and_one_that_is_none_is_skipped(
     server, client, ids, tmp_path
 ):

@@ -69,7 +69,6 @@ def flips(case):
     return sum(answer(case.tasks[0], text) != answer(case.tasks[2], text) for text in TEXTS)
 
 
-@pytest.mark.promise("status-in-force")
 def test_the_example_of_the_page_keeps_rows_and_decides_on_the_server(case):
     case.done("apply", "-f", case.gate)
     assert "pinned to 36 rows" in case.done("gate", case.name)

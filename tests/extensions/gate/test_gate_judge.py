@@ -230,7 +230,6 @@ def test_rules_and_rows_fit_the_task_type():
             refused()
 
 
-@pytest.mark.promise("new-labels")
 def test_rows_of_a_label_that_live_lacks_are_no_flips_and_hide_no_fall():
     rules = gate(max={"flips": 0.4}, slices={"columns": ["half"], "worst_drop": 0.4})
     right, live = [*["bad", "good"] * 10, "new", "new"], ["bad", "good"] * 11

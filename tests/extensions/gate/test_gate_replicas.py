@@ -1,11 +1,8 @@
 """A gate that one replica takes holds on every replica."""
 
-import pytest
-
 from replicas import TEXT
 
 
-@pytest.mark.promise("gate-holds")
 def test_a_gate_that_one_replica_takes_holds_on_every_replica(replicas):
     for seed in (1, 2):
         replicas.upload(0, "task", seed)

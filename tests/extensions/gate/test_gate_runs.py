@@ -100,7 +100,6 @@ def test_a_gate_that_ran_out_of_time_goes_on_where_it_ended(runtime):
     assert computed(runtime) - between == total - known
 
 
-@pytest.mark.promise("gate-holds")
 def test_of_many_moves_with_one_condition_one_is_made_and_the_others_are_told_so(runtime):
     """Under a gate, which is judged once."""
     rows = rows_of(NEW)
@@ -118,7 +117,6 @@ def test_of_many_moves_with_one_condition_one_is_made_and_the_others_are_told_so
     assert computed(runtime) - before == len(rows) + 1
 
 
-@pytest.mark.promise("gate-holds")
 def test_the_gate_that_is_set_while_one_is_judged_decides(runtime):
     set_gate(runtime, {"min": {"accuracy": 1.0}}, rows_of(NEW))
     before = computed(runtime)
@@ -138,7 +136,6 @@ def test_the_gate_that_is_set_while_one_is_judged_decides(runtime):
     assert get(runtime, "/v1/tasks/tone").json()["aliases"]["live"] == 1
 
 
-@pytest.mark.promise("gate-holds")
 def test_a_version_is_compared_with_the_one_that_is_live_when_its_alias_moves(runtime):
     upload(runtime, "tone", Task(seed=3))
     assert ask(runtime, "PUT", LIVE, json={"version": 2}, headers=AT_1).status_code == 200
@@ -193,7 +190,6 @@ def test_an_answer_that_is_not_finite_is_a_wrong_row_and_named(tmp_path):
         assert ask(runtime, "PUT", LIVE, json={"version": 2}, headers=AT_1).status_code == 200
 
 
-@pytest.mark.promise("quotas")
 @needs("feedback")
 def test_a_caller_that_owes_for_a_gate_waits_with_requests_of_every_kind(tmp_path):
     """Its gate is admitted while it owes nothing, and counts as one request, however many parts it has."""

@@ -81,7 +81,6 @@ def test_a_gate_lets_pass_what_holds_every_rule(runtime):
     assert live(runtime) == 2
 
 
-@pytest.mark.promise("gate-holds")
 def test_a_refusal_has_the_numbers_that_the_reference_gives_and_changes_nothing(runtime):
     rows = rows_of(OLD, wrong=range(0, 12, 3))
     rules = {"min": {"macro_f1": 0.9}, "max": {"flips": 0.1}, "slices": {"columns": ["half"], "worst_drop": 0.1}}
@@ -109,7 +108,6 @@ def test_a_refusal_has_the_numbers_that_the_reference_gives_and_changes_nothing(
     assert not any(text in answer.text for text in TEXTS)
 
 
-@pytest.mark.promise("gate-holds")
 def test_a_move_is_forced_with_a_message_that_trail_and_log_keep(runtime, caplog):
     caplog.set_level(logging.INFO)
     set_gate(runtime, {"min": {"accuracy": 1.0}}, rows_of(OLD))

@@ -247,7 +247,6 @@ def test_an_alarm_says_what_has_moved_and_ends_with_it(counts, watch, changed):
     assert (changed[1:], watch.alarms()) == ([("off", "tone", 1, {})], [])
 
 
-@pytest.mark.promise("alarms-outlast-a-restart")
 def test_a_restart_forgets_neither_an_alarm_nor_its_end(counts, registry, versions, changed):
     with started(counts, registry, versions, changed) as watch:
         begun(counts, watch)
@@ -269,7 +268,6 @@ def test_a_restart_forgets_neither_an_alarm_nor_its_end(counts, registry, versio
         assert (watch.alarms(), len(changed)) == ([], 2)
 
 
-@pytest.mark.promise("alarms-outlast-a-restart")
 @pytest.mark.parametrize("split", [None, "folds"])
 def test_replicas_learn_one_reference_that_a_restart_does_not_forget(split, registry, versions, changed):
     """Earlier files have references of folds, of other, less sure models, which are not used."""

@@ -69,7 +69,6 @@ def watched(server):
     return of
 
 
-@pytest.mark.promise("false-alarms")
 @both_layouts
 def test_an_alarm_goes_on_with_a_shift_and_off_when_it_ends(server, watched):
     with server.client() as client:

@@ -145,7 +145,6 @@ def test_the_allowance_is_shared_by_all_windows():
     assert level_of(1000) < OVER
 
 
-@pytest.mark.promise("false-alarms")
 def test_no_more_windows_ring_than_the_level_allows():
     """Whatever the reference, by brute force over windows without a change; at a level that shows."""
     random, level, looks = np.random.default_rng(0), 0.05, 300
@@ -160,7 +159,6 @@ def test_no_more_windows_ring_than_the_level_allows():
         assert rang <= looks * level + 3.1 * (looks * level) ** 0.5
 
 
-@pytest.mark.promise("false-alarms")
 def test_a_shift_from_a_fifth_to_a_half_is_heard_within_500_answers():
     """The change comes just after a part has begun, so of the last full window 101 answers are from before it."""
     random, heard = np.random.default_rng(0), 0

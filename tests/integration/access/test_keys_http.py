@@ -66,7 +66,6 @@ def test_the_client_library_without_a_key_is_refused_and_sees_that_the_server_is
         ask("tasks", key=None)
 
 
-@pytest.mark.promise("keys-take-effect")
 def test_a_key_is_made_beside_the_server_and_revoked(server):
     key = keys(server, "create", "--name", "app", "--scope", "classify", "--tasks", "acme-*").strip()
     with server.client(api_key=key) as client:
@@ -153,7 +152,6 @@ def test_a_quota_of_tasks_is_refused(server, root):
     wait_until(lambda: pushed("small-one", Task(seed=5).file) == 2)
 
 
-@pytest.mark.promise("audit-trail")
 def test_the_audit_trail_says_who_did_what_by_which_request(server, root):
     headers = {"X-Request-Id": "the-move", "If-Match": '"1"'}
     root.push("audited", Task(seed=6).file)

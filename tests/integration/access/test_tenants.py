@@ -115,7 +115,6 @@ def assert_alike(asker, requests, names, key="key-of-acme"):
         assert answers[0][0] >= 400
 
 
-@pytest.mark.promise("tenants-are-invisible")
 def test_a_foreign_task_answers_like_one_that_is_not_there(asker):
     assert_alike(asker, classify_requests, (FOREIGN, NOBODYS, FREE))
     assert_alike(asker, other_requests, (FOREIGN, NOBODYS, FREE))
@@ -132,7 +131,6 @@ def test_what_a_bundle_says_of_a_foreign_task_it_says_of_none(asker):
     assert b'"status":404' in answers[0][2]
 
 
-@pytest.mark.promise("tenants-are-invisible")
 def test_what_was_refused_was_not_done(runtime, asker):
     assert_alike(asker, other_requests, (FOREIGN, NOBODYS, FREE))
     entry = runtime.directory.task(FOREIGN)
@@ -140,7 +138,6 @@ def test_what_was_refused_was_not_done(runtime, asker):
     assert ask(asker, "key-of-blue", "POST", f"/v1/tasks/{FOREIGN}/classify", json={"inputs": TEXT}).status_code == 200
 
 
-@pytest.mark.promise("fair-uploads")
 async def test_an_upload_that_is_refused_takes_nobodys_place(runtime, asker, monkeypatch):
     monkeypatch.setattr(receiving, "MAX_UPLOADS", 1)
     monkeypatch.setattr(receiving, "SLOW_SECONDS", 0.0)
@@ -158,7 +155,6 @@ async def test_an_upload_that_is_refused_takes_nobodys_place(runtime, asker, mon
     assert found == [403, 404]
 
 
-@pytest.mark.promise("tenants-are-invisible")
 @pytest.mark.parametrize(
     ("key", "names"),
     [
@@ -176,7 +172,6 @@ def test_lists_and_fan_outs_hold_a_tenants_own_alone(asker, key, names):
     assert [result["task"] for result in results] == names
 
 
-@pytest.mark.promise("tenants-are-invisible")
 @pytest.mark.slow
 async def test_a_front_end_holds_tenants_apart_alike(runtime, asker, tmp_path, monkeypatch):
     """What the engine's process told a front end for one tenant is of no use to another."""
@@ -293,7 +288,6 @@ def filled(route, arguments):
     return (method, path.replace("{id:path}", "an-id/0").format(**given)), arguments
 
 
-@pytest.mark.promise("scope-of-every-route")
 def test_every_route_is_in_the_tables(runtime):
     app = create_app(runtime).control
     found = {f"{method} {route.path}" for route in app.routes for method in route.methods - {"HEAD"}}
@@ -316,7 +310,6 @@ def test_everybody_is_told_who_it_is(runtime, asker, key):
     assert key not in str(told)
 
 
-@pytest.mark.promise("scope-of-every-route")
 @pytest.mark.parametrize("key", [*TENANTS, ROOT_KEY, "no-such-key-0000"])
 @pytest.mark.parametrize("route", ROUTES | OF_THE_SERVER)
 def test_every_route_asks_for_its_scope(asker, route, key):

@@ -234,7 +234,6 @@ def answers(client, task, digests):
     return seen
 
 
-@pytest.mark.promise("status-as-file")
 @pytest.mark.slow
 def test_the_file_of_a_server_changes_nothing_there_and_makes_another_server_equal(place, files, tmp_path):
     key = Fernet.generate_key().decode()

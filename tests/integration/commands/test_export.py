@@ -29,7 +29,6 @@ from onebert_training.interop.peft_import import import_adapter
 from peft_models import assert_equal_logits, base_of, delta_logits, model_logits, texts
 
 pytestmark = [
-    pytest.mark.promise("peft-export"),
     pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning"),
     pytest.mark.filterwarnings("ignore:Unsupported layer type:UserWarning"),
 ]

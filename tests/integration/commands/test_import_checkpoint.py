@@ -239,7 +239,6 @@ def test_a_damaged_checkpoint_is_refused_in_one_line(onebert, tuned, data, tmp_p
     assert words in error
 
 
-@pytest.mark.promise("hostile-folders")
 @pytest.mark.parametrize(
     "changed",
     [
@@ -269,7 +268,6 @@ def test_differences_of_probabilities_are_bounded(onebert, tuned, data, tmp_path
     assert not (tmp_path / "x.safetensors").exists()
 
 
-@pytest.mark.promise("import-assumptions")
 def test_what_is_assumed_is_said(onebert, data, tmp_path, monkeypatch):
     """One output that nothing explains is read by the sigmoid, as transformers' pipeline reads it."""
     model = fine_tune(tmp_path / "toxic", task="regression", trained=bias_or_classifier, steps=1)

@@ -218,7 +218,6 @@ TASKS = {
 }
 
 
-@pytest.mark.promise("load-equals-server")
 def test_answers_are_those_of_a_server(tmp_path):
     with Server(tmp_path) as server, onebert.Client(server.url) as client:
         for seed, (name, (manifest, inputs)) in enumerate(TASKS.items()):

@@ -244,7 +244,6 @@ def test_several_files_are_one_job(folder, tmp_path):
     assert done == {"parts": 3, "rows": 190, "errors": 0}
 
 
-@pytest.mark.promise("score-resumes")
 def test_another_job_is_not_gone_on_with(folder, tmp_path):
     out, rows = tmp_path / "out", tmp_path / "rows.csv"
     rows.write_text("id,text\n1,good\n")
@@ -313,7 +312,6 @@ def command(folder, many, out, *more):
     return ["score", *tasks, "--data", str(many), "--out", str(out), "--part-rows", "50", *more]
 
 
-@pytest.mark.promise("score-resumes")
 @pytest.mark.slow
 def test_killed_at_any_moment_it_goes_on_to_the_same_bytes(folder, many, tmp_path):
     done = run_onebert(*command(folder, many, tmp_path / "whole"), **SETTINGS)
@@ -341,7 +339,6 @@ finally:
 """
 
 
-@pytest.mark.promise("score-resumes")
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_file(folder, tmp_path):
     """Rows of 4 kB: the larger file has 160 MB, the smaller one 40."""
@@ -359,7 +356,6 @@ def test_memory_does_not_grow_with_the_file(folder, tmp_path):
     assert peaks[1] < peaks[0] + 60
 
 
-@pytest.mark.promise("score-resumes")
 def test_two_processes_do_not_score_into_one_folder(folder, many, tmp_path):
     out = tmp_path / "out"
     with Forked(*command(folder, many, out), env=clean_env(**SETTINGS)) as process:

@@ -151,7 +151,6 @@ def test_a_file_without_a_row_has_its_columns(write, tmp_path, out):
         assert (tmp_path / out).read_text().startswith("text,more,tone_label,tone_score,tone_scores,")
 
 
-@pytest.mark.promise("score-reads-as-train")
 @pytest.mark.parametrize(
     ("name", "content", "options", "expected"),
     [

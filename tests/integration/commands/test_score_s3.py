@@ -102,7 +102,6 @@ def test_answers_in_a_bucket_are_those_in_a_folder(folder, out, capsys):
     assert objects(client) == answers_in(folder)
 
 
-@pytest.mark.promise("score-resumes")
 @pytest.mark.slow
 def test_killed_at_any_moment_it_goes_on_to_the_same_objects(folder, out):
     client, url = out
@@ -111,7 +110,6 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_objects(folder, out):
     assert objects(client) == answers_in(folder)
 
 
-@pytest.mark.promise("score-resumes")
 def test_a_bucket_that_goes_away_for_a_while_ends_nothing(object_server, folder, out, monkeypatch):
     client, url = out
     with TcpProxy(object_server.connect) as proxy, ThreadPoolExecutor(1) as pool:
@@ -131,7 +129,6 @@ def test_a_bucket_that_goes_away_for_a_while_ends_nothing(object_server, folder,
             score_into(url, folder)
 
 
-@pytest.mark.promise("score-resumes")
 def test_a_part_is_what_was_there_first(folder, out):
     """Of two processes at one job."""
     client, url = out

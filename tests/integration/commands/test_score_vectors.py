@@ -28,7 +28,6 @@ def score(folder, out, *arguments, base):
     return run_onebert(*map(str, (*command, *arguments)))
 
 
-@pytest.mark.promise("vectors-are-the-bases")
 @pytest.mark.parametrize(("family", "pooling", "normalize"), [("bert", "mean", True), ("mpnet", "cls", False)])
 def test_vectors_are_those_of_sentence_transformers(folder, tmp_path, family, pooling, normalize):
     model = saved_by_sentence_transformers(tmp_path / "base", family, pooling, normalize=normalize)

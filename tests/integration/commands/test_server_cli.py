@@ -62,7 +62,6 @@ def test_push_for_scripts(onebert, file):
     }  # fmt: skip
 
 
-@pytest.mark.promise("rollback-along-live")
 def test_promote_and_roll_back(onebert, server, file):
     for seed in range(5, 9):
         onebert("push", file(seed=seed), "--task", "moving")

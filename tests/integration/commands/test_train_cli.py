@@ -310,7 +310,6 @@ def test_a_delta_that_nothing_was_measured_beside_is_looked_at_first(onebert, tm
     assert printed.endswith(f"next: onebert evaluate {out} --data DATA --report report.html\n")
 
 
-@pytest.mark.promise("recommendation")
 @pytest.mark.parametrize("with_test", [True, False])
 def test_a_task_that_never_says_a_label_is_not_recommended(onebert, tmp_path, with_test):
     data, out = tmp_path / "data", tmp_path / "rare.safetensors"
@@ -387,7 +386,6 @@ def test_an_early_stop_is_said(onebert, folder, tmp_path):
     assert "stopped early" not in printed
 
 
-@pytest.mark.promise("training-resumes")
 @pytest.mark.slow
 def test_a_killed_run_continues_to_the_same_bytes(onebert, folder, tmp_path):
     killed, whole = tmp_path / "killed.safetensors", tmp_path / "whole.safetensors"

@@ -215,7 +215,6 @@ def test_the_next_version_learns_from_feedback_and_shadows_the_live_one(
     assert "note: tone@2 also learned 1 added rows" in error
 
 
-@pytest.mark.promise("new-labels")
 def test_a_class_that_turns_up_in_feedback_is_learned_by_the_next_version(onebert, train, server, data, tmp_path):
     first, _, _ = train("class", "--task", "class", "--method", "head", data=data)
     with Client(server.url) as client:

@@ -64,7 +64,6 @@ def server(tmp_path_factory):
         yield running
 
 
-@pytest.mark.promise("spans-are-tags")
 def test_spans_reviewed_on_kept_answers_end_at_the_scores_of_the_same_rows_as_tags(onebert, server, tmp_path):
     first, later, test = rows(0, 40), rows(40, 8), rows(100, 20)
     # Files have the names of their data.

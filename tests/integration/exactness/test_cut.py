@@ -24,8 +24,6 @@ SHORT, LONG = "please help my order is late", "please help , the parcel was good
 PAIRS = [("where is it", LONG), (LONG, LONG), (LONG, "where is it"), ("where is it", SHORT)]
 RULES = ("head", "ends", "abstain")
 
-pytestmark = pytest.mark.promise("cut-is-alike")
-
 
 def task_of(rule, pooling="mean", **manifest):
     own = {} if rule is None else {"format": 2, "decision": {"cut": rule}}

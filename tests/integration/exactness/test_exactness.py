@@ -128,7 +128,6 @@ def test_sharing_the_lower_layers_of_one_text_changes_nothing(family: str) -> No
     assert largest_difference(shared, wanted) < TOLERANCE
 
 
-@pytest.mark.promise("nonfinite-delta")
 @pytest.mark.parametrize("poison", [float("nan"), float("inf"), 1e38])
 def test_a_delta_that_is_not_finite_never_touches_a_neighbour(poison: float) -> None:
     z = zoo("bert")

@@ -61,7 +61,6 @@ def random_texts(count: int, seed: int) -> list[Tokens]:
     return [Tokens(rng.integers(5, 60, n).tolist(), [0] * n) for n in rng.integers(1, 61, count).tolist()]
 
 
-@pytest.mark.promise("batch-invariance")
 @pytest.mark.parametrize("dtype", DTYPES)
 @settings(max_examples=examples(15), deadline=None)
 @given(st.integers(0, 2**16), st.integers(1, 90))

@@ -47,7 +47,6 @@ def test_a_mixed_batch_of_every_length_equals_the_plain_model_and_each_text_alon
         torch.testing.assert_close(logits, references[row - 1].logits(text.input_ids), rtol=0, atol=1e-4)
 
 
-@pytest.mark.promise("vectors-are-the-bases")
 @pytest.mark.parametrize("folder", [mpnet_folder, packaged_folder], ids=["mpnet", "minilm"])
 def test_vectors_of_the_real_weights_are_those_of_sentence_transformers(folder: Callable[[], Path]) -> None:
     texts = ["please help my order is late", "the parcel is broken " * 150, "Größe 12 \u4f60\u597d", "a"]

@@ -121,7 +121,6 @@ def test_a_list_of_tasks_that_grows_too_large_says_less_of_each(asker, monkeypat
     assert "/v1/tasks" in none.json()["error"]["message"]
 
 
-@pytest.mark.promise("models-list")
 def test_a_list_of_tasks_reads_no_more_manifests_than_it_needs(runtime, asker, monkeypatch):
     """What is known is not read again; a list that is too large, or that many others lack, reads none."""
     read = []

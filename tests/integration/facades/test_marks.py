@@ -20,8 +20,6 @@ OTHERS = {
 # It finds words, and no task on words abstains.
 OF_WORDS = "/v1/extract"
 
-pytestmark = pytest.mark.promise("cut-is-seen")
-
 
 @pytest.fixture(scope="module", params=LAYOUTS["argvalues"], ids=LAYOUTS["ids"])
 def web(request, tmp_path_factory):

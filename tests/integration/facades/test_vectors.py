@@ -54,7 +54,6 @@ def numbers(answer):
     return np.array([one["embedding"] for one in answer.json()["data"]])
 
 
-@pytest.mark.promise("vectors-are-the-bases")
 @pytest.mark.parametrize("name", ["unit-mean", "plain-cls"])
 def test_vectors_are_those_of_sentence_transformers(web, models, name):
     answer = embeddings(web, name, TEXTS)
@@ -68,7 +67,6 @@ def test_vectors_are_those_of_sentence_transformers(web, models, name):
     assert answer.headers["onebert-truncated"] == "1"
 
 
-@pytest.mark.promise("vectors-are-the-bases")
 def test_vectors_of_many_texts_keep_their_order_beside_tasks(web, models):
     texts = [f"order {number} is late" for number in range(150)]
 

@@ -16,8 +16,6 @@ from onebert_server.run.app import create_app
 from onebert_server.settings import ServerSettings
 from servers import Server, layouts
 
-pytestmark = pytest.mark.promise("docs-page")
-
 KEY = "first-key-0123456789"
 SETTINGS = {"api_keys": KEY}
 # What the document leaves out: the page; and what asked by GET is the name of a model.

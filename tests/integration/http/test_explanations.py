@@ -165,7 +165,6 @@ def test_what_is_not_about_a_whole_text_is_not_explained(client):
         ask(client, "names", TEXT)
 
 
-@pytest.mark.promise("explanation-cost")
 def test_an_explanation_costs_no_more_than_is_bounded(client):
     assert len(ask(client, "tone", [TEXT] * MAX_EXPLAINED)) == MAX_EXPLAINED
     with pytest.raises(InvalidInput, match=f"at most {MAX_EXPLAINED} inputs"):

@@ -57,7 +57,6 @@ def test_what_all_have_counted_is_one_sum(server, task):
     wait_until(lambda: (server.metric(COUNTED), server.metric(TIMED)) == (before[0] + MANY, before[1] + MANY))
 
 
-@pytest.mark.promise("front-end-dies")
 @pytest.mark.slow
 def test_what_a_front_end_has_counted_outlives_it(server, task):
     """Nobody scrapes between their answers and their end."""
@@ -72,7 +71,6 @@ def test_what_a_front_end_has_counted_outlives_it(server, task):
     wait_until(lambda: server.in_progress() == 1)  # the one that asks
 
 
-@pytest.mark.promise("moves-reach-front-ends")
 @pytest.mark.slow
 def test_what_a_front_end_has_seen_decides_nothing(server, client):
     """A span task takes pairs alone, the version after it texts too; every front end has last seen the other."""
@@ -116,7 +114,6 @@ def test_signals_are_for_the_engines_process(server, client, task):
     assert len(before) == 2
 
 
-@pytest.mark.promise("front-end-dies")
 def test_a_front_end_that_dies_is_replaced_and_the_others_answer(server, client, task):
     before = server.children()
     os.kill(min(before), signal.SIGKILL)
@@ -193,7 +190,6 @@ def test_sockets_lie_in_a_private_folder_that_goes_with_the_server_or_at_the_nex
         assert not [*Path(folder).iterdir()]
 
 
-@pytest.mark.promise("front-end-refuses")
 def test_requests_without_a_key_are_refused_without_the_engines_process(tmp_path, monkeypatch):
     with tempfile.TemporaryDirectory() as folder:
         monkeypatch.setenv("TMPDIR", folder)
@@ -216,8 +212,6 @@ def stopped(pid):
         return False
 
 
-@pytest.mark.promise("health")
-@pytest.mark.promise("front-end-stands")
 def test_an_engine_that_stands_still_keeps_nobody_waiting(tmp_path):
     """Its front end ends every request at its own time, and tells whoever asks for health."""
     task, texts = Task(seed=1), {"inputs": TEXT}
@@ -258,7 +252,6 @@ def test_an_engine_that_stands_still_keeps_nobody_waiting(tmp_path):
         assert web.get("/v1/tasks").status_code == 200
 
 
-@pytest.mark.promise("front-end-stands")
 def test_a_front_end_that_stands_still_is_replaced_and_the_others_answer(tmp_path):
     with Server(tmp_path, front_ends=2) as server, ExitStack() as opened, ThreadPoolExecutor(MANY) as pool:
         server.push({"task": Task(seed=1)})
@@ -293,7 +286,6 @@ def test_a_front_end_that_stands_still_is_replaced_and_the_others_answer(tmp_pat
     assert "a front end says nothing for 10 seconds, and is killed" in server.log.read_text()
 
 
-@pytest.mark.promise("no-secrets")
 def test_no_child_of_the_server_has_its_secrets(tmp_path, monkeypatch):
     """Of front ends, and of the trainer: their environment, arguments and open files, and the temporary folder."""
     given = {

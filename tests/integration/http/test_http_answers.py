@@ -9,7 +9,7 @@ import pytest
 from onebert_store.errors import TooLarge
 from servers import Task, assert_answers, layouts, overflowing_on
 
-pytestmark = [pytest.mark.promise("answer-size"), layouts]
+pytestmark = [layouts]
 
 TEXT = "late"
 
@@ -27,7 +27,6 @@ def overflowing(client):
     return TEXT
 
 
-@pytest.mark.promise("nonfinite-answer")
 def test_an_answer_that_is_not_finite_is_one_entry_of_many(server, client, good, overflowing):
     for results in (
         client.fanout(overflowing),

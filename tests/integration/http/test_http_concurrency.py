@@ -51,7 +51,6 @@ def test_every_client_gets_its_own_tasks_answers(server, expected):
         assert list(pool.map(ask, range(16))) == list(range(16))
 
 
-@pytest.mark.promise("answer-names-its-version")
 @pytest.mark.slow
 @layouts
 def test_alias_flips_under_load(server, client):
@@ -127,7 +126,6 @@ def _that_hangs(path):
         os.close(handle)
 
 
-@pytest.mark.promise("deleted-but-pinned")
 @layouts
 def test_deleted_version_answers_who_holds_it_and_nobody_else(server, client, expected):
     """Versions are deleted, and their slots taken by others, while requests for them wait behind much other work."""

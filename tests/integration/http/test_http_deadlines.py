@@ -7,8 +7,6 @@ import time
 from contextlib import asynccontextmanager
 from threading import Event
 
-import pytest
-
 from loops import Clock
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.access.principal import root
@@ -70,7 +68,6 @@ async def lived(tmp_path, **settings):
                 held.opened.set()
 
 
-@pytest.mark.promise("deadlines")
 async def test_an_answer_that_is_late_is_504_and_its_work_is_dropped(tmp_path):
     async with lived(tmp_path) as held:
         await held.hold()
@@ -94,7 +91,6 @@ async def test_the_default_is_a_setting(tmp_path):
         assert (await held.ask()).status_code == 504
 
 
-@pytest.mark.promise("departed-clients")
 async def test_who_leaves_is_no_longer_worked_for(tmp_path):
     """Their waiting work is gone while the batch before it still runs, and is never computed."""
     start = time.monotonic()
@@ -135,7 +131,6 @@ async def test_an_upload_that_never_ends_is_ended_and_leaves_nothing(tmp_path):
         assert {*tmp_path.rglob("*")} == before
 
 
-@pytest.mark.promise("refusals")
 async def test_a_full_queue_refuses_before_the_body_is_read(tmp_path):
     async with lived(tmp_path, max_queue_seconds=1e-9) as held:
         await held.hold()
@@ -151,7 +146,6 @@ async def test_a_full_queue_refuses_before_the_body_is_read(tmp_path):
         assert malformed.status_code == 400
 
 
-@pytest.mark.promise("health")
 async def test_health_fails_while_a_pass_hangs_and_is_well_again_after_it(tmp_path, monkeypatch):
     monkeypatch.setattr("onebert_server.runtime.PASS_TIMEOUT", 0.05)
     async with lived(tmp_path) as held:
@@ -169,7 +163,6 @@ async def test_health_fails_while_a_pass_hangs_and_is_well_again_after_it(tmp_pa
         assert (await held.web.get("/readyz")).status_code == 200
 
 
-@pytest.mark.promise("health")
 async def test_health_fails_when_the_engines_thread_is_dead_and_who_waits_is_told(tmp_path):
     async with lived(tmp_path) as held:
         await held.hold(end=SystemExit)
@@ -184,7 +177,6 @@ async def test_health_fails_when_the_engines_thread_is_dead_and_who_waits_is_tol
         assert (await held.ask()).json()["code"] == "engine-failed"
 
 
-@pytest.mark.promise("health")
 async def test_health_fails_when_every_pass_fails_and_is_well_again_after_an_answer(tmp_path, monkeypatch):
     async with lived(tmp_path) as held:
         [host] = held.runtime.engine.hosts.values()

@@ -123,7 +123,6 @@ def test_loading_shows_its_progress_on_a_terminal(tmp_path):
     assert "1/1" in shown
 
 
-@pytest.mark.promise("sigterm")
 @pytest.mark.parametrize("front_ends", **LAYOUTS)
 def test_request_in_flight_at_sigterm_is_answered(tmp_path, front_ends):
     """Half of its body was sent; the rest comes when the server no longer accepts connections."""
@@ -162,7 +161,6 @@ def test_signals_until_the_very_end_change_nothing(tmp_path, front_ends):
         assert server.wait() == 0
 
 
-@pytest.mark.promise("draining")
 @pytest.mark.parametrize("front_ends", **LAYOUTS)
 def test_drain_loses_no_request(tmp_path, front_ends):
     """Clients go on until an answer tells them to leave the connection, as a load balancer does."""

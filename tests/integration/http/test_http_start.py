@@ -57,7 +57,6 @@ def test_auto_takes_a_gpu_where_there_is_one_and_the_cpu_otherwise(tmp_path, mon
     assert re.fullmatch(r"cuda(:0)?" if there_is_one and not hidden else "cpu", device)
 
 
-@pytest.mark.promise("starting-server")
 @pytest.mark.parametrize("front_ends", **LAYOUTS)
 def test_it_listens_while_it_loads_and_says_how_far_it_is(tmp_path, front_ends):
     program = partial(subprocess.Popen, [ONEBERT, "serve"], text=True)
@@ -79,7 +78,6 @@ def test_it_listens_while_it_loads_and_says_how_far_it_is(tmp_path, front_ends):
         assert process.wait(180) == 0
 
 
-@pytest.mark.promise("starting-server")
 @pytest.mark.parametrize("front_ends", **LAYOUTS)
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
 def test_a_start_that_hangs_ends_when_it_is_told_to(tmp_path, by, front_ends):
@@ -90,7 +88,6 @@ def test_a_start_that_hangs_ends_when_it_is_told_to(tmp_path, by, front_ends):
         assert process.stdout.read() == ""
 
 
-@pytest.mark.promise("host-names")
 def test_a_host_name_is_bound_at_every_address_that_it_stands_for(monkeypatch):
     """As `localhost` does where there is IPv6: two addresses, and both of them answer at one port."""
     ours = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in ("127.0.0.1", "127.0.0.2")]

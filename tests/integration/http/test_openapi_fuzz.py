@@ -133,7 +133,6 @@ def fuzz(server, operation, checks):
     return statuses
 
 
-@pytest.mark.promise("openapi-kept")
 @pytest.mark.slow
 @layouts
 def test_the_server_does_what_its_document_says(server):

@@ -308,7 +308,6 @@ def test_questions_are_answered_with_the_id_that_they_bring(ask, case):
         json.loads(body)
 
 
-@pytest.mark.promise("every-form")
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_is_refused_is_a_problem(ask, case):
     path, body, expected, *rule = REFUSED[case]
@@ -317,13 +316,11 @@ def test_what_is_refused_is_a_problem(ask, case):
     assert not rule or list(problem["errors"][0].values()) == rule
 
 
-@pytest.mark.promise("every-form")
 @pytest.mark.parametrize("case", SAME)
 def test_the_same_question_in_another_form_has_the_same_answer(ask, case):
     assert ask(changed(SAME[case])) == ask(changed({}))
 
 
-@pytest.mark.promise("every-form")
 @pytest.mark.parametrize("case", OTHERWISE)
 def test_a_form_that_is_not_taken_is_a_problem(ask, case):
     changes, expected = OTHERWISE[case]
@@ -381,7 +378,6 @@ CONTROL = [
 ]
 
 
-@pytest.mark.promise("every-form")
 async def test_a_front_end_answers_and_counts_alike(runtime, tmp_path, monkeypatch):
     """The same requests to a front end, whose engine is on the other side of a socket."""
     path, here, ended = str(tmp_path / "engine"), create_app(runtime), []

@@ -30,7 +30,6 @@ def samples(client, **asked):
     }
 
 
-@pytest.mark.promise("cut-is-seen")
 @layouts
 def test_what_was_answered_is_counted_by_task_and_label_and_score_and_so_are_cut_texts(server):
     labels, scores = Counter(), Counter()

@@ -45,7 +45,6 @@ def command(folder: Path, out: Path | str, *more: str) -> list[str]:
     return ["score", *tasks, "--data", str(folder / "rows.csv"), "--out", str(out), *options, *more]
 
 
-@pytest.mark.promise("score-resumes")
 def test_killed_workers_change_no_byte(cluster, folder, tmp_path):
     """The cluster goes on with what one machine has begun."""
     address, nodes = cluster

@@ -10,8 +10,6 @@ from onebert_store.errors import StorageUnavailable, VersionUnavailable
 from servers import Server, Task, assert_answers, wait_until
 from tcp_proxy import TcpProxy
 
-pytestmark = pytest.mark.promise("bucket-away")
-
 TEXT = "anything at all"
 
 

@@ -15,7 +15,6 @@ def server(tmp_path, proxy):
         yield server
 
 
-@pytest.mark.promise("database-away")
 def test_answers_go_on_changes_are_refused_and_all_heals_without_a_restart(server, proxy):
     tasks = [Task(seed=seed) for seed in range(4)]
     with server.client() as client, httpx.Client(base_url=server.url) as web:

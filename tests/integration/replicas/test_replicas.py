@@ -24,7 +24,6 @@ def test_replicas_on_postgresql_hear_of_changes(tmp_path, postgres_url, monkeypa
         wait_until(lambda: there.counts()["tasks"] == 0)
 
 
-@pytest.mark.promise("change-number")
 def test_whoever_sends_the_number_of_a_change_reads_it_on_every_replica(replicas):
     first = replicas.upload(0, "task", 1)
     assert replicas.classify(1, "task", first).json()["version"] == 1
@@ -45,7 +44,6 @@ def test_whoever_sends_the_number_of_a_change_reads_it_on_every_replica(replicas
     assert [first, second, third, fourth, fifth, sixth, seventh] == list(range(1, 8))
 
 
-@pytest.mark.promise("change-after-change")
 def test_a_change_knows_what_another_replica_changed_a_moment_ago(replicas):
     first = replicas.upload(0, "task", 1)
     # Known content, although this replica has not looked since: no version is made of it.
@@ -68,7 +66,6 @@ def test_a_change_that_nobody_has_made_is_refused_at_once(replicas):
         assert (answer.status_code, answer.json()["code"]) == (412, "change-unknown")
 
 
-@pytest.mark.promise("change-number")
 def test_a_change_of_a_registry_that_does_not_answer_is_waited_for_until_the_requests_time_is_over(
     replicas, monkeypatch
 ):
@@ -86,7 +83,6 @@ def test_what_is_no_number_of_a_change_is_refused(replicas, given):
     assert replicas.classify(0, "task", given).json()["code"] == "invalid-input"
 
 
-@pytest.mark.promise("wait-all")
 def test_a_promotion_that_waits_for_all_is_answered_when_all_show_it(replicas, monkeypatch):
     monkeypatch.setattr(follower, "POLL_EVERY", 0.01)
     for runtime in replicas.runtimes:

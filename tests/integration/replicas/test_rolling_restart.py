@@ -102,7 +102,6 @@ def load(servers):
         yield load
 
 
-@pytest.mark.promise("rolling-restart")
 @pytest.mark.slow
 def test_servers_restarted_one_after_the_other_fail_no_request(servers, load):
     for number, server in enumerate(servers):
@@ -119,7 +118,6 @@ def test_servers_restarted_one_after_the_other_fail_no_request(servers, load):
     assert set(load.answered) == {1, 2}
 
 
-@pytest.mark.promise("rolling-restart")
 @pytest.mark.slow
 def test_a_server_that_is_killed_fails_no_request_of_our_client(servers, load):
     servers[1].kill()

@@ -176,7 +176,6 @@ DEEP = '{"a":' * 100_000 + "1" + "}" * 100_000
 WHOLE = "in its config.json is not a whole number"
 
 
-@pytest.mark.promise("hostile-folders")
 @pytest.mark.parametrize(
     ("family", "damage", "why"),
     [
@@ -270,7 +269,6 @@ def test_entries_of_a_configuration_that_are_not_used_change_nothing(folder: Pat
     assert load_base(str(folder)).spec.digest == plain
 
 
-@pytest.mark.promise("hostile-folders")
 @pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json", "chat_template.jinja", "model.safetensors"])
 def test_a_pipe_in_a_folder_is_refused_before_it_is_opened(folder: Path, name: str) -> None:
     (folder / name).unlink(missing_ok=True)

@@ -194,7 +194,6 @@ def test_layers_in_two_parts_are_the_layers_at_once(lengths: list[int], low: int
         torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
 
 
-@pytest.mark.promise("import-assumptions")
 @pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta"])
 def test_a_typed_padding_token_is_read_as_transformers_reads_it(family: str) -> None:
     """In RoBERTa's families it has the position before the first, and the tokens behind it are not moved on."""

@@ -237,7 +237,6 @@ def test_bits_depend_neither_on_groups_nor_on_threads(dtype: torch.dtype) -> Non
             assert all(map(torch.equal, batch.of_inputs(one_call(base).encode(rows, batch)), alone))
 
 
-@pytest.mark.promise("slow-processor")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shared", [False, True], ids=["one stage", "shared layers"])
 @pytest.mark.parametrize(("each", "length"), [(1, 5), (8, 23)], ids=["together", "in groups"])

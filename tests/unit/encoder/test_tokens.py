@@ -40,7 +40,6 @@ def trimmed() -> tuple[Tokenizer, Any]:
     return Tokenizer(backend, has_types=False), PreTrainedTokenizerFast(tokenizer_object=copy)
 
 
-@pytest.mark.promise("cut-to-version")
 @given(
     family=st.sampled_from(["bert", "roberta", "distilbert", "electra"]),
     text=texts | pairs | specials | st.tuples(spaced.map(lambda half: half * 3), spaced),

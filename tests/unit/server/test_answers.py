@@ -27,7 +27,6 @@ from onebert_store.registry.keeping import Keeping
 from parts import Parts, assert_like, context, same
 
 
-@pytest.mark.promise("cut-to-version")
 @pytest.mark.parametrize("count", [1, 60], ids=["on the loop", "in a worker"])
 def test_every_answer_is_what_its_version_says_alone(parts, count):
     text, pair = "order late late late now now", ("what is late", "order is late " * 9)
@@ -85,7 +84,6 @@ def test_more_tasks_than_a_fan_out_may_have_are_refused(parts, monkeypatch):
     assert parts.unpinned()
 
 
-@pytest.mark.promise("answer-size")
 def test_answers_that_would_be_too_large_are_refused_before_they_are_computed(parts, monkeypatch):
     monkeypatch.setattr(sizes, "MAX_LOGITS", 100)
     assert len(parts.answer(["good"] * 40, ["it is late"] * 40)) == 40  # two labels each
@@ -102,7 +100,6 @@ def test_answers_that_would_be_too_large_are_refused_before_they_are_computed(pa
     assert parts.unpinned()
 
 
-@pytest.mark.promise("answer-size")
 @pytest.mark.parametrize(("task", "beside"), [("good", False), ("tags", False), ("wide", True), ("manytags", True)])
 def test_many_numbers_are_read_and_written_beside_the_event_loop(parts, task, beside, monkeypatch):
     """One text: its numbers count, not its rows."""
@@ -171,7 +168,6 @@ def test_what_is_asked_in_one_turn_of_the_loop_wakes_the_engine_once(parts, monk
         )  # how many still wait then is not said: a thread that was awake has taken some already
 
 
-@pytest.mark.promise("front-end-departed")
 def test_what_waits_for_who_has_left_is_not_computed(parts):
     """While a batch holds the engine, a request behind it ends; its version is free at once, and it is never run."""
 
@@ -199,7 +195,6 @@ def test_what_waits_for_who_has_left_is_not_computed(parts):
     assert parts.unpinned()
 
 
-@pytest.mark.promise("front-end-memory")
 @pytest.mark.parametrize("parts", [True], indirect=True)
 def test_a_front_end_keeps_as_many_versions_as_its_bound_allows(parts, monkeypatch):
     """Versions come and go; what is remembered of those that are gone stays within a bound in bytes."""
@@ -239,7 +234,6 @@ def test_samples_that_nobody_can_keep_fail_no_question_of_their_front_end(parts)
         assert_like(answered, parts.alone("good", "it is late"))
 
 
-@pytest.mark.promise("moves-reach-front-ends")
 def test_what_a_version_refuses_is_no_answer_of_the_one_that_follows_it(parts):
     """A version of spans takes pairs alone; an edge remembers the one before."""
     of_spans = {"task_type": "span", "pooling": "none", "labels": ["start", "end"]}
@@ -297,7 +291,6 @@ def wide(parts):
     return parts
 
 
-@pytest.mark.promise("fair-writing")
 def test_nothing_is_written_any_more_for_who_has_left_or_whose_time_is_over(wide):
     """The writing is held at its first text until the request is given up; of 64 texts that part alone is written."""
     begun, given_up, written = Event(), Event(), []
@@ -323,7 +316,6 @@ def test_nothing_is_written_any_more_for_who_has_left_or_whose_time_is_over(wide
     assert wide.unpinned()
 
 
-@pytest.mark.promise("fair-writing")
 def test_who_has_much_written_takes_turns_with_others(wide):
     """Another principal's answer is written after the part that has begun, and not behind all 64."""
     begun, opened, order = Event(), Event(), []

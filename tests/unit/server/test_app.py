@@ -7,7 +7,6 @@ from itertools import count
 from threading import Event
 
 import httpx
-import pytest
 
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.run import opening
@@ -67,7 +66,6 @@ def upload_while_the_uploader_does_nothing(runtime, files, until, address=lambda
     return asyncio.run(live())
 
 
-@pytest.mark.promise("fair-uploads")
 def test_an_upload_does_not_wait_for_all_of_somebody_else(tmp_path):
     """The last of nine comes from another address; it is taken in that principal's turn, and not the last."""
     files = [Task(seed=seed).file for seed in range(9)]
@@ -85,7 +83,6 @@ def test_an_upload_does_not_wait_for_all_of_somebody_else(tmp_path):
     assert answers[8].json()["version"] <= 3
 
 
-@pytest.mark.promise("alias-waits-for-load")
 def test_aliases_that_wait_for_their_versions_hold_no_thread_that_others_need(tmp_path, monkeypatch):
     """More aliases than there are registrars wait for the device; a list of tasks needs a registrar and has it."""
     count = REGISTRARS + 1
@@ -117,7 +114,6 @@ def test_aliases_that_wait_for_their_versions_hold_no_thread_that_others_need(tm
     assert [answer.status_code for answer in moved] == [200] * count
 
 
-@pytest.mark.promise("alias-waits-for-load")
 def test_an_alias_whose_version_is_not_loaded_in_time_stays_where_it_is(tmp_path, monkeypatch):
     store(tmp_path, task=[Task(seed=seed) for seed in range(2)])
 

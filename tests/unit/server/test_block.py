@@ -35,7 +35,6 @@ def test_a_sound_block_passes(hosts: list[Host]) -> None:
     check(Block([], np.zeros(0, REQUEST), np.zeros(0, SEQUENCE), np.zeros(0, np.int32)), hosts)
 
 
-@pytest.mark.promise("damaged-blocks")
 @pytest.mark.parametrize(
     ("array", "field", "place", "value"),
     [

@@ -24,8 +24,6 @@ from onebert_server.limits import BODY_BYTES, MAX_COMING_BYTES
 from onebert_store.errors import DigestMismatch, InvalidInput, QueueFull
 from parts import context
 
-pytestmark = pytest.mark.promise("body-values")
-
 TEXTS = st.text(alphabet=st.sampled_from('ab,[{"\\\n}]:é'), max_size=20)
 
 
@@ -64,7 +62,6 @@ def test_large_bodies_are_decoded_beside_the_event_loop():
     assert _read_on(MAX_BYTES_ON_LOOP + 1) != threading.get_ident()
 
 
-@pytest.mark.promise("body-digests")
 def test_large_bodies_are_hashed_beside_the_event_loop(monkeypatch):
     hashed_on = []
 
@@ -81,7 +78,6 @@ def test_large_bodies_are_hashed_beside_the_event_loop(monkeypatch):
     assert hashed_on == [decoded_on] != [threading.get_ident()]
 
 
-@pytest.mark.promise("body-digests")
 @pytest.mark.parametrize(
     "fields",
     [
@@ -145,7 +141,6 @@ class Arriving:
         await asyncio.wait([self.reading])
 
 
-@pytest.mark.promise("body-memory")
 async def test_bodies_that_stay_short_are_bounded_together_and_leave_room_for_other_principals():
     limited = Bodies(BODY_BYTES, 60)
     short = [Arriving(limited, "short", BODY_BYTES) for _ in range(2 * MAX_COMING_BYTES // BODY_BYTES)]
@@ -203,7 +198,6 @@ def test_waiting_for_a_turn_does_not_count():
     assert _receive(before=10 * TIMEOUT, after=TIMEOUT / 2)[0]["body"] == b"body"
 
 
-@pytest.mark.promise("body-deadline")
 @pytest.mark.parametrize(("after", "until"), [(2 * TIMEOUT, math.inf), (TIMEOUT / 2, TIMEOUT / 4)])
 def test_a_body_that_comes_after_its_requests_deadline_is_refused(after, until):
     """Or after the time that any body has."""

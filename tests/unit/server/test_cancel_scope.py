@@ -36,7 +36,6 @@ async def turns(count=10):
         await asyncio.sleep(0)
 
 
-@pytest.mark.promise("deadlines")
 @pytest.mark.parametrize("seconds", [CHECK_AFTER / 2, CHECK_AFTER * 1.5])
 async def test_work_ends_at_its_deadline_and_no_sooner(seconds):
     ends = time.monotonic() + seconds
@@ -46,7 +45,6 @@ async def test_work_ends_at_its_deadline_and_no_sooner(seconds):
     assert time.monotonic() >= ends
 
 
-@pytest.mark.promise("departed-clients")
 async def test_the_clients_of_slow_work_alone_are_watched():
     loop, works = asyncio.get_running_loop(), []
     for _ in range(3):

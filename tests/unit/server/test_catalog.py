@@ -61,7 +61,6 @@ def ready(runtime):
     return answer.status_code, answer.json()["storage"]
 
 
-@pytest.mark.promise("key-checks")
 def test_readiness_tells_nothing_of_tenants_where_there_are_keys(runtime):
     """The path takes no key."""
     assert get(runtime, "/readyz").json().keys() > {"status", "storage", "seq", "age", "tasks"}
@@ -76,7 +75,6 @@ def numbers(tasks):
     return {task.name: tuple(task.versions) for task in tasks}
 
 
-@pytest.mark.promise("memory-agrees-with-registry")
 @AFTER
 @pytest.mark.parametrize(
     ("method", "what", "left"),
@@ -93,7 +91,6 @@ def test_what_a_deletion_that_failed_leaves_in_memory_is_in_the_registry(
     assert numbers(runtime.registry.tasks()) == numbers(runtime.directory.tasks("", 9)) == there
 
 
-@pytest.mark.promise("memory-agrees-with-registry")
 @AFTER
 def test_an_upload_that_failed_leaves_a_version_in_memory_only_if_it_is_in_the_registry(runtime, monkeypatch, after):
     with monkeypatch.context() as disk:
@@ -109,7 +106,6 @@ def test_an_upload_that_failed_leaves_a_version_in_memory_only_if_it_is_in_the_r
         assert runtime.catalog.move_alias("other", "canary", alone(1), None, WORK)[0].version == 1
 
 
-@pytest.mark.promise("memory-agrees-with-registry")
 def test_an_upload_that_fails_after_it_was_published_takes_no_row_from_its_version(runtime, monkeypatch):
     storing = runtime.registry.storing
 
@@ -128,7 +124,6 @@ def test_an_upload_that_fails_after_it_was_published_takes_no_row_from_its_versi
         assert scores(runtime, f"task@{seed}") == pytest.approx(Task(seed=seed).logits(TEXT).ravel(), abs=1e-4)
 
 
-@pytest.mark.promise("alias-waits-for-load")
 def test_an_alias_moves_to_a_version_that_another_replica_has_just_added(runtime):
     """Over HTTP, so that it is looked for, loaded and then moved."""
     for task in ("task", "unknown"):
@@ -149,7 +144,6 @@ def test_what_memory_does_not_know_is_deleted_all_the_same(runtime):
         runtime.catalog.delete_task("other", WORK)
 
 
-@pytest.mark.promise("memory-agrees-with-registry")
 def test_readiness_says_whether_the_disk_took_the_last_change(runtime, monkeypatch):
     assert ready(runtime) == (200, "ok")
     with monkeypatch.context() as disk:
@@ -164,7 +158,6 @@ def test_readiness_says_whether_the_disk_took_the_last_change(runtime, monkeypat
     assert ready(runtime) == (200, "ok")
 
 
-@pytest.mark.promise("memory-agrees-with-registry")
 def test_a_registry_that_can_be_read_again_is_well_without_a_change(runtime, monkeypatch):
     """As where `open` fails for a while."""
     with monkeypatch.context() as disk:
@@ -174,7 +167,6 @@ def test_a_registry_that_can_be_read_again_is_well_without_a_change(runtime, mon
     wait_until(lambda: ready(runtime) == (200, "ok"))
 
 
-@pytest.mark.promise("locked-database")
 def test_a_change_does_not_wait_longer_than_its_request_for_the_changes_of_others(runtime):
     with runtime.catalog._changing(math.inf), pytest.raises(DeadlineExceeded, match="nothing is changed"):
         runtime.catalog.delete_task("task", replace(WORK, deadline=time.monotonic() + 0.01))
@@ -183,7 +175,6 @@ def test_a_change_does_not_wait_longer_than_its_request_for_the_changes_of_other
     assert list(runtime.registry.tasks()) == []
 
 
-@pytest.mark.promise("answer-size")
 def test_a_task_is_described_beside_the_event_loop(runtime, monkeypatch):
     """It may have ten thousand versions."""
     threads, task = [], runtime.directory.task

@@ -60,7 +60,6 @@ def ask(kind):
     return call
 
 
-@pytest.mark.promise("client-retries")
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_server_that_says_when_to_come_back_is_asked_again_then(ask, status):
     with Gateway((status, {"Retry-After": "1"}, problem()), (200, {}, TASKS)) as gateway:
@@ -77,14 +76,12 @@ def test_a_date_to_come_back_is_understood(ask):
         assert ask(gateway, "tasks") == []
 
 
-@pytest.mark.promise("client-retries")
 def test_repetitions_are_bounded(ask):
     with Gateway((503, {"Retry-After": "0"}, problem())) as gateway, pytest.raises(QueueFull):
         ask(gateway, "classify", "mood", "x")
     assert len(gateway.asked) == MAX_REPETITIONS + 1
 
 
-@pytest.mark.promise("client-retries")
 @pytest.mark.parametrize(
     ("status", "wait", "method", "arguments"),
     [
@@ -193,7 +190,6 @@ def test_a_client_reads_files_beside_its_event_loop(kind, tmp_path, monkeypatch)
     assert [body for *_, body in gateway.asked] == [b"a delta", b"a delta"]
 
 
-@pytest.mark.promise("client-one-version")
 def test_a_reference_means_in_every_part_what_it_meant_in_the_first(ask):
     """`live` may move between two requests; one call is answered by one version all the same."""
 
@@ -240,7 +236,6 @@ def test_a_move_waits_for_every_server_where_that_is_asked(ask, wait, query):
     assert [path for _, path, _, _ in gateway.asked] == [f"/v1/tasks/mood/aliases/live{query}"]
 
 
-@pytest.mark.promise("change-number")
 def test_what_a_client_has_changed_it_asks_to_be_known(kind):
     """The highest number that any answer gave goes out with every later request of that client, and of no other."""
     said = [(200, {"OneBERT-Seq": number}, TASKS) for number in ("7", "3", "x", "")]
@@ -253,7 +248,6 @@ def test_what_a_client_has_changed_it_asks_to_be_known(kind):
         assert [headers.get("OneBERT-Min-Seq") for _, _, headers, _ in gateway.asked] == [None, *["7"] * 4, None]
 
 
-@pytest.mark.promise("rolling-restart")
 def test_what_may_be_sent_twice_is_sent_again_when_the_connection_breaks(ask):
     with Gateway(None, None, (200, {}, TASKS)) as gateway:
         assert ask(gateway, "tasks") == []

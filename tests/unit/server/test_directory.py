@@ -171,7 +171,6 @@ def test_facts_of_live_tasks_are_there_without_loading_them(filled):
         filled.live_facts(lambda _: True, 1, ASKS, at_random)
 
 
-@pytest.mark.promise("fanout-limit")
 def test_more_live_tasks_than_wanted_are_refused_without_looking_at_all_of_them(directory):
     """Of a hundred thousand tasks as few are looked at as of a dozen, and nothing is pinned."""
     looked_at = []
@@ -201,7 +200,6 @@ def test_a_principal_lists_and_asks_all_of_its_own_tasks_by_name(names, globs, a
     assert [task.name for task in directory.tasks(after, 2, prefix, who)] == page[:2]
 
 
-@pytest.mark.promise("tenants-are-invisible")
 def test_a_tenants_list_and_its_fan_out_look_at_no_other_tenants_tasks(directory, monkeypatch):
     """Of ten tasks as few as of a hundred thousand, which would keep everybody waiting: one lock holds them."""
     for number in range(1, 11):

@@ -264,7 +264,6 @@ def short(asked: Sequence[Asked]) -> list[Asked]:
 
 
 # Among four principals a principal's short texts still wait for the longer ones of others, which have turns as it has.
-@pytest.mark.promise("short-before-long")
 @pytest.mark.parametrize(("principals", "times"), [(1, 3), (4, 2)])
 def test_short_texts_among_long_ones_wait_for_a_third_of_what_they_did(
     monkeypatch: pytest.MonkeyPatch, principals: int, times: int
@@ -296,7 +295,6 @@ def test_clients_who_wait_for_their_answers_get_as_many_as_before(
     assert computed / Clock.now >= 0.97 * before
 
 
-@pytest.mark.promise("short-before-long")
 @pytest.mark.parametrize(("load", "principals"), [(0.8, 1), (0.8, 4), (2.0, 1), (2.0, 3)])
 def test_everybody_who_is_let_in_is_served_within_a_bound(
     monkeypatch: pytest.MonkeyPatch, load: float, principals: int
@@ -317,7 +315,6 @@ def test_everybody_who_is_let_in_is_served_within_a_bound(
     assert max(one.waited for one in let_in) <= bound
 
 
-@pytest.mark.promise("short-beside-fanout")
 @pytest.mark.parametrize(("flood", "batches"), [([24] * 6_000, 2), (mixed(3_000), 3)], ids=["sentences", "mixed"])
 def test_a_short_text_beside_somebody_elses_flood_waits_for_a_batch_and_its_own(
     monkeypatch: pytest.MonkeyPatch, flood: list[int], batches: int
@@ -331,7 +328,6 @@ def test_a_short_text_beside_somebody_elses_flood_waits_for_a_batch_and_its_own(
     assert max(one.waited for one in probes) <= batches * ONE_CALL.of(device.host.batch_tokens)
 
 
-@pytest.mark.promise("short-beside-fanout")
 @pytest.mark.parametrize(("principal", "batches"), [("large", 4), ("other", 2)], ids=["one's own", "another's"])
 @pytest.mark.parametrize("length", [32, 256, 512], ids=["explanations", "a guardrail's texts", "long texts"])
 def test_a_short_text_beside_large_requests_waits_for_a_batch_of_them_and_a_small_one_of_its_own(
@@ -363,7 +359,6 @@ def test_a_batch_grows_while_each_principal_that_waits_has_enough_for_one(
     assert device.longest > (times - 0.1) * least or load < 1
 
 
-@pytest.mark.promise("slow-processor")
 @pytest.mark.parametrize("lengths", [[512] * 64, [64] * 64, [510, 30] * 8], ids=["long texts", "explained", "mixed"])
 @pytest.mark.parametrize("per_token", [0.55e-3, 0.1e-3, 27e-6])
 def test_beside_large_requests_a_short_text_of_another_waits_for_five_times_its_own_time_on_any_processor(
@@ -381,7 +376,6 @@ def test_beside_large_requests_a_short_text_of_another_waits_for_five_times_its_
     assert cost.per_token * computed >= 0.9 * Clock.now, "and the device is never idle, nor busy with small batches"
 
 
-@pytest.mark.promise("fair-queue")
 def test_a_flood_beside_long_texts_gets_as_much_and_keeps_no_third_principal_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -220,7 +220,6 @@ def test_a_shadow_makes_way_for_all_that_comes(monkeypatch: pytest.MonkeyPatch, 
         check([items[name]], future.result())
 
 
-@pytest.mark.promise("abandoned-requests")
 def test_a_request_keeps_its_answers_in_its_result_alone(engine: Engine, gate: Gate) -> None:
     gate.opened.set()
     request = submit(engine, [item(1)] * 20)
@@ -230,7 +229,6 @@ def test_a_request_keeps_its_answers_in_its_result_alone(engine: Engine, gate: G
     assert [answer() for answer in answers] == [None] * 20
 
 
-@pytest.mark.promise("departed-clients")
 def test_a_caller_who_left_costs_nothing_and_makes_room_at_once(engine: Engine, gate: Gate) -> None:
     hold(engine, gate)
     leaving, staying = submit(engine, [item(1)] * 3), submit(engine, [item(2)])
@@ -263,7 +261,6 @@ def test_who_leaves_while_a_part_runs_is_let_go_only_when_the_rows_are_no_longer
     assert gate.left == [(2 - engine._overlaps, int(engine._overlaps), 1)], "waiting, running and computed"
 
 
-@pytest.mark.promise("early-leavers")
 def test_who_leaves_says_how_long_its_principals_requests_are_worth_queueing(
     monkeypatch: pytest.MonkeyPatch, gate: Gate
 ) -> None:
@@ -293,7 +290,6 @@ def test_who_leaves_says_how_long_its_principals_requests_are_worth_queueing(
     engine.close(0)
 
 
-@pytest.mark.promise("deadlines")
 def test_what_is_late_is_dropped_before_it_costs_a_pass(
     engine: Engine, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -315,7 +311,6 @@ def test_what_is_late_is_dropped_before_it_costs_a_pass(
     assert len(gate.waits) == 2, "of the requests that ran"
 
 
-@pytest.mark.promise("upload-beside-full-queue")
 def test_the_servers_own_work_is_let_in_when_the_queue_is_full(engine: Engine, gate: Gate) -> None:
     hold(engine, gate)
     for principal in "abcd":
@@ -327,7 +322,6 @@ def test_the_servers_own_work_is_let_in_when_the_queue_is_full(engine: Engine, g
     check([item(2)] * 3, proof.result(WAIT))
 
 
-@pytest.mark.promise("queue-bound")
 def test_the_wait_is_bounded_in_seconds_of_the_machines_own_measured_speed(gate: Gate) -> None:
     engine = started(gate, limits=EngineLimits(128, QueueLimits(10**6, 10**9, max_seconds=0.05)))
     hold(engine, gate)
@@ -384,7 +378,6 @@ def test_nothing_more_is_run_of_a_request_that_has_failed(engine: Engine, gate: 
 WITHOUT_A_HEAD = item(BASE_ROW)
 
 
-@pytest.mark.promise("failed-pass")
 def test_a_request_that_breaks_its_batch_fails_alone(engine: Engine, gate: Gate) -> None:
     """Also a text that is asked of many rows keeps its answers, and the batches beside the broken one theirs."""
     hold(engine, gate)
@@ -402,7 +395,6 @@ def test_a_request_that_breaks_its_batch_fails_alone(engine: Engine, gate: Gate)
     assert engine.failed_in_a_row == 0
 
 
-@pytest.mark.promise("health")
 def test_a_device_that_fails_always_is_counted_by_batches(
     engine: Engine, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -426,7 +418,6 @@ def test_a_device_that_fails_always_is_counted_by_batches(
     assert engine.failed_in_a_row == 0
 
 
-@pytest.mark.promise("health")
 def test_a_request_that_always_fails_is_no_failing_device(engine: Engine, gate: Gate) -> None:
     """Asked again and again beside nobody: otherwise one text would restart the server."""
     gate.opened.set()
@@ -435,7 +426,6 @@ def test_a_request_that_always_fails_is_no_failing_device(engine: Engine, gate: 
         assert engine.failed_in_a_row == 0
 
 
-@pytest.mark.promise("failed-pass")
 @pytest.mark.parametrize("engine", [False], indirect=True)
 def test_who_left_a_broken_batch_is_not_computed_again(
     engine: Engine, gate: Gate, monkeypatch: pytest.MonkeyPatch
@@ -461,7 +451,6 @@ def test_who_left_a_broken_batch_is_not_computed_again(
     assert batches == [[1, BASE_ROW, 2], [BASE_ROW], [2]]
 
 
-@pytest.mark.promise("failed-pass")
 @pytest.mark.parametrize("requests", [4, 1], ids=["of-four-requests", "of-one-request"])
 def test_a_batch_without_memory_gives_it_back_and_is_computed_in_smaller_ones(
     engine: Engine, gate: Gate, monkeypatch: pytest.MonkeyPatch, requests: int
@@ -519,7 +508,6 @@ def test_closing_in_haste_tells_those_who_still_wait(engine: Engine, gate: Gate)
         left.result(WAIT)
 
 
-@pytest.mark.promise("close-beside-hang")
 def test_closing_tells_those_whose_pass_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     entered, ended = Event(), Event()
 
@@ -683,7 +671,6 @@ def test_a_request_fails_only_when_no_other_batch_reads_its_rows(
     assert reads.ended[: 1 + len(reads.lost)] == [False] * (1 + len(reads.lost))
 
 
-@pytest.mark.promise("failed-pass")
 def test_the_requests_of_a_batch_that_fails_late_are_answered_alone(engine: Engine, gate: Gate, reads: Reads) -> None:
     """A GPU reports the error of a pass when its answers are read."""
     hold(engine, gate)

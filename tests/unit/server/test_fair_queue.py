@@ -172,7 +172,6 @@ def any_steps(several):
     )
 
 
-@pytest.mark.promise("fair-queue")
 @pytest.mark.parametrize("hosts", ["x", HOSTS], ids=["one host", "several"])
 @given(st.data())
 def test_each_sequence_is_taken_once_within_the_bounds_of_its_batch(hosts, data):
@@ -213,7 +212,6 @@ def test_each_sequence_is_taken_once_within_the_bounds_of_its_batch(hosts, data)
         assert (waiting.sequences, waiting.tokens) == (len(inside), sum(one.lengths[place] for one, place in inside))
 
 
-@pytest.mark.promise("fair-queue")
 @given(st.lists(st.lists(st.integers(1, 512), min_size=30, max_size=60), min_size=2, max_size=5))
 def test_principals_that_wait_are_served_equally(lengths):
     waiting, served = queue(), dict.fromkeys(map(str, range(len(lengths))), 0)
@@ -226,7 +224,6 @@ def test_principals_that_wait_are_served_equally(lengths):
         assert max(served.values()) - min(served.values()) <= 2 * (QUANTUM + 512)
 
 
-@pytest.mark.promise("short-beside-fanout")
 def test_a_short_text_of_the_same_principal_waits_for_a_turn_and_not_for_a_fan_out():
     waiting = queue()
     put(waiting, Request("same", [512] * 160), short := Request("same"))
@@ -241,7 +238,6 @@ def order(waiting):
     return [request for batch in drain(waiting, 1) for request, _ in batch]
 
 
-@pytest.mark.promise("short-before-long")
 @pytest.mark.parametrize(
     ("now", "limits", "deadline"),
     [(SLACK * 400 * PER_TOKEN, {}, INFINITY), (MAX_SLACK * 2.0, {"max_seconds": 2.0}, INFINITY), (0.6, {}, 1.6)],
@@ -273,7 +269,6 @@ def test_who_has_just_come_is_in_the_next_batch_beside_a_dozen_that_flood():
     assert short in [request for request, _ in take(waiting, 512)]
 
 
-@pytest.mark.promise("fair-queue")
 @given(st.lists(st.lists(requests, max_size=4), min_size=30, max_size=40))
 def test_nobody_starves_whatever_keeps_coming(arrivals):
     """Any request is done after its own principal's work and as much of each other principal have been served."""
@@ -406,7 +401,6 @@ def test_the_default_counts_leave_it_to_the_seconds_how_many_of_the_largest_fan_
     assert waiting.tokens * per_token < 0.8
 
 
-@pytest.mark.promise("queue-bound")
 def test_a_newcomer_is_let_in_beside_a_principal_that_fills_the_queue():
     waiting = queue(max_sequences=100, max_tokens=1000, max_seconds=1.0)
     put(waiting, *(Request("flood") for _ in range(10)), seconds_per_token=0.01)
@@ -414,7 +408,6 @@ def test_a_newcomer_is_let_in_beside_a_principal_that_fills_the_queue():
     put(waiting, Request("other", [20] * 10), seconds_per_token=0.01)
 
 
-@pytest.mark.promise("refusals")
 def test_who_holds_more_than_others_is_told_so_and_by_429():
     waiting = queue(max_seconds=1.0)
     put(waiting, Request("flood", [100]), Request("other"), seconds_per_token=0.01)
@@ -434,7 +427,6 @@ def fill(waiting, principal):
         return (waiting.tokens - before) * 0.001
 
 
-@pytest.mark.promise("queue-bound")
 @pytest.mark.parametrize("tokens", [[23], [24] * 16], ids=["a sentence", "sixteen"])
 def test_all_that_waits_is_bounded_however_many_principals_ask(tokens):
     """Each of 16,000 asks once: what waits of all of them is what one may have waiting, and one request more."""
@@ -447,7 +439,6 @@ def test_all_that_waits_is_bounded_however_many_principals_ask(tokens):
     assert waiting.tokens == let_in * sum(tokens)
 
 
-@pytest.mark.promise("queue-bound")
 def test_who_holds_most_is_refused_first_and_who_asks_little_last():
     waiting = queue(max_seconds=1.0)
     for number in range(50):
@@ -511,7 +502,6 @@ def test_a_text_beside_a_batch_is_computed_once_for_all_its_tasks():
     assert other.take_beside(batch, lambda _: (8192, 8192), 0.0) == [(alone, place) for place in range(11)]
 
 
-@pytest.mark.promise("early-leavers")
 @pytest.mark.parametrize(("waited", "longest"), [(0.6, 0.3), (60.0, 1.0), (0.4, 1.0)])
 def test_a_principal_whose_clients_leave_queues_for_half_of_what_they_waited(waited, longest):
     """For all of the bound where they left at once or long ago: that was not because of the wait."""
@@ -524,7 +514,6 @@ def test_a_principal_whose_clients_leave_queues_for_half_of_what_they_waited(wai
     assert fill(waiting, "a") == pytest.approx(1.0)
 
 
-@pytest.mark.promise("early-leavers")
 def test_who_leaves_takes_no_room_from_other_principals():
     waiting = queue(max_seconds=1.0)
     waiting.note_left("a", 0.5, now=0.0)
@@ -541,7 +530,6 @@ def test_of_principals_whose_clients_left_the_latest_are_remembered():
     assert fill(waiting, f"principal {MAX_REMEMBERED}") == pytest.approx(0.25)
 
 
-@pytest.mark.promise("queue-bound")
 @pytest.mark.parametrize("principals", [1, 2, 5])
 @pytest.mark.parametrize("limits", [{"max_sequences": 120}, {"max_tokens": 1200}])
 def test_there_is_always_room_for_one_more_principal(limits, principals):
@@ -604,7 +592,6 @@ def test_what_is_late_is_removed_wherever_it_stands_and_nothing_else(deadlines, 
     assert rest == {request for request in given_requests if request.deadline > now}
 
 
-@pytest.mark.promise("abandoned-requests")
 @pytest.mark.parametrize("leave", [lambda waiting, _: take(waiting, 1), Queue.remove], ids=["served", "left"])
 def test_what_no_longer_waits_is_not_kept_until_its_deadline(leave):
     """Neither the request nor its principal: the tables stay small."""

@@ -194,7 +194,6 @@ OPERATIONS = {
 }
 
 
-@pytest.mark.promise("queue-bound")
 def test_no_question_and_no_batch_walks_all_principals():
     """From 16 to 16,384 principals the steps of each operation grow no faster than the logarithm of their number.
 

@@ -100,7 +100,6 @@ def ask(runtime, *numbers, principal="one"):
     return pinned, [version.loading for version in pinned]
 
 
-@pytest.mark.promise("bucket-hangs")
 def test_what_lies_on_this_machine_is_loaded_while_the_bucket_hangs(tmp_path, bucket):
     """However many wait for the bucket, and whoever has asked first."""
     with opened(tmp_path, bucket, 2 * AT_ONCE + 1, copies=[2 * AT_ONCE]) as (runtime, _):
@@ -114,7 +113,6 @@ def test_what_lies_on_this_machine_is_loaded_while_the_bucket_hangs(tmp_path, bu
             one.result(WAIT)
 
 
-@pytest.mark.promise("bucket-hangs")
 def test_files_are_fetched_side_by_side_and_no_more_than_so_many_at_once(tmp_path, bucket):
     with opened(tmp_path, bucket, 3 * AT_ONCE) as (runtime, digests):
         _, loading = ask(runtime, *range(3 * AT_ONCE))
@@ -126,7 +124,6 @@ def test_files_are_fetched_side_by_side_and_no_more_than_so_many_at_once(tmp_pat
         assert sorted(bucket.asked) == sorted(digests)
 
 
-@pytest.mark.promise("bucket-hangs")
 def test_a_principal_whose_many_files_are_fetched_does_not_delay_anothers_one(tmp_path, bucket):
     count = 4 * AT_ONCE
     with opened(tmp_path, bucket, count + 1) as (runtime, digests):
@@ -156,7 +153,6 @@ def test_what_nobody_wants_any_more_is_not_fetched_and_what_is_deleted_not_loade
         ask(runtime, AT_ONCE)[1][0].result(WAIT)
 
 
-@pytest.mark.promise("bucket-hangs")
 def test_a_start_waits_for_a_bucket_no_longer_than_for_anything_else(tmp_path, bucket, monkeypatch):
     """What has come by then is loaded, and the rest while the server answers."""
     monkeypatch.setattr(catalog, "LOAD_SECONDS", 1.0)
@@ -196,7 +192,6 @@ def test_a_start_fetches_no_more_than_the_bank_holds(tmp_path, bucket):
         ask(runtime, last)[1][0].result(WAIT)
 
 
-@pytest.mark.promise("bucket-hangs")
 def test_downloads_from_a_bucket_that_hangs_hold_up_no_look_at_the_registry(tmp_path, bucket):
     async def asked(runtime):
         async with client(runtime, timeout=WAIT) as web:

@@ -167,7 +167,6 @@ STEPS = st.one_of(
 )
 
 
-@pytest.mark.promise("replicas-converge")
 @settings(max_examples=examples(60))
 @given(pages=st.tuples(*[st.sampled_from([1, 2, 500])] * 2), steps=st.lists(STEPS, max_size=60))
 def test_replicas_show_what_is_registered_however_often_they_look(tmp_path_factory, pages, steps):
@@ -256,7 +255,6 @@ def test_changes_are_read_again_where_the_registry_fails_between_them_and_its_ta
     replica.poll()
 
 
-@pytest.mark.promise("replicas-converge")
 def test_an_alias_that_is_always_there_always_means_a_version(registry, replica, monkeypatch):
     """Versions that are gone by the time their upload is read, one change at a time."""
     change(registry, *PROMOTED[0])
@@ -327,7 +325,6 @@ def test_what_becomes_live_elsewhere_is_loaded_before_anybody_asks(registry, rep
     assert len(replica.asked) == 1
 
 
-@pytest.mark.promise("replicas-converge")
 @pytest.mark.parametrize(
     ("lost", "others"),
     [
@@ -379,7 +376,6 @@ async def test_who_wants_a_change_to_be_seen_waits_for_it(registry, replica):
     await replica.directory.position.reached(context(min_seq=1, seconds=0))
 
 
-@pytest.mark.promise("bounded-waiters")
 async def test_who_waits_for_changes_leaves_room_for_others_where_the_registry_does_not_answer(replica):
     """Each holds its body as long as it waits."""
     position = replica.directory.position
@@ -475,7 +471,6 @@ async def test_all_have_a_change_when_every_live_replica_says_so(registry, prese
     await presence.all_at(6, context(), threads)
 
 
-@pytest.mark.promise("bounded-waiters")
 async def test_many_who_wait_for_all_are_told_by_the_same_few_looks(registry, presence, monkeypatch, threads):
     """They share four threads with everybody who lists or uploads."""
     registry.replicas.report("other", 1)
@@ -536,7 +531,6 @@ def test_a_replica_says_where_it_is_when_that_is_news_or_a_second_has_passed(reg
     assert said == [(presence.id, 1), (presence.id, 2), (presence.id, 2)]
 
 
-@pytest.mark.promise("wait-all")
 def test_a_replica_is_listed_from_before_it_shows_anything_until_it_ends(registry, presence):
     registry.add("task", make_delta(1))
     directory = Directory([SlotHost()], lambda *_: None, time.monotonic)

@@ -106,7 +106,6 @@ def test_a_base_that_fails_fails_a_request_for_both_and_none_for_the_other(parts
     assert parts.unpinned()
 
 
-@pytest.mark.promise("quotas")
 def test_of_a_question_to_both_bases_that_a_quota_refuses_nothing_is_computed(parts):
     limited = replace(context("limited").principal, quotas=Quotas(tokens=1e-6))
 

@@ -165,7 +165,6 @@ def test_a_refused_request_ends_at_once_and_those_beside_it_are_answered(
     check(first + third, alone(host, [(1, [5] * 20), (2, [6])]))
 
 
-@pytest.mark.promise("departed-clients")
 def test_nothing_is_reported_of_withdrawn_requests_and_their_room_is_free_at_once(
     engine: Engine, batches: Batches
 ) -> None:

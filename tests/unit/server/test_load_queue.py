@@ -2,8 +2,6 @@
 
 from datetime import UTC, datetime
 
-import pytest
-
 from directories import SlotHost, publish
 from onebert_server.access.principal import root
 from onebert_server.versions.directory import Directory
@@ -30,7 +28,6 @@ def names(versions):
     return [version.entry.task for version in versions]
 
 
-@pytest.mark.promise("fair-loading")
 def test_a_principal_with_a_thousand_cold_tasks_does_not_delay_anothers_one():
     directory, queue = filled(1001)
     directory.pin(refs(0, 1000), root("greedy"))

@@ -55,7 +55,6 @@ def moving(parts):
     return parts
 
 
-@pytest.mark.promise("moved-is-moved")
 def test_what_is_on_its_way_when_an_alias_moves_is_answered_by_the_new_version(moving):
     """The move comes after an edge has resolved the alias, and before the engine gets the text."""
 
@@ -79,7 +78,6 @@ def test_what_is_on_its_way_when_an_alias_moves_is_answered_by_the_new_version(m
     assert moving.unpinned()
 
 
-@pytest.mark.promise("moved-is-moved")
 def test_no_question_is_answered_by_the_version_before_once_a_move_is_acknowledged(moving):
     """The follower's thread moves an alias from version to version, while several clients ask without a pause."""
     last = 40
@@ -141,7 +139,6 @@ def test_many_requests_that_learn_of_a_move_together_resolve_once(moving, monkey
     moving.run(asked)
 
 
-@pytest.mark.promise("pinned-stays")
 def test_a_version_that_is_deleted_while_its_text_waits_answers_it_by_its_own_row(moving):
     """While a batch holds the engine the version is deleted, and others are installed: none in its place."""
 

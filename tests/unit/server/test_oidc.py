@@ -129,13 +129,11 @@ def forged():
     yield "too long", token(KEY, claims(NOW, more="x" * 9000))
 
 
-@pytest.mark.promise("oidc-tokens")
 @pytest.mark.parametrize("text", [text for _, text in forged()], ids=[name for name, _ in forged()])
 def test_what_is_forged_is_refused(source, text):
     assert find(tokens_of(source, [NOW]), text) is None
 
 
-@pytest.mark.promise("oidc-tokens")
 def test_no_token_says_where_the_keys_are():
     with jwks_server([KEY]) as (address, _), jwks_server([OTHER]) as (elsewhere, asked):
         text = token(OTHER, claims(NOW), jku=elsewhere, x5u=elsewhere)
@@ -149,7 +147,6 @@ def test_keys_are_not_fetched_from_where_the_address_leads_to():
         assert asked == ["/moved"]
 
 
-@pytest.mark.promise("oidc-tokens")
 async def test_an_issuer_that_answers_in_drops_holds_nobody_up_for_long(monkeypatch):
     monkeypatch.setattr(oidc, "FETCH_TIMEOUT", 0.1)
     with jwks_server([KEY]) as (address, asked):
@@ -182,7 +179,6 @@ def test_a_new_key_of_the_issuer_is_found_and_made_up_ones_do_not_make_us_ask():
         assert len(asked) == 2
 
 
-@pytest.mark.promise("oidc-tokens")
 async def test_a_key_that_the_issuer_withdraws_is_forgotten_and_an_issuer_that_is_away_changes_nothing():
     keys, now = [KEY, OTHER], [NOW]
     with jwks_server(keys) as (address, asked):
@@ -209,7 +205,6 @@ def test_keys_come_from_a_file_too(tmp_path):
     assert find(tokens_of(str(path), [NOW]), token(KEY, claims(NOW)))
 
 
-@pytest.mark.promise("address-limits")
 @pytest.mark.parametrize("kid", ["one", "unknown"])
 async def test_unknown_tokens_are_verified_off_the_event_loop_and_only_within_the_limit(source, monkeypatch, kid):
     verified, decode = [], oidc.jwt.decode

@@ -135,7 +135,6 @@ def test_credentials_of_a_collector_go_where_ray_does_not_show_them(monkeypatch)
         assert "a-secret-of-this-test" not in shown
 
 
-@pytest.mark.promise("no-secrets")
 def test_front_ends_on_a_cluster_have_no_secret_of_the_settings(monkeypatch):
     monkeypatch.setenv("ONEBERT_REGISTRY", "postgresql://x:password-of-the-database@y/z")
     front_ends = application(load_settings(log_level="error"), Layout())._bound_deployment

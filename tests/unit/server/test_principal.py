@@ -49,7 +49,6 @@ def test_a_glob_is_what_python_calls_one(globs, name):
     assert principal.sees(name) == any(fnmatchcase(name, glob) for glob in globs)
 
 
-@pytest.mark.promise("key-checks")
 def test_globs_of_many_stars_cost_what_they_are_long():
     """64 globs of 31 stars are what a key may have. Compiled as a regular expression they took 100 ms."""
     globs = (*(f"{letter}" + "*a" * 31 for letter in "bcdefghijklmnopqrstuvwxyz"), "*a" * 31, "*a" * 30 + "*b")
@@ -94,7 +93,6 @@ def test_a_key_of_the_environment_stays_root_whatever_else_has_its_digest():
     assert ring.find(b"root").may(Action.ADMINISTER)
 
 
-@pytest.mark.promise("keys-take-effect")
 def test_a_server_that_ever_had_a_key_is_never_open_again():
     ring = KeyRing({})
     assert ring.is_open

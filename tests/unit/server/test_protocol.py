@@ -88,7 +88,6 @@ async def exchanged(sent):
     return received, asked
 
 
-@pytest.mark.promise("upgrade-requests", "ambiguous-requests")
 @pytest.mark.parametrize("sent", REFUSED.values(), ids=REFUSED)
 async def test_what_readers_understand_differently_is_refused_and_nothing_behind_it_is_read(sent):
     received, asked = await exchanged(sent + LAST)
@@ -134,7 +133,6 @@ async def test_a_client_of_an_old_version_is_not_told_to_continue(version, expec
     assert (statuses(received), asked) == (expected, [("/", b"hello")])
 
 
-@pytest.mark.promise("pipelining")
 async def test_pipelined_requests_wait_unread_until_those_before_them_are_answered(monkeypatch):
     """Parsed, they would hold the event loop, and memory for as long as they wait."""
     read, at_each = [], []
@@ -157,7 +155,6 @@ async def test_pipelined_requests_wait_unread_until_those_before_them_are_answer
     assert at_each == list(range(1, 1002))
 
 
-@pytest.mark.promise("pipelining")
 async def test_a_connection_holds_a_bounded_part_of_the_requests_sent_ahead():
     async def app(scope, receive, send):
         await asyncio.get_running_loop().create_future()
@@ -171,7 +168,6 @@ async def test_a_connection_holds_a_bounded_part_of_the_requests_sent_ahead():
     assert sent <= HIGH_WATER + 2 * 100 * len(GET)
 
 
-@pytest.mark.promise("pipelining")
 async def test_a_body_full_of_empty_lines_leaves_the_event_loop_to_others():
     """Each of them may end a message, so the parser gets what lies between two of them at a time."""
 
@@ -210,7 +206,6 @@ async def test_a_connection_without_a_request_is_closed_after_a_while_and_one_wi
     assert (answered, still_open, wire.closed) == ([200] * 20, True, True)
 
 
-@pytest.mark.promise("idle-connections")
 @pytest.mark.parametrize(
     ("sent", "expected"),
     [(b"", []), (GET[:-2] + b"X: a", [408]), (GET[:-2] + b"X: a\r\n" * 3, [408]), (GET + GET[:-2], [200, 408])],
@@ -227,7 +222,6 @@ async def test_who_sends_no_whole_request_is_let_go(sent, expected):
     assert (statuses(wire.written), wire.closed) == (expected, True)
 
 
-@pytest.mark.promise("slow-readers")
 @pytest.mark.parametrize(("read", "closed"), [(MIN_SENT_BYTES - 1, True), (MIN_SENT_BYTES, False)])
 async def test_who_reads_too_little_of_an_answer_is_let_go(read, closed):
     answering = asyncio.Event()
@@ -248,7 +242,6 @@ async def test_who_reads_too_little_of_an_answer_is_let_go(read, closed):
     answering.set()
 
 
-@pytest.mark.promise("head-bounds")
 @pytest.mark.parametrize(
     ("begin", "more"),
     [
@@ -322,7 +315,6 @@ async def turns(count=10):
         await asyncio.sleep(0)
 
 
-@pytest.mark.promise("head-bounds")
 async def test_a_head_has_so_much_time_however_often_a_part_of_it_comes():
     protocol, wire = wired(answer)
     protocol.data_received(GET[:-2])
@@ -337,7 +329,6 @@ async def test_a_head_has_so_much_time_however_often_a_part_of_it_comes():
     assert parts <= 2 * (LINGER_TIMEOUT + HEAD_TIMEOUT) + 2
 
 
-@pytest.mark.promise("head-bounds")
 async def test_the_lines_of_a_head_are_counted_as_they_come():
     protocol, wire = wired(answer)
     protocol.data_received(GET[:-2] + b"a:\r\n" * 60_000)
@@ -346,7 +337,6 @@ async def test_the_lines_of_a_head_are_counted_as_they_come():
     assert len(protocol._reader._fields) <= MAX_HEADER_LINES + 1
 
 
-@pytest.mark.promise("pipelining")
 async def test_a_body_that_the_app_does_not_take_is_left_in_the_socket():
     """As is all of a request that waits for the answer before it."""
 
@@ -444,7 +434,6 @@ async def test_a_body_that_no_app_takes_is_discarded_and_the_next_request_is_ans
         assert statuses(await reader.read()) == [200, 200]
 
 
-@pytest.mark.promise("departed-clients")
 @pytest.mark.parametrize("requests", [1, 2, 3])
 async def test_a_request_hears_that_its_client_has_left_whatever_waits_behind_it(requests):
     """What is pipelined behind it never begins."""

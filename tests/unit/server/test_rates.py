@@ -14,7 +14,6 @@ def limited(name="key:slow", **quotas):
     return Principal(name, frozenset(), (), quotas=Quotas(**quotas))
 
 
-@pytest.mark.promise("quotas")
 @given(
     rate=st.sampled_from([0.25, 1.0, 7.0]),
     asked=st.lists(st.tuples(st.floats(0, 3), st.integers(1, 40)), max_size=60),

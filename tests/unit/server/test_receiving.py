@@ -48,7 +48,6 @@ class Uploads:
         self._now += seconds
 
 
-@pytest.mark.promise("fair-uploads")
 async def test_who_holds_most_places_makes_room_and_not_the_slowest_link():
     uploads = Uploads()
     await uploads.begin("modest", 1)

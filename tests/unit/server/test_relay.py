@@ -154,14 +154,12 @@ async def hasty_app(scope: Scope, receive: Receive, send: Send) -> None:
     asking.cancel()
 
 
-@pytest.mark.promise("front-end-relays")
 def test_an_answer_arrives_whole_where_the_app_did_not_wait_for_the_body_that_it_asked_for(tmp_path: Path) -> None:
     """The body lies unread in a connection that closes, which a kernel then resets."""
     found = relayed(hasty_app, str(tmp_path / "relay"), part(1_000_000 * b"q", False), times=50)
     assert [body for _, body in found] == 50 * [ANSWER]
 
 
-@pytest.mark.promise("front-end-relays")
 def test_a_body_is_read_as_the_app_asks_for_it_and_its_refusal_is_the_requests(tmp_path: Path) -> None:
     taken = []
 
@@ -228,7 +226,6 @@ async def test_the_route_is_known_before_the_body_is_refused(tmp_path: Path) -> 
     assert refused.status == 400
 
 
-@pytest.mark.promise("front-end-relays")
 def test_an_app_that_watches_its_client_sees_that_it_has_left(tmp_path: Path) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         assert not (await receive())["more_body"]
@@ -289,7 +286,6 @@ async def asked(app: Relay, address: str, path: str, query: bytes = b"") -> int:
     return cast(int, sent[0]["status"])
 
 
-@pytest.mark.promise("front-end-refuses")
 @pytest.mark.parametrize(("path", "others"), [("/v1/tasks/slow", ["/docs"]), ("/docs", ["/v1/tasks/slow"])])
 async def test_who_relays_much_leaves_room_for_others_and_all_of_it_for_health(path: str, others: list[str]) -> None:
     """As where one tenant's uploads wait, or strangers read the documentation slowly."""
@@ -343,7 +339,6 @@ def test_questions_stay_with_the_front_end(method: str, path: str, is_own: bool)
     assert (asked is not None) == is_own
 
 
-@pytest.mark.promise("key-checks")
 @pytest.mark.parametrize(("method", "path"), [("POST", "/v1/classify"), ("GET", "/v1/tasks")])
 def test_a_token_is_checked_once_whoever_refuses_it(monkeypatch: pytest.MonkeyPatch, method: str, path: str) -> None:
     """The signature of one that is not valid costs the front end's event loop a while, and nobody remembers it."""

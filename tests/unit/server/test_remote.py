@@ -103,7 +103,6 @@ def test_what_was_refused_for_its_own_size_says_nothing_of_others(refused):
     gateway.check(context("flood"))
 
 
-@pytest.mark.promise("front-end-queue")
 async def test_questions_that_an_engine_which_hangs_does_not_read_are_bounded():
     async def ask_and_leave(gateway):
         gateway.check(context("someone"))

@@ -1,7 +1,6 @@
 """The table of requests: whoever leaves, and however batches cut requests, each gets its own logits alone."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,7 +37,6 @@ class Edge:
             self.answered[number], parts = [part.tolist() for part in parts[:sequences]], parts[sequences:]
 
 
-@pytest.mark.promise("departed-clients")
 @given(st.lists(blocks, min_size=1, max_size=4), st.randoms(use_true_random=False))
 def test_each_request_gets_its_own_logits_whoever_leaves_while_a_batch_runs(came, random):
     requests, edges = Requests(), [Edge(), Edge()]

@@ -106,7 +106,6 @@ def assert_answers(runtime, **tasks):
     assert_same(ask(runtime, *tasks), tasks.values())
 
 
-@pytest.mark.promise("golden-check")
 def test_golden_logits_are_proved_when_a_stored_version_is_loaded(tmp_path):
     good = {f"good{seed}": Task(seed=seed).with_golden() for seed in range(3)}
     store(tmp_path, **good, wrong=Task(seed=9).with_golden(shift=1.0))
@@ -121,7 +120,6 @@ def test_golden_logits_are_proved_when_a_stored_version_is_loaded(tmp_path):
             ask(runtime, "wrong")
 
 
-@pytest.mark.promise("failed-loads")
 def test_a_damaged_row_costs_nothing_where_the_file_is_whole(tmp_path):
     tasks = {"one": Task(seed=1), "two": Task(seed=2)}
     store(tmp_path, **tasks)
@@ -132,7 +130,6 @@ def test_a_damaged_row_costs_nothing_where_the_file_is_whole(tmp_path):
         assert manifest.labels == tasks["one"].manifest["labels"]
 
 
-@pytest.mark.promise("failed-loads")
 def test_a_blob_that_cannot_be_read_stops_one_version(tmp_path):
     tasks = {name: Task(seed=seed) for seed, name in enumerate(("whole", "dir", "gone", "bent"))}
     records = dict(zip(tasks, store(tmp_path, **tasks), strict=True))
@@ -152,7 +149,6 @@ def test_a_blob_that_cannot_be_read_stops_one_version(tmp_path):
         assert runtime.directory.counts()["unavailable"] == 3
 
 
-@pytest.mark.promise("failed-loads")
 def test_what_comes_back_is_found_without_a_restart(tmp_path):
     task = Task(seed=1)
     [record] = store(tmp_path, task=task)
@@ -206,7 +202,6 @@ def test_an_error_that_nobody_expected_is_told_and_keeps_no_room_in_the_bank(tmp
         assert_answers(runtime, task=Task(seed=0))
 
 
-@pytest.mark.promise("bank-bound")
 def test_versions_whose_heads_alone_are_too_large_are_refused_before_one_is_loaded_or_evicted(tmp_path):
     tasks = {f"task{seed}": Task("bitfit", labels=800, seed=seed) for seed in range(30)}
     with Registry.open(tmp_path) as registry:
@@ -221,7 +216,6 @@ def test_versions_whose_heads_alone_are_too_large_are_refused_before_one_is_load
         assert_same(ask(runtime, "task29@1"), [tasks["task29"]])
 
 
-@pytest.mark.promise("failed-loads")
 def test_a_retry_that_finds_the_bank_full_is_no_failure_and_loads_when_there_is_room(tmp_path):
     """The file has come back, so the version is unavailable no longer; its manifest is known from the file alone."""
     tasks = {"one": Task("everything", labels=800, seed=1), "two": Task("everything", labels=800, seed=2)}
@@ -265,7 +259,6 @@ def test_a_deleted_version_that_cannot_be_loaded_is_no_error(tmp_path, caplog):
         assert version.state is not State.UNAVAILABLE
 
 
-@pytest.mark.promise("fair-loading")
 def test_a_principal_that_waits_for_many_versions_leaves_room_for_others(tmp_path, monkeypatch):
     """Of eight requests that may wait, one principal has four, and another one is still let in."""
     monkeypatch.setattr(residents, "MAX_WAITING", 8)
@@ -395,7 +388,6 @@ def test_the_list_of_tasks_and_a_tasks_versions_come_in_pages(tmp_path):
             assert get(runtime, f"/v1/tasks?{query}").status_code == 422
 
 
-@pytest.mark.promise("alias-waits-for-load")
 def test_an_alias_is_not_moved_to_a_version_that_cannot_answer(tmp_path):
     first = Task(seed=1)
     _, wrong = store(tmp_path, task=[first, Task(seed=2).with_golden(shift=1.0)])
@@ -406,7 +398,6 @@ def test_an_alias_is_not_moved_to_a_version_that_cannot_answer(tmp_path):
         assert runtime.registry.task("task").aliases["live"].version == 1
 
 
-@pytest.mark.promise("bank-bound")
 def test_more_tasks_than_the_bank_holds_are_all_answered_and_its_bound_is_kept(tmp_path):
     store(tmp_path, **(tasks := crowd(30)))
     with opened(tmp_path, bank_bytes=2**20) as runtime:
@@ -420,7 +411,6 @@ def test_more_tasks_than_the_bank_holds_are_all_answered_and_its_bound_is_kept(t
         wait_until(lambda: gauge(runtime, "bank_bytes") <= 2**20)
 
 
-@pytest.mark.promise("bank-bound")
 def test_requests_that_together_need_more_than_the_bank_holds_end_and_the_rest_is_answered(tmp_path):
     """Each fits alone, and each holds rows that another one waits for: who is refused may come again soon."""
     store(tmp_path, **(tasks := crowd(30)))
@@ -437,7 +427,6 @@ def test_requests_that_together_need_more_than_the_bank_holds_end_and_the_rest_i
             assert_same(answers, [tasks[name] for name in names])
 
 
-@pytest.mark.promise("bank-bound")
 @pytest.mark.parametrize(("module", "step"), [(residents, "fold_delta"), (bank, "cast_branches")])
 def test_a_device_without_memory_for_a_row_evicts_others_and_refuses_an_upload(tmp_path, monkeypatch, module, step):
     tasks = {"one": Task("everything", seed=1), "two": Task("everything", seed=2)}
@@ -459,7 +448,6 @@ def test_a_device_without_memory_for_a_row_evicts_others_and_refuses_an_upload(t
             upload(runtime, "other", Task("everything", seed=3))
 
 
-@pytest.mark.promise("bank-bound")
 def test_a_request_that_is_larger_than_the_bank_is_refused_and_the_next_one_answered(tmp_path):
     store(tmp_path, **(tasks := crowd(30)))
     with opened(tmp_path, bank_bytes=2**20) as runtime:
@@ -502,7 +490,6 @@ def test_a_version_that_is_larger_than_the_bank_evicts_nobody(tmp_path):
         assert state(runtime, "small") is State.RESIDENT
 
 
-@pytest.mark.promise("damaged-while-serving")
 def test_a_file_that_is_damaged_while_it_is_served_fails_where_it_is_read_and_is_healed_by_its_upload(tmp_path):
     task = Task(seed=1)
     [record] = store(tmp_path, task=task)
@@ -546,7 +533,6 @@ def test_the_engine_of_a_replica_computes_on_the_threads_that_it_is_given(tmp_pa
     assert set(seen) == {3}
 
 
-@pytest.mark.promise("memory-per-version")
 def test_a_version_in_memory_is_what_answering_needs_and_no_more():
     """Ten thousand of them take less than 25 MB beside the bank, whatever their files say of their training."""
     task = Task(seed=1, training={"note": "x" * 10_000}).with_golden()

@@ -126,7 +126,6 @@ OTHERS = {
 }
 
 
-@pytest.mark.promise("moved-is-moved")
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_is_remembered_is_refused_once_a_change_is_shown(registered, change):
     remembered = registered.resolve("tone")
@@ -219,7 +218,6 @@ def test_an_edge_forgets_what_was_used_longest_ago_and_never_holds_more_than_its
     assert edge.find(["a", "b"], context()) == [resolved] * 2, "what is forgotten takes no room"
 
 
-@pytest.mark.promise("moved-is-moved")
 def test_no_thread_is_answered_by_the_version_before_once_a_move_is_acknowledged(registered):
     """Edges on three threads, with memories of their own, while the follower's thread moves an alias forth and back."""
     acknowledged, ended, moved = [1], Event(), 300
@@ -253,7 +251,6 @@ def test_no_thread_is_answered_by_the_version_before_once_a_move_is_acknowledged
     assert registered.host.uses.sum() == 0
 
 
-@pytest.mark.promise("pinned-stays")
 def test_no_slot_is_evicted_or_given_to_another_version_while_threads_use_it():
     """Six versions in turns evicted and loaded into slots that were freed, while three edges ask them all."""
     one, ended = Registered(), Event()

@@ -119,7 +119,6 @@ def test_a_version_that_was_loaded_for_a_request_stays_until_the_request_is_ther
     assert {cold.state, warm.state} == {State.RESIDENT}
 
 
-@pytest.mark.promise("moved-is-moved")
 def test_an_alias_that_moves_while_its_version_is_loaded_means_the_new_one(loading):
     before, after = loading.add("tone", 1, resident=False, live=1), loading.add("tone", 2)
 

@@ -49,7 +49,6 @@ def block(tokens: int, deadline: float, principal: str = "someone", number: int 
 
 # A timer of uvloop fires up to a millisecond early. The engine's process counts the deadline of a front end's request
 # from when its message comes, which is later by the time on the way.
-@pytest.mark.promise("early-leavers")
 @pytest.mark.parametrize(
     ("before_deadline", "left"),
     [(-0.001, False), (0.0009, False), (0.03, False), (0.2, True)],

@@ -26,7 +26,6 @@ def test_environment_and_flags(monkeypatch):
     assert (settings.port, settings.dtype) == (9001, "bfloat16")
 
 
-@pytest.mark.promise("unknown-variables")
 @pytest.mark.parametrize(
     ("name", "said"),
     [

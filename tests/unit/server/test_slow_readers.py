@@ -60,7 +60,6 @@ async def test_an_answer_arrives_whole_in_pieces(size):
     assert [message.get("more_body", False) for message in client.taken[1:]][-1] is False
 
 
-@pytest.mark.promise("slow-readers")
 async def test_answers_that_are_read_slowly_are_bounded_and_leave_room_for_other_principals():
     untaken = Permits(4 * SIZE, "too many bytes wait for their clients")
     slow = [Client() for _ in range(2)]

@@ -52,7 +52,6 @@ def test_each_task_has_its_traffic_and_what_cannot_be_loaded(tmp_path):
         assert busy["base"] == runtime.hosts[0].base.spec.name
 
 
-@pytest.mark.promise("status-in-force")
 def test_a_key_sees_its_own_tasks(tmp_path):
     with tenants_runtime(tmp_path) as runtime:
         asker = Asker(runtime)
@@ -66,7 +65,6 @@ def test_a_key_sees_its_own_tasks(tmp_path):
         assert names("key-to-classify") == ["acme-tone", "acme-two1"]
 
 
-@pytest.mark.promise("status-in-force")
 def test_one_task_shows_its_aliases_their_moves_and_what_is_next(tmp_path):
     training = {"metric": "accuracy", "validation": {"accuracy": 0.75}, "folds": 5}
     store(tmp_path, tone=[Task(seed=1, training=training), Task(seed=2), Task(seed=3)])
@@ -88,7 +86,6 @@ def test_one_task_shows_its_aliases_their_moves_and_what_is_next(tmp_path):
         assert split["last_move"] == listed["last_move"] == split["moves"][0]
 
 
-@pytest.mark.promise("rollback-along-live")
 def test_the_status_says_what_a_rollback_goes_to_and_what_the_gate_would_check(tmp_path):
     store(tmp_path, tone=[Task(seed=seed) for seed in range(1, 6)])
     with opened(tmp_path) as runtime:

@@ -33,7 +33,6 @@ def stored(tmp_path, monkeypatch):
     return ("--data-dir", str(tmp_path / "store")), every, one
 
 
-@pytest.mark.promise("status-in-force")
 def test_a_store_at_rest_has_the_status_of_its_server_but_for_traffic(onebert, stored):
     place, every, one = stored
     code, out, err = onebert("status", *place, "--json")
@@ -63,7 +62,6 @@ def test_a_store_at_rest_is_read_at_one_moment_and_one_task_alone(onebert, store
     assert whole(one) == []
 
 
-@pytest.mark.promise("status-in-force")
 def test_both_forms_say_what_live_means_and_why_it_moved(onebert, stored):
     place, _, _ = stored
     listed = onebert("status", *place)[1]

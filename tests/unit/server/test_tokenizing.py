@@ -77,7 +77,6 @@ async def test_what_waits_to_be_tokenized_is_bounded_and_given_back(small, worke
     assert len(await split(small, "d", ["e" * 4000])) == 1
 
 
-@pytest.mark.promise("fair-tokenizing")
 async def test_who_has_much_tokenized_is_served_in_turns_with_others(workers, monkeypatch):
     """Texts for tasks that are not there are tokenized, too, and no queue of the engine counts them."""
     monkeypatch.setattr(tokenizing, "AT_ONCE", 1)

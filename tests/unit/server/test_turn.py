@@ -109,7 +109,6 @@ def damaged(number: int, sequences: int) -> Block:
     return Block([limited], requests, rows, np.ones(3, np.int32))
 
 
-@pytest.mark.promise("damaged-blocks")
 @pytest.mark.parametrize("parts", [True], ids=["front end"], indirect=True)
 @pytest.mark.parametrize("sequences", [1, 77])
 def test_a_damaged_block_is_answered_at_once_and_costs_no_quota(parts, sequences):
@@ -131,7 +130,6 @@ def test_a_damaged_block_is_answered_at_once_and_costs_no_quota(parts, sequences
     assert_like(answered, parts.alone("good", "it is now"))
 
 
-@pytest.mark.promise("damaged-blocks")
 @pytest.mark.parametrize("parts", [True], ids=["front end"], indirect=True)
 def test_a_block_whose_requests_cannot_be_read_ends_its_front_end(parts):
     async def ask(_):
@@ -190,7 +188,6 @@ def test_a_turn_that_fails_to_take_a_batch_takes_those_that_wait_behind_it(parts
     parts.run(ask)
 
 
-@pytest.mark.promise("fair-tokenizing")
 @pytest.mark.parametrize("parts", [False], indirect=True)
 @pytest.mark.parametrize(("texts", "length"), [(1, 4000), (64, 1)], ids=["long texts", "short texts"])
 def test_a_flood_of_one_turn_is_divided_and_delays_nobody_else(parts, monkeypatch, texts, length):
@@ -233,7 +230,6 @@ def test_what_waits_for_turns_is_bounded_for_each_principal_and_given_back(parts
     assert len(parts.run(ask)) == 1
 
 
-@pytest.mark.promise("answer-size")
 @pytest.mark.parametrize("method", ["answer", "answer_each"])
 def test_a_request_whose_version_moves_meanwhile_counts_its_answers_once(parts, monkeypatch, method):
     monkeypatch.setattr(sizes, "MAX_SEQUENCES", 5)

@@ -36,7 +36,6 @@ def parts(parts):
     return parts
 
 
-@pytest.mark.promise("answer-size")
 def test_every_label_over_a_threshold_repeats_the_text_only_where_the_answer_has_room(parts, monkeypatch):
     text = "\u0001" * 20_000 + "late"  # six bytes of JSON each
     monkeypatch.setattr(fms, "_in_text", lambda *_: pytest.fail("a detection was made"))
@@ -57,7 +56,6 @@ CASES = [
 ]
 
 
-@pytest.mark.promise("answer-size")
 @pytest.mark.parametrize(("answer", "body"), CASES, ids=["openai", "hugging face", "kserve", "vllm", "bundle"])
 def test_an_answer_in_a_clients_words_is_bounded_before_it_is_computed(parts, monkeypatch, answer, body):
     """The bound is a little below what the words take."""

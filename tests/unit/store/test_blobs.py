@@ -16,8 +16,6 @@ from blob_stores import BucketLocation, FolderLocation
 from object_server import BUCKET
 from onebert_store.errors import StorageFull, StorageUnavailable, StoreCorrupt, TooLarge
 
-pytestmark = pytest.mark.promise("bucket-integrity")
-
 HELLO = "sha256:" + hashlib.sha256(b"hello").hexdigest()
 NAME = HELLO.removeprefix("sha256:")
 
@@ -202,7 +200,6 @@ OTHERS = {
 """What may lie in place of a file: opening a pipe waits for its writer, and a device never ends."""
 
 
-@pytest.mark.promise("irregular-files")
 @pytest.mark.parametrize("kind", OTHERS)
 def test_what_is_no_file_is_damage_and_no_blob_and_a_new_put_heals_it(folder, folder_location, kind):
     OTHERS[kind](folder_location.staging / NAME)
@@ -215,7 +212,6 @@ def test_what_is_no_file_is_damage_and_no_blob_and_a_new_put_heals_it(folder, fo
         assert folder.get(HELLO) == b"hello"
 
 
-@pytest.mark.promise("irregular-files")
 def test_of_a_blob_that_has_grown_no_more_is_read_than_a_blob_may_have(location):
     blobs = location.open(max_bytes=2**21)
     blobs.put(b"hello")
@@ -228,7 +224,6 @@ def test_of_a_blob_that_has_grown_no_more_is_read_than_a_blob_may_have(location)
     assert peak < 2**23
 
 
-@pytest.mark.promise("failing-disk")
 @pytest.mark.parametrize("call", ["fsync", "replace"])
 @pytest.mark.parametrize(
     ("number", "error"),

@@ -85,7 +85,6 @@ def test_the_same_content_again_renews_its_object(registry, store):
     assert digests(store) == {digest}
 
 
-@pytest.mark.promise("bucket-integrity")
 def test_what_is_missing_or_damaged_is_found_and_healed_by_the_same_upload(onebert, registry, store):
     registry.add("tone", make_delta(2))
     for delta, content in ((make_delta(1), None), (make_delta(2), b"x")):

@@ -45,7 +45,6 @@ def test_an_e_value_is_the_mean_likelihood_ratio_over_win_rates_above_one_half(w
     assert e_value(wins, losses) == pytest.approx(integrate.quad(ratio, 0.5, 1)[0], rel=1e-9)
 
 
-@pytest.mark.promise("verdict-level")
 @pytest.mark.parametrize("rate", [0.5, 0.45])
 def test_of_ten_thousand_nulls_looked_at_after_every_pair_at_most_five_percent_are_promoted(rate):
     promoted = np.isfinite(promoted_after(rate, seed=34)).mean()

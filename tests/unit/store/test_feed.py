@@ -94,7 +94,6 @@ def test_an_upload_comes_with_its_version_as_long_as_that_exists(registry, place
     assert fourth.entry is None
 
 
-@pytest.mark.promise("replicas-converge")
 def test_large_manifests_come_few_at_once_and_each_of_them_whole(registry, monkeypatch):
     monkeypatch.setattr("onebert_store.registry.feed.MANIFESTS_TOGETHER", 50_000)
     deltas = [make_delta(seed) for seed in range(5)]
@@ -129,7 +128,6 @@ def test_a_snapshot_is_everything_and_the_number_until_then(registry):
     assert snapshot.aliases == {"spam": {"live": Alias(alone(2), (alone(1),))}}
 
 
-@pytest.mark.promise("replicas-converge")
 def test_numbers_are_those_of_the_commits_and_have_no_gap(place):
     """Eight writers, each of whom reads the feed again and again: what was read is never followed by a lower number."""
     with ExitStack() as opened:

@@ -13,7 +13,6 @@ from pods import needs_pods
 
 
 @needs_pods
-@pytest.mark.promise("deletions-hold")
 @pytest.mark.parametrize("deletion", full_disk.DELETIONS)
 @pytest.mark.parametrize(("megabytes", "characters"), [(4, 300), (4, 30_000), (20, 3000)])
 def test_a_full_disk_refuses_no_deletion(tmp_path, deletion, megabytes, characters):

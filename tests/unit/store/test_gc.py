@@ -58,7 +58,6 @@ def test_an_old_blob_that_is_first_seen_now_is_marked_and_kept(store):
     assert gc.sweep(store).waiting == (marked,)
 
 
-@pytest.mark.promise("sweep-grace")
 def test_what_has_been_marked_for_longer_than_the_grace_goes_and_nothing_else(store, registry):
     orphan, version = put(store, 2), registry.entries()[0]
     gc.sweep(store)
@@ -104,7 +103,6 @@ def test_unfinished_uploads_go_when_nobody_has_written_to_them_for_an_hour(store
         assert [blob.digest for blob in store.blobs.unfinished()] == [young._path.name]
 
 
-@pytest.mark.promise("irregular-files")
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
 def test_what_is_no_file_among_the_blobs_stays_and_ends_no_sweep(store, make):
     """Both come before the orphan in the order of names: one is named like a digest, one like an unfinished upload."""
@@ -119,7 +117,6 @@ def test_what_is_no_file_among_the_blobs_stays_and_ends_no_sweep(store, make):
     assert all(other.exists() for other in others)
 
 
-@pytest.mark.promise("sweep-grace")
 def test_an_upload_gets_in_between_two_batches_and_what_it_needs_survives(store, registry, monkeypatch):
     """The upload begins while the first batch is being removed, and is stored before the last one is looked at."""
     monkeypatch.setattr(gc, "BATCH_BLOBS", 2)
@@ -161,7 +158,6 @@ def test_uploads_wait_for_one_batch_and_a_batch_costs_one_sync_of_the_folder(sto
     assert syncs == [str(store.blobs._folder)] * math.ceil(orphans / 50)
 
 
-@pytest.mark.promise("sweep-grace")
 def test_a_sweep_that_the_disk_ends_halfway_says_what_went_and_can_be_repeated(store, monkeypatch):
     """The disk becomes read-only with the 71st removal, in the second batch."""
     orphans = {put(store, seed) for seed in range(2, 122)}

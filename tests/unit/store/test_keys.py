@@ -23,7 +23,6 @@ ADMIN = Grant("ops", frozenset({Scope.ADMIN}), ("acme-*", "*"))
 BY = Actor("key:boss", "a-request")
 
 
-@pytest.mark.promise("keys-take-effect")
 def test_of_a_key_its_hash_alone_is_kept(registry, place):
     record, key = registry.keys.create(CI, by=BY)
     assert key.startswith("onebert_")
@@ -119,7 +118,6 @@ def test_an_open_server_makes_no_key_that_leaves_nobody_to_administer(registry):
     registry.keys.create(CI)
 
 
-@pytest.mark.promise("audit-trail")
 def test_the_audit_trail_says_who_made_and_revoked_which_key(registry):
     record, key = registry.keys.create(CI, by=BY)
     registry.keys.revoke(record.id, Actor("cli"))
@@ -146,7 +144,6 @@ def test_the_audit_trail_is_paged_and_filtered(registry):
     assert registry.feed.audit(0, 99, task="nobodys") == []
 
 
-@pytest.mark.promise("quotas")
 def test_a_quota_of_tasks_is_kept_in_the_transaction(registry):
     """Eight threads upload to tasks of their own at once; three of them may."""
     by = Actor("key:small", quotas=Quotas(tasks=3))

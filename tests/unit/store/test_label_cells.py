@@ -42,7 +42,6 @@ def test_a_list_is_read_as_whichever_program_wrote_it(text, items):
     assert parse_list(text) == items
 
 
-@pytest.mark.promise("labels-not-misread")
 @pytest.mark.parametrize(
     "text",
     ['[[5, 9, "city"]]', "[(5, 9, 'city')]", "[{'start': 5, 'label': 'city'}]", '{"choices": ["a"]}', "{'a': 1}"],
@@ -69,7 +68,6 @@ def test_a_number_for_each_label_is_no_list_of_names():
     assert find_form([[0], [1, 2]], None).names([1, 2]) == [1, 2]
 
 
-@pytest.mark.promise("labels-not-misread")
 @pytest.mark.parametrize("task_type", [None, "single_label", "multi_label"])
 @pytest.mark.parametrize(
     ("cells", "noted"),

@@ -85,7 +85,6 @@ def error_xml(code):
     return f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>about {KEY}</Message></Error>".encode()
 
 
-@pytest.mark.promise("bucket-away")
 @pytest.mark.parametrize(
     ("status", "code", "error", "reason"),
     [
@@ -186,7 +185,6 @@ def test_a_silent_bucket_is_waited_for_once_and_then_refused_at_once(proxy, loca
     assert blobs.get(HELLO) == b"hello"
 
 
-@pytest.mark.promise("bucket-integrity")
 def test_the_bytes_of_a_disk_that_forgets_do_not_reach_the_bucket(location):
     blobs = location.open(100)
     with blobs.writer() as writer:
@@ -199,7 +197,6 @@ def test_the_bytes_of_a_disk_that_forgets_do_not_reach_the_bucket(location):
     assert (location.names(), list(blobs.unfinished())) == (set(), [])
 
 
-@pytest.mark.promise("bucket-integrity")
 def test_a_copy_on_this_machine_answers_without_the_bucket(location, tmp_path, bucket_prefix):
     cache = BlobCache(tmp_path / "cache", 100)
     written, read = location.open(100, cache).put(b"hello"), BlobCache(tmp_path / "other", 100)
@@ -217,7 +214,6 @@ def test_a_copy_on_this_machine_answers_without_the_bucket(location, tmp_path, b
             blobs.get(HELLO)
 
 
-@pytest.mark.promise("bucket-integrity")
 def test_a_damaged_copy_is_fetched_again(location, tmp_path):
     cache = BlobCache(tmp_path / "cache", 100)
     blobs = location.open(100, cache)

@@ -44,7 +44,6 @@ def name_of(place):
     return place.registry.partition("?")[0].rpartition("/")[2]
 
 
-@pytest.mark.promise("postgres-replicas")
 def test_of_replicas_that_start_at_once_one_makes_the_tables(place):
     start, made = threading.Barrier(REPLICAS), []
 
@@ -146,7 +145,6 @@ def test_a_task_that_is_deleted_before_it_is_held_is_not_there_to_be_deleted(pla
         assert [change.action for change in registry.feed.read(0, 10)] == ["upload", "delete-task"]
 
 
-@pytest.mark.promise("postgres-replicas")
 def test_a_lock_that_was_lost_leaves_no_row(place, postgres):
     """Meanwhile a sweep might have removed the file."""
     with Registry.open(place) as registry:
@@ -163,7 +161,6 @@ def test_a_lock_that_was_lost_leaves_no_row(place, postgres):
         registry.verify(registry.version("spam", 2))
 
 
-@pytest.mark.promise("postgres-replicas")
 def test_a_sweep_that_has_lost_its_lock_removes_nothing_more(place, postgres):
     with Registry.open(place) as registry, join_store(place) as store:
         with store.database.sweeping() as lock:
@@ -182,7 +179,6 @@ def test_a_failure_while_the_file_is_stored_gives_the_lock_back(place):
             pass
 
 
-@pytest.mark.promise("database-away")
 def test_a_registry_goes_on_after_its_server_was_started_again(place, postgres):
     with Registry.open(place) as registry:
         registry.add("spam", make_delta(1))
@@ -197,7 +193,6 @@ def test_a_registry_goes_on_after_its_server_was_started_again(place, postgres):
         assert registry.add("spam", make_delta(2))[0].version == 2
 
 
-@pytest.mark.promise("database-away")
 def test_a_server_that_says_nothing_is_not_waited_for_and_comes_back(behind, proxy):
     with Registry.open(behind) as registry:
         registry.add("spam", make_delta(1))
@@ -232,7 +227,6 @@ def test_connections_that_were_cut_are_made_anew(behind, proxy):
         assert registry.task("spam").versions == (1,)
 
 
-@pytest.mark.promise("database-away")
 def test_a_server_that_takes_no_writes_is_left_for_the_one_that_does(place, postgres):
     """As after a failover: connections to the old primary stay open, and only new ones find the new one."""
     read_only = f"ALTER DATABASE {name_of(place)} SET default_transaction_read_only = "
@@ -254,7 +248,6 @@ def test_names_are_ordered_by_their_bytes(place):
         assert [task.name for task in registry.tasks()] == names == sorted(names)
 
 
-@pytest.mark.promise("database-away")
 def test_no_password_is_in_an_error_a_log_or_a_value(behind, proxy, caplog):
     caplog.set_level(logging.DEBUG)
     proxy.refuse()
@@ -279,7 +272,6 @@ def test_a_url_that_is_none_is_refused_without_repeating_it(tmp_path, rest):
     assert found.value.__cause__ is None
 
 
-@pytest.mark.promise("locked-database")
 def test_a_change_that_is_given_up_soon_waits_no_longer_for_others(place):
     with open_store(place) as store:
         with store.database.writing(monotonic() + 5) as connection:

@@ -16,7 +16,6 @@ from onebert_store.tables.writers import WRITERS
 from table_files import book, file
 
 
-@pytest.mark.promise("labels-not-misread")
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
@@ -123,7 +122,6 @@ def test_half_a_surrogate_pair_has_a_word_of_its_own():
     sample_of(file("a.jsonl", '{"text": "a", "k\\ud83d": 1}\n'))
 
 
-@pytest.mark.promise("faithful-tables")
 @pytest.mark.parametrize("ending", WRITERS)
 def test_different_ids_stay_different_when_they_are_written(tmp_path, ending):
     ids = [f"a{HALF}", "a\ud83e", ["x", HALF], "fine"]

@@ -88,7 +88,6 @@ BYTES = {
 }
 
 
-@pytest.mark.promise("labels-not-misread")
 @pytest.mark.parametrize("kind", BYTES)
 @pytest.mark.parametrize(
     ("name", "write"), [("a.parquet", pyarrow.parquet.write_table), ("a.arrow", pyarrow.feather.write_feather)]
@@ -259,7 +258,6 @@ def test_cells_of_a_sheet_are_texts_whatever_they_look_like(tmp_path):
     assert found.notes == ("a.xlsx has 2 sheets, of which the first is read",)
 
 
-@pytest.mark.promise("labels-not-misread")
 def test_escapes_of_a_sheet_are_read_as_spreadsheets_show_them(tmp_path):
     """Line breaks that were pasted are stored as `_x000D_`, an underscore before such letters as `_x005F_`."""
     book = openpyxl.Workbook()

@@ -91,7 +91,6 @@ def test_an_alias_of_an_older_store_whose_target_has_a_level_in_decide_moves_and
     assert set(registry.task("spam").aliases) == {"live", "next"}
 
 
-@pytest.mark.promise("alias-limit")
 def test_a_task_has_so_many_aliases_whoever_makes_them_at_once(registry, monkeypatch):
     monkeypatch.setattr(statements, "MAX_ALIASES", 5)
     registry.add("spam", make_delta(1))
@@ -108,7 +107,6 @@ def test_a_task_has_so_many_aliases_whoever_makes_them_at_once(registry, monkeyp
     registry.move_alias("ham", "other", 1, None)
 
 
-@pytest.mark.promise("failing-disk")
 def test_a_deletion_stands_when_the_disk_refuses_to_remove_anything(registry, tmp_path, monkeypatch):
     registry.add("spam", make_delta(1))
     registry.add("spam", make_delta(2))
@@ -190,7 +188,6 @@ def test_what_was_uploaded_counts_for_who_did_it_under_every_name(registry):
         registry.add("else", make_delta(4), by=ann)
 
 
-@pytest.mark.promise("damage-is-contained")
 def test_damage_is_found_on_reading_and_healed_by_the_same_upload(registry, tmp_path):
     other, _ = registry.add("ham", make_delta(1))
     record, _ = registry.add("spam", make_delta())
@@ -216,7 +213,6 @@ def test_reading_a_version_deleted_meanwhile_is_not_damage(registry, place):
             look(record)
 
 
-@pytest.mark.promise("sweep-grace")
 def test_opening_removes_nothing(place, tmp_path):
     with Registry.open(place) as registry:
         record, _ = registry.add("spam", make_delta())
@@ -288,7 +284,6 @@ def test_a_database_that_is_none_is_refused_and_the_lock_let_go(tmp_path):
     Registry.open(folder).close()
 
 
-@pytest.mark.promise("failing-disk")
 def test_a_disk_that_refuses_writes_changes_nothing_and_heals(in_folder):
     """Every write fails, as the operating system lets a file of this process grow no further."""
     for seed in range(3):
@@ -341,7 +336,6 @@ def held(in_folder, tmp_path):
         yield in_folder
 
 
-@pytest.mark.promise("locked-database")
 @pytest.mark.parametrize(
     "change",
     [
@@ -359,7 +353,6 @@ def test_a_database_that_another_program_holds_is_waited_for_until_the_change_is
     assert held.task("spam").aliases == {"live": Alias(alone(1))}
 
 
-@pytest.mark.promise("locked-database")
 def test_a_start_beside_a_database_that_another_program_has_for_itself_gives_up(tmp_path, for_ever, monkeypatch):
     monkeypatch.setattr(sqlite, "READ_TIMEOUT_S", 0.01)
     Registry.open(tmp_path).close()
@@ -400,7 +393,6 @@ def test_a_database_that_cannot_be_opened_read_or_locked_is_a_typed_error(tmp_pa
         pass
 
 
-@pytest.mark.promise("damage-is-contained")
 @pytest.mark.parametrize("manifest", ["{}", "", "not JSON", '{"format":1}'])
 def test_a_damaged_row_is_one_versions_error_and_healed_by_the_same_upload(registry, place, manifest):
     records = [registry.add(task, make_delta(seed))[0] for seed, task in enumerate(["ham", "spam", "tone"])]
@@ -437,7 +429,6 @@ def test_closing_twice_is_closing_once(tmp_path):
             Registry.open(tmp_path)
 
 
-@pytest.mark.promise("rollback-along-live")
 def test_rolling_back_goes_along_the_versions_that_were_live(registry):
     for seed in range(5):
         registry.add("spam", make_delta(seed))
@@ -467,7 +458,6 @@ def test_rolling_back_goes_along_the_versions_that_were_live(registry):
     assert move(1) == (2, alone(2), True)
 
 
-@pytest.mark.promise("rollback-along-live")
 def test_a_rollback_goes_to_the_last_meaning_whose_versions_there_still_are():
     split = Target(((2, 60), (3, 40)), "principal", (Shadow(4, 50), Shadow(5, 100)))
     alias = Alias(alone(6), (alone(1), split))

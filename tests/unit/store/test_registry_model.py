@@ -24,7 +24,7 @@ from onebert_store.upkeep import gc
 from stores import all_at_once, orphans
 from tiny_delta import make_delta
 
-pytestmark = [pytest.mark.promise("concurrent-changes", "sweep-grace"), pytest.mark.slow]
+pytestmark = [pytest.mark.slow]
 
 
 def after_move(before, to):
@@ -340,12 +340,10 @@ OnSqlite.TestCase.settings = settings(max_examples=examples(25), stateful_step_c
 OnPostgres.TestCase.settings = settings(max_examples=examples(12), stateful_step_count=30, deadline=None)
 
 
-@pytest.mark.promise("postgres-replicas")
 class TestOnSqlite(OnSqlite.TestCase):
     pass
 
 
-@pytest.mark.promise("postgres-replicas")
 @pytest.mark.usefixtures("databases")
 class TestOnPostgres(OnPostgres.TestCase):
     pass

@@ -22,8 +22,6 @@ from onebert_store.upkeep import gc
 from stores import all_at_once
 from tiny_delta import make_delta
 
-pytestmark = pytest.mark.promise("concurrent-changes")
-
 WRITERS = 8
 
 
@@ -106,7 +104,6 @@ def test_a_sweep_waits_for_those_who_add_and_keeps_others_out(writers):
     assert events == ["both add", "sweep"]
 
 
-@pytest.mark.promise("sweep-grace")
 def test_a_sweep_takes_nothing_that_is_added_meanwhile(writers, place):
     """The same few contents are added and deleted while others sweep with no grace: every version keeps its blob."""
 

@@ -120,7 +120,6 @@ def test_what_has_feedback_waits_no_more(samples):
     assert [one.id for one in samples.without_feedback("tone", 1)] == ["r/3"]
 
 
-@pytest.mark.promise("no-text-stored")
 def test_no_text_is_readable_in_the_database(place):
     with opened(place, KEY) as (samples, registry):
         keep(samples, [sample(texts=(MARKER, MARKER))])
@@ -307,7 +306,6 @@ def age_marks(samples, by):
         connection.execute(UNKNOWN.update().values(since=datetime.now(UTC) - by))
 
 
-@pytest.mark.promise("sweep-grace")
 def test_rows_that_the_registry_does_not_know_are_marked_and_removed_after_the_grace(samples, registry):
     for task in ("tone", "two"):
         keep(samples, [sample(task=task)])
@@ -362,7 +360,6 @@ def in_files(folder, tokens):
     return {any(piece in files for piece in each) for each in pieces}
 
 
-@pytest.mark.promise("deletions-hold")
 @pytest.mark.parametrize("ending", ["texts", "each", "sweep", "bound", "task", "unknown"])
 def test_deleted_texts_are_in_no_file_of_the_folder(tmp_path, ending, monkeypatch):
     """Also encrypted, also of a store that is open; texts have more than a page."""
@@ -399,7 +396,6 @@ def test_deleted_texts_are_in_no_file_of_the_folder(tmp_path, ending, monkeypatc
         assert in_files(tmp_path, tokens) == {False}
 
 
-@pytest.mark.promise("locked-database")
 def test_a_database_that_another_program_holds_is_one_error_soon(tmp_path, monkeypatch):
     assert sqlite.BUSY_TIMEOUT_S <= 10
     monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 0.01)
@@ -438,7 +434,6 @@ def two_stores(place):
         yield one, two, registry
 
 
-@pytest.mark.promise("deletions-hold")
 def test_a_deletion_holds_on_a_replica_that_has_not_heard_of_it(place):
     with two_stores(place) as (one, two, registry):
         before = two.owner("tone")
@@ -454,7 +449,6 @@ def test_a_deletion_holds_on_a_replica_that_has_not_heard_of_it(place):
         assert ids(two) == ["new"]
 
 
-@pytest.mark.promise("deletions-hold")
 def test_no_order_of_a_deletion_and_writes_leaves_a_text(place):
     """Two replicas write while a third call deletes: when all have ended, no text is there."""
     with two_stores(place) as (one, two, registry):
@@ -477,7 +471,6 @@ def test_no_order_of_a_deletion_and_writes_leaves_a_text(place):
             assert {row.texts for row in feedback_of(one, "tone")} <= {None}
 
 
-@pytest.mark.promise("deletions-hold")
 def test_no_order_of_one_deletion_and_feedback_leaves_a_text(place):
     with two_stores(place) as (one, two, _):
         for turn in range(20):

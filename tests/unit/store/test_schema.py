@@ -61,7 +61,6 @@ def tables(folder):
     return {name for (name,) in dump(folder, "SELECT name FROM sqlite_master WHERE type = 'table'")[0]}
 
 
-@pytest.mark.promise("schema-upgrades")
 def test_a_store_of_schema_1_is_upgraded_with_every_row(old_store):
     before, of_schema_1 = dump(old_store, *ROWS), tables(old_store)
     with Registry.open(old_store) as registry:
@@ -156,7 +155,6 @@ def test_kept_answers_of_an_older_schema_stay_with_their_tasks(place):
         assert samples.owner("tone").task not in ("", "tone")
 
 
-@pytest.mark.promise("schema-upgrades")
 def test_feedback_of_the_first_schema_is_there_and_takes_more(tmp_path):
     with open_store(tmp_path) as store:
         Registry(store).add("tone", make_delta(1))
@@ -179,7 +177,6 @@ def test_feedback_of_the_first_schema_is_there_and_takes_more(tmp_path):
         assert [sample.texts for sample in samples.find(["r/0"], "tone".__eq__)] == [("late parcel",)]
 
 
-@pytest.mark.promise("schema-upgrades")
 @pytest.mark.parametrize("older", range(1, samples_tables.TABLES.schema))
 @pytest.mark.parametrize("marked", [True, False], ids=["marked", "from before marks"])
 def test_every_older_schema_of_samples_is_upgraded_with_every_row(place, older, marked):
@@ -252,7 +249,6 @@ def test_the_schema_of_the_code_is_that_of_its_latest_table_or_column():
         assert {schema.since(part) for part in tables.parts} == {1, *without} == {*range(1, tables.schema + 1)}
 
 
-@pytest.mark.promise("schema-upgrades")
 def test_a_newer_store_is_refused_in_one_line_and_left_as_it_is(old_store):
     with closing(sqlite3.connect(old_store / "registry.sqlite3")) as connection:
         connection.execute("PRAGMA user_version = 99")
@@ -263,7 +259,6 @@ def test_a_newer_store_is_refused_in_one_line_and_left_as_it_is(old_store):
     assert (old_store / "registry.sqlite3").read_bytes()[100:] == before[100:]
 
 
-@pytest.mark.promise("schema-upgrades")
 def test_an_upgrade_that_fails_changes_nothing(old_store):
     """A table of the new schema is there already, as after an upgrade by hand."""
     with closing(sqlite3.connect(old_store / "registry.sqlite3")) as connection:

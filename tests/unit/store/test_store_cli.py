@@ -223,7 +223,6 @@ def test_a_deleted_version_is_brought_back_under_a_name(onebert, store):
     assert versions(store)["spam", 4] == make_delta(2).digest
 
 
-@pytest.mark.promise("damage-is-contained")
 def test_a_lost_database_is_made_anew_of_the_files(onebert, store, tmp_path):
     before = set(versions(store).values())
     if store.registry.startswith("sqlite"):

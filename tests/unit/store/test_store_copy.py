@@ -159,7 +159,6 @@ def test_a_copy_has_every_row_and_the_blobs_that_they_name(onebert, source, targ
         assert registry.task("spam").aliases["live"].earlier == (alone(1),)
 
 
-@pytest.mark.promise("backup-is-consistent")
 def test_a_copy_of_a_copy_is_the_store(source, target, tmp_path):
     copy(source, target)
     back = StoreAddress.within(tmp_path / "back")
@@ -179,7 +178,6 @@ def test_a_finished_copy_is_brought_up_to_date(source, target):
     assert rows(target) == rows(source)
 
 
-@pytest.mark.promise("backup-is-consistent")
 def test_feedback_that_comes_while_it_is_copied_is_known_to_the_copy(source, target):
     """It is of a task that the first look at the registry does not have."""
     with Registry.open(source) as registry:
@@ -193,7 +191,6 @@ def test_feedback_that_comes_while_it_is_copied_is_known_to_the_copy(source, tar
     assert unknown(target) == 0
 
 
-@pytest.mark.promise("backup-is-consistent")
 def test_feedback_that_the_source_never_had_is_not_overwritten(source, target):
     copy(source, target)
     give(target, "order-3")
@@ -207,7 +204,6 @@ def test_feedback_that_the_source_never_had_is_not_overwritten(source, target):
     assert unknown(target) == 0
 
 
-@pytest.mark.promise("backup-is-consistent")
 def test_a_copy_that_ends_between_samples_and_registry_is_finished_by_the_next(source, target, monkeypatch):
     """In between, what the target's registry does not know yet stays there, marked."""
     copy(source, target)
@@ -230,7 +226,6 @@ def interrupt(*_):
     raise KeyboardInterrupt
 
 
-@pytest.mark.promise("backup-is-consistent")
 def test_a_registry_restored_beside_later_feedback_leaves_it(onebert, source, tmp_path):
     """Only the registry was lost; it knows no later task, and finds the others' feedback."""
     assert onebert("backup", tmp_path / "backup")[0] == 0
@@ -270,7 +265,6 @@ def test_deleted_texts_leave_the_next_backup(onebert, source, tmp_path):
     assert [token in files() for token in stored] == [False, False]
 
 
-@pytest.mark.promise("backup-is-consistent")
 def test_a_copy_that_was_broken_off_goes_on_where_it_stopped(source, target, monkeypatch):
     monkeypatch.setattr(transfer, "_BLOBS_TOGETHER", 2)
 
@@ -286,7 +280,6 @@ def test_a_copy_that_was_broken_off_goes_on_where_it_stopped(source, target, mon
     assert rows(target) == rows(source)
 
 
-@pytest.mark.promise("backup-is-consistent")
 def test_what_changes_while_it_is_copied_is_there_whole_or_not_at_all(source, target):
     with (
         Registry.open(source) as registry,
@@ -311,7 +304,6 @@ def test_what_changes_while_it_is_copied_is_there_whole_or_not_at_all(source, ta
     assert problems(target) == []
 
 
-@pytest.mark.promise("backup-is-consistent")
 def test_a_target_that_is_swept_while_it_is_filled_keeps_what_the_copy_needs(source, target):
     """A backup with files of no version, for longer than the grace, of which the source has one again."""
     copy(source, target)
@@ -333,7 +325,6 @@ def test_a_target_that_is_swept_while_it_is_filled_keeps_what_the_copy_needs(sou
     assert problems(target) == []
 
 
-@pytest.mark.promise("backup-is-consistent")
 def test_another_store_is_not_overwritten(source, target):
     with Registry.open(target) as registry:
         registry.add("spam", make_delta(9))
@@ -343,7 +334,6 @@ def test_another_store_is_not_overwritten(source, target):
     assert rows(target) == before
 
 
-@pytest.mark.promise("backup-is-consistent")
 def test_a_newer_state_of_the_store_is_not_overwritten(source, target):
     copy(source, target)
     with Registry.open(target) as registry:
@@ -416,7 +406,6 @@ def test_a_folder_that_is_no_store_is_not_copied(onebert, tmp_path):
     assert (code, err) == (1, "error: there is no store in this folder\n")
 
 
-@pytest.mark.promise("backup-is-consistent")
 def test_a_copy_is_not_ended_by_the_time_that_other_statements_have(source, postgres, postgres_url, tmp_path):
     hurried = StoreAddress.within(tmp_path / "target", f"{postgres_url}&options=-c%20statement_timeout%3D500ms")
     copy(source, hurried)

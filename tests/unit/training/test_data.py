@@ -215,7 +215,6 @@ def test_load_split_matches_labels_by_name(folder):
 TEN = [("t", label) for label in "xy"] * 5
 
 
-@pytest.mark.promise("bad-rows")
 @pytest.mark.parametrize(
     ("rows", "header", "message"),
     [

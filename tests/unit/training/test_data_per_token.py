@@ -103,7 +103,6 @@ def tags_in(scheme, tags):
     return written
 
 
-@pytest.mark.promise("labels-not-misread")
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("indices", [False, True])
 def test_tags_of_every_scheme_are_read_as_bio(tmp_path, scheme, indices):
@@ -147,7 +146,6 @@ def test_tags_that_mark_no_entities_stay(tmp_path, tags):
     assert load(tmp_path / "a.jsonl").labels == tuple(sorted(tags))
 
 
-@pytest.mark.promise("labels-not-misread")
 @pytest.mark.parametrize("indices", [False, True])
 @pytest.mark.parametrize("touching", [False, True])
 def test_entities_that_begin_inside_get_a_first_tag(tmp_path, indices, touching):

@@ -51,7 +51,6 @@ def test_a_missing_header_is_suspected(tmp_path):
         load(path)
 
 
-@pytest.mark.promise("bad-rows")
 def test_rows_without_a_label_are_all_named_or_left_out(tmp_path):
     rows = [(text, "" if i % 10 == 3 else label) for i, (text, label) in enumerate(ROWS)]
     path = write(tmp_path / "a.csv", lines(rows))

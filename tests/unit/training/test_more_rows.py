@@ -78,7 +78,6 @@ def test_the_digest_of_the_data_is_the_same_whatever_is_drawn_held_out_or_added(
     assert load_dataset(file, added).facts["digest"] not in digests
 
 
-@pytest.mark.promise("new-labels")
 def test_a_label_with_enough_added_rows_joins_the_task_and_rows_of_others_are_named_and_left_out(
     data: Path, tmp_path: Path
 ) -> None:
@@ -113,7 +112,6 @@ def test_a_label_with_enough_added_rows_joins_the_task_and_rows_of_others_are_na
     assert [wider.labels[at] for at in wider.splits["validation"].gold] == ["ugly", "good"]
 
 
-@pytest.mark.promise("new-labels")
 def test_a_text_with_a_rare_new_label_beside_a_frequent_one_may_take_that_below_the_bound(tmp_path: Path) -> None:
     def lines(name: str, rows: list[tuple[str, list[str]]]) -> str:
         (tmp_path / name).write_text("".join(json.dumps({"text": t, "label": labels}) + "\n" for t, labels in rows))
@@ -135,7 +133,6 @@ def test_a_text_with_a_rare_new_label_beside_a_frequent_one_may_take_that_below_
     assert {split.gold.shape[1] for split in found.splits.values()} == {3}
 
 
-@pytest.mark.promise("new-labels")
 def test_a_new_kind_of_entity_brings_both_its_tags(tmp_path: Path) -> None:
     rows = [{"words": ["my", "box", str(at)], "tags": ["O", "B-THING", "O"]} for at in range(12)]
     (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -150,7 +147,6 @@ def test_a_new_kind_of_entity_brings_both_its_tags(tmp_path: Path) -> None:
     assert any("'CITY' (rows: 1)" in note for note in found.notes)
 
 
-@pytest.mark.promise("new-labels")
 def test_added_rows_that_mark_no_beginning_get_it_for_new_kinds_of_entities_too(tmp_path: Path) -> None:
     rows = [{"words": ["Ana", "Horvat", "in", str(at)], "tags": ["B-WHO", "I-WHO", "O", "O"]} for at in range(12)]
     more = [

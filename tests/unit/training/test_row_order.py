@@ -96,7 +96,6 @@ def outcome(path, columns):
     return data.task_type, data.labels, everything, sorted(note for note in data.notes if "is read as" in note)
 
 
-@pytest.mark.promise("row-order")
 @pytest.mark.parametrize("name", WRITERS)
 @pytest.mark.parametrize("kind", LABELS)
 @given(data=st.data(), shuffled=st.randoms(use_true_random=False))

@@ -76,7 +76,6 @@ FORMS = {
 }
 
 
-@pytest.mark.promise("spans-are-tags")
 @pytest.mark.parametrize("form", FORMS)
 def test_spans_are_the_same_rows_as_words_with_tags(tmp_path, form):
     ending, column, write_span = FORMS[form]
