@@ -99,7 +99,7 @@ class Parts:
         tensors = far_delta(base.spec, "bitfit", manifest.pooling, len(manifest.labels), seed)
         tensors["head.bias"][:] = bias
         row = fold(base, {n: torch.from_numpy(v) for n, v in tensors.items()}, manifest.pooling)
-        record = VersionRecord(name, version, f"digest {name} {version}", 1, datetime.now(UTC), manifest)
+        record = VersionRecord(name, version, f"digest {name} {version} {seed}", 1, datetime.now(UTC), manifest)
         self.rows[name, version] = manifest, row
         publish(self.directory, Version(record, host.install(row)), live=version)
 

@@ -21,6 +21,7 @@ from onebert_server.logs import log_failure
 from onebert_server.remote import wire
 from onebert_server.remote.blocks import bytes_of
 from onebert_server.remote.edge import RemoteEdge
+from onebert_server.versions.facts import Identity
 from onebert_server.versions.position import Position
 from onebert_store.errors import NotFound, OneBertError, RowGone
 
@@ -94,13 +95,13 @@ class Calls:
         wanted = Wanted(references)
         try:
             rows = await self._admission.resolve(context, wanted)
-            as_before = _names(rows) == versions
+            as_before = _identities(rows) == versions
         except NotFound:
             as_before = False
         if not as_before and self._position.seq < asked.seq:
             # The front end has seen a change that has not come to this replica.
             rows = await self._admission.resolve(replace(context, min_seq=asked.seq), wanted)
-            as_before = _names(rows) == versions
+            as_before = _identities(rows) == versions
         if not as_before:
             raise RowGone("a reference means another version now")
         return rows
@@ -111,9 +112,9 @@ class Calls:
                 computing.set_result(part)
 
 
-def _names(rows: Sequence[Resolved]) -> list[str]:
+def _identities(rows: Sequence[Resolved]) -> list[Identity | None]:
     """Returns the versions of rows; none of a reference that each request chooses a version for."""
-    return [row.facts.ref if row.lasting else "" for row in rows]
+    return [row.facts.identity if row.lasting else None for row in rows]
 
 
 def apart(ended: wire.Ended) -> Iterator[tuple[int, wire.Ended]]:

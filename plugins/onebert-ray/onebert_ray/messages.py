@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from onebert_server.engine.block import ENDED, REQUEST, SEQUENCE
 from onebert_server.remote import wire
 from onebert_server.remote.blocks import bytes_of
+from onebert_server.versions.facts import Identity
 from onebert_store.errors import OneBertError
 
 # Pairs of a reference and a version with a number; beyond that all are forgotten, and resolved again.
 MAX_ROWS = 2**16
 
-Row = tuple[str, str]
-"""A reference, and the version (`task@number`) that it was resolved to."""
+Row = tuple[str, Identity]
+"""A reference, and the version that it was resolved to."""
 
 
 class Asked(msgspec.Struct, frozen=True, array_like=True):
@@ -60,7 +61,7 @@ class Rows:
         # A version that was chosen for this request alone is named by itself: a replica might choose another one.
         found = [
             msgspec.structs.replace(
-                one, slot=0, generation=self._number((ref if one.lasting and refs else one.version, one.version))
+                one, slot=0, generation=self._number((ref if one.lasting and refs else one.version[0], one.version))
             )
             for one, ref in zip(reply.found, refs or [""] * len(reply.found), strict=True)
         ]

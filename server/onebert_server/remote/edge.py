@@ -53,7 +53,7 @@ class RemoteEdge:
         except Exception as error:
             log_failure(logger, "a question of a front end", error)
             return wire.Refused(wire.why_of(OneBertError("the server failed to answer; its log says where")))
-        facts = {one.facts.ref: one.facts for one in resolved}
+        facts = {one.facts.identity: one.facts for one in resolved}
         return wire.Versions([_found(one) for one in resolved], [*facts.values()])
 
     def take(self, message: wire.ToGateway) -> None:
@@ -129,4 +129,4 @@ def _context(question: wire.Resolve) -> Context:
 
 
 def _found(one: Resolved) -> wire.Found:
-    return wire.Found(one.facts.ref, *one[1:])
+    return wire.Found(one.facts.identity, *one[1:])

@@ -105,5 +105,5 @@ def _question(context: Context, wanted: Wanted, headers: Sequence[str]) -> wire.
 
 
 def _resolved(reply: wire.Versions) -> list[Resolved]:
-    facts = {each.ref: each for each in reply.facts}
+    facts = {each.identity: each for each in reply.facts}
     return [Resolved(facts[found.version], *msgspec.structs.astuple(found)[1:]) for found in reply.found]

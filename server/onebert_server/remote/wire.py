@@ -11,7 +11,7 @@ from onebert_server.access.keys import Holder, KeyRing
 from onebert_server.access.principal import Principal
 from onebert_server.answering.gateway import Computed
 from onebert_server.observed import Carried, Kept
-from onebert_server.versions.facts import Facts
+from onebert_server.versions.facts import Facts, Identity
 from onebert_store.errors import OneBertError
 from onebert_store.registry.keeping import Keeping
 
@@ -58,9 +58,9 @@ class Why(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Found(msgspec.Struct, frozen=True, array_like=True):
-    """A `Resolved`, with its version as `task@number`."""
+    """A `Resolved`, with the identity of its version."""
 
-    version: str
+    version: Identity
     host: int
     slot: int
     generation: int

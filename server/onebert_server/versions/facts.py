@@ -13,9 +13,13 @@ if TYPE_CHECKING:
     from onebert_store.registry.records import VersionRecord
 
 
+Identity = tuple[str, str]
+"""Reference and digest of a version: a registry that was put back gives its numbers to other versions."""
+
+
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """A version without its tensors, golden logits and provenance; the number of a version is never used again.
+    """A version without its tensors, golden logits and provenance.
 
     Attributes:
         base: digest of the base that answers.
@@ -48,6 +52,10 @@ class Facts:
     def ref(self) -> str:
         """The reference that always means this version."""
         return f"{self.task}@{self.version}"
+
+    @cached_property
+    def identity(self) -> Identity:
+        return self.ref, self.digest
 
     @cached_property
     def prepared(self) -> dict[str, Any]:

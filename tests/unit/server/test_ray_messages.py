@@ -16,7 +16,11 @@ from onebert_store.errors import OverQuota, QueueFull
 
 def versions(*found):
     """A replica's reply: (version, lasting) of each reference, in rows that are its own."""
-    return wire.Versions([wire.Found(one, 0, 7, 99, None, lasting, 0) for one, lasting in found], [])
+    return wire.Versions([wire.Found(identity(one), 0, 7, 99, None, lasting, 0) for one, lasting in found], [])
+
+
+def identity(version):
+    return version, f"digest of {version}"
 
 
 @st.composite
@@ -43,7 +47,8 @@ def test_a_request_takes_its_own_principal_texts_and_rows_along(asked):
     names = Rows()
     refs = ["tone", "tone@2", "mood", "tags@beta"]
     found = names.named(versions(("tone@3", True), ("tone@2", True), ("mood@1", False), ("tags@5", True)), refs).found
-    expected_rows = [("tone", "tone@3"), ("tone@2", "tone@2"), ("mood@1", "mood@1"), ("tags@beta", "tags@5")]
+    named = [("tone", "tone@3"), ("tone@2", "tone@2"), ("mood@1", "mood@1"), ("tags@beta", "tags@5")]
+    expected_rows = [(ref, identity(version)) for ref, version in named]
     sent = block_with(asked, [one.generation for one in found])
     apart_from = [*names.asked(block_message(sent), seq=12)]
     assert [int(request["number"][0]) for request, _ in apart_from] == [*range(10, 10 + len(asked))]
@@ -70,7 +75,7 @@ def test_a_row_that_was_forgotten_is_not_asked_for(monkeypatch):
     assert len({*numbers}) == 3
     sent = block_with([[(0, [1])], [(1, [1])], [(2, [1])]], numbers)
     rows = [message and message.rows for _, message in names.asked(block_message(sent), seq=0)]
-    assert rows == [None, None, [("tone@3", "tone@3")]]
+    assert rows == [None, None, [("tone@3", identity("tone@3"))]]
 
 
 def test_requests_for_one_task_say_so_to_the_router():

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -18,7 +18,7 @@ from onebert_server.remote.unix import frames
 from onebert_server.remote.unix.channel import Channel
 from onebert_server.telemetry.access_log import Lines
 from onebert_server.telemetry.metrics import Metrics
-from onebert_server.versions.facts import Facts
+from onebert_server.versions.facts import Facts, Identity
 
 if TYPE_CHECKING:
     from onebert_server.telemetry.tracing import Tracing
@@ -123,9 +123,9 @@ class FrontDesk:
         self._in_progress = count
 
     async def _resolve(self, number: int, question: wire.Resolve) -> None:
-        reply, forgotten = await self._edge.resolve(question), list[str]()
+        reply, forgotten = await self._edge.resolve(question), list[Identity]()
         if isinstance(reply, wire.Versions):
-            learned, forgotten = self._known.tell({facts.ref: facts for facts in reply.facts})
+            learned, forgotten = self._known.tell({facts.identity: facts for facts in reply.facts})
             reply = msgspec.structs.replace(reply, facts=learned)
         self.channel.send(frames.Reply(number, reply, forgotten))
 
@@ -134,16 +134,17 @@ class _Known:
     """The versions that a front end caches, bounded in bytes; mirrors the front end's cache exactly."""
 
     def __init__(self) -> None:
-        self._bytes: OrderedDict[str, int] = OrderedDict()
+        self._bytes: OrderedDict[Identity, int] = OrderedDict()
         self._total = 0
 
-    def tell(self, needed: dict[str, Facts]) -> tuple[list[Facts], list[str]]:
-        learned = [facts for ref, facts in needed.items() if ref not in self._bytes]
+    def tell(self, needed: Mapping[Identity, Facts]) -> tuple[list[Facts], list[Identity]]:
+        learned = [facts for version, facts in needed.items() if version not in self._bytes]
         for facts in learned:
-            self._bytes[facts.ref] = _FACTS_BYTES + facts.label_bytes + _LABEL_BYTES * len(facts.labels)
-            self._total += self._bytes[facts.ref]
-        for ref in needed:
-            self._bytes.move_to_end(ref)
+            size = _FACTS_BYTES + facts.label_bytes + _LABEL_BYTES * len(facts.labels)
+            self._bytes[facts.identity] = size
+            self._total += size
+        for version in needed:
+            self._bytes.move_to_end(version)
         forgotten = []
         while self._total > MAX_KNOWN_BYTES and (oldest := next(iter(self._bytes))) not in needed:
             self._total -= self._bytes.pop(oldest)

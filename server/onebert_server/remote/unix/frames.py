@@ -6,6 +6,7 @@ import msgspec
 
 from onebert_server.observed import Ended
 from onebert_server.remote import wire
+from onebert_server.versions.facts import Identity
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -61,7 +62,7 @@ class Reply(msgspec.Struct, tag=True, frozen=True, array_like=True):
 
     number: int
     reply: wire.Versions | wire.Refused
-    forgotten: list[str] = []
+    forgotten: list[Identity] = []
 
 
 class Wanted(msgspec.Struct, tag=True, frozen=True, array_like=True):

@@ -16,13 +16,13 @@ from onebert_server.remote import wire
 from onebert_server.remote.unix import frames
 from onebert_server.remote.unix.channel import Channel
 from onebert_server.remote.unix.relaying import relay
-from onebert_server.versions.facts import Facts
+from onebert_server.versions.facts import Facts, Identity
 
 
 class UnixTransport:
     """A transport to the sockets at these paths; see Transport.
 
-    It caches the immutable facts of versions (labels and task type) until the engine process evicts them.
+    It caches the facts of versions by their identity, until the engine process evicts them.
 
     Attributes:
         ended: see Transport.
@@ -40,7 +40,7 @@ class UnixTransport:
         self._relay_path = relay_path
         self._numbers = itertools.count()
         self._waiting: dict[int, asyncio.Future[wire.Versions | wire.Refused]] = {}
-        self._known: dict[str, Facts] = {}
+        self._known: dict[Identity, Facts] = {}
         self._heard = time.monotonic()
 
     @property
@@ -112,11 +112,11 @@ class UnixTransport:
         reply = frame.reply
         if isinstance(reply, wire.Versions):
             # Also for a cancelled question: the engine process now counts these versions as known here.
-            self._known |= {facts.ref: facts for facts in reply.facts}
+            self._known |= {facts.identity: facts for facts in reply.facts}
             versions = dict.fromkeys(found.version for found in reply.found)
-            reply = msgspec.structs.replace(reply, facts=[self._known[ref] for ref in versions])
-            for ref in frame.forgotten:
-                del self._known[ref]
+            reply = msgspec.structs.replace(reply, facts=[*map(self._known.__getitem__, versions)])
+            for version in frame.forgotten:
+                del self._known[version]
         future = self._waiting.get(frame.number)
         if future is not None and not future.done():
             future.set_result(reply)
