@@ -1,4 +1,4 @@
-"""What `kustomize build` makes of a folder, for the features that deploy/kubernetes uses; anything else is refused.
+"""What `kustomize build` makes of a folder, for the features that our manifests use; anything else is refused.
 
 No package registry has kustomize itself. Where `kubectl` is installed, tests compare the two.
 """
@@ -84,6 +84,8 @@ def _patched(manifests: list[Manifest], patch: Manifest, target: Manifest | None
 
     if sum(map(fits, manifests)) != 1:
         raise ValueError(f"the patch of {patch['kind']} {patch['metadata']['name']} fits nothing")
+    if patch.get("$patch") == "delete":
+        return [manifest for manifest in manifests if not fits(manifest)]
     return [_merged(manifest, patch) if fits(manifest) else manifest for manifest in manifests]
 
 

@@ -1,4 +1,4 @@
-"""The manifests of deploy/kubernetes: valid by Kubernetes' own schemas, restricted, and true of the server."""
+"""The manifests for Kubernetes and KubeRay: valid by Kubernetes' schemas, restricted, true of the server."""
 
 import json
 import re
@@ -19,8 +19,8 @@ from onebert_server.settings import PREFIX, Settings
 
 ROOT = Path(__file__).parents[2]
 KUBERNETES = ROOT / "deploy/kubernetes"
-OVERLAYS = sorted(path.parent for path in KUBERNETES.glob("overlays/*/kustomization.yaml"))
-PLAIN = [overlay for overlay in OVERLAYS if overlay.name != "ray"]
+PLAIN = [KUBERNETES / "overlays/replicas", KUBERNETES / "overlays/volume"]
+OVERLAYS = [*PLAIN, ROOT / "plugins/onebert-ray/kubernetes"]
 # Of the Prometheus operator and of KubeRay, which Kubernetes has no schemas of.
 OPERATORS = {"monitoring.coreos.com/v1", "ray.io/v1"}
 # The oldest that gets fixes from anybody, and the newest whose schemas are installed.
@@ -65,10 +65,10 @@ def environment(folder):
 
 
 def example(folder):
-    """The kustomization of docs/reference/kubernetes.md, a checkout beside it with an overlay, and the monitoring."""
+    """The files of docs/reference/kubernetes.md, and a checkout beside them."""
     page = (ROOT / "docs/reference/kubernetes.md").read_text(encoding="utf-8")
-    [text] = re.findall(r"^```yaml\n(# kustomization\.yaml\n.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    (folder / "kustomization.yaml").write_text(text, encoding="utf-8")
+    for name, text in re.findall(r"^```yaml\n# (\w+\.yaml)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
+        (folder / name).write_text(text, encoding="utf-8")
     (folder / "onebert").symlink_to(ROOT)
     return folder
 
@@ -105,9 +105,9 @@ def sorted_lists(value):
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
-@pytest.mark.parametrize("name", [overlay.name for overlay in OVERLAYS] + ["example"])
-def test_kustomize_itself_renders_the_same(name, tmp_path):
-    folder = example(tmp_path) if name == "example" else KUBERNETES / "overlays" / name
+@pytest.mark.parametrize("folder", [*OVERLAYS, None], ids=["replicas", "volume", "ray", "example"])
+def test_kustomize_itself_renders_the_same(folder, tmp_path):
+    folder = folder or example(tmp_path)
     command = ["kubectl", "kustomize", "--load-restrictor", "LoadRestrictionsNone", folder]
     built = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     theirs = by_name(list(yaml.safe_load_all(built)))
@@ -273,7 +273,7 @@ def test_jobs_back_up_and_clean_the_servers_store(overlay):
             for volume in spec["volumes"]
             if "persistentVolumeClaim" in volume
         }
-        on_volume = overlay.name in ("volume", "gpu")
+        on_volume = overlay.name == "volume"
         assert claims.get("data") == ("onebert" if on_volume else None)
         assert (policy["egress"] == []) == on_volume
         [one] = spec["containers"]
@@ -291,15 +291,15 @@ def test_jobs_back_up_and_clean_the_servers_store(overlay):
             assert arguments == ["store", "gc"]
 
 
-def test_webhooks_traces_and_an_issuer_are_reached_by_the_component_alone(tmp_path):
-    text = f"resources: [{KUBERNETES}/overlays/volume]\ncomponents: [{KUBERNETES}/components/egress]\n"
-    (tmp_path / "kustomization.yaml").write_text(text, encoding="utf-8")
-    found = by_name(render(tmp_path))
+def test_the_pages_gpu_and_connections_are_added_to_an_overlay(tmp_path):
+    with (example(tmp_path) / "kustomization.yaml").open("a", encoding="utf-8") as file:
+        file.write("  - path: gpu.yaml\n")
+    found = by_name([*render(tmp_path), yaml.safe_load((tmp_path / "egress.yaml").read_text(encoding="utf-8"))])
+    template = found["Deployment", "onebert"]["spec"]["template"]
+    [one] = template["spec"]["containers"]
+    assert (one["resources"]["limits"]["nvidia.com/gpu"], len(one["volumeMounts"])) == ("1", 3)
+    assert {entry["name"].removeprefix(PREFIX).lower() for entry in one["env"]} <= Settings.model_fields.keys()
     policy = found["NetworkPolicy", "onebert-egress"]
-    assert kubernetes_validate.validate(policy, VERSIONS[-1], strict=True)
-    labels = found["Deployment", "onebert"]["spec"]["template"]["metadata"]["labels"]
-    assert policy["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
-    assert policy["spec"]["policyTypes"] == ["Egress"]
-    ports = {(port["port"], port["protocol"]) for rule in policy["spec"]["egress"] for port in rule["ports"]}
-    # Names, HTTPS, and OTLP over HTTP.
-    assert ports == {(53, "UDP"), (53, "TCP"), (443, "TCP"), (4318, "TCP")}
+    assert policy["spec"]["podSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    for manifest in (found["Deployment", "onebert"], policy):
+        assert kubernetes_validate.validate(manifest, VERSIONS[-1], strict=True)

@@ -1,4 +1,4 @@
-"""The RayService of deploy/kubernetes: what Ray Serve and Kubernetes say of it without KubeRay, and that it adds up."""
+"""The RayService of the plug-in: what Ray Serve and Kubernetes say of it without KubeRay, and that it adds up."""
 
 import tomllib
 from pathlib import Path
@@ -14,7 +14,7 @@ from onebert_server.http.auth import OPEN_PATHS
 from onebert_server.settings import Settings
 
 ROOT = Path(__file__).parents[2]
-FOUND = by_name(render(ROOT / "deploy/kubernetes/overlays/ray"))
+FOUND = by_name(render(ROOT / "plugins/onebert-ray/kubernetes"))
 SERVICE = FOUND["RayService", "onebert"]["spec"]
 CLUSTER = SERVICE["rayClusterConfig"]
 HEAD = CLUSTER["headGroupSpec"]

@@ -22,7 +22,7 @@ from servers import Task, assert_answers, clean_env, wait_until
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800), needs_pods]
 
 ROOT = Path(__file__).parents[3]
-SERVICE = by_name(render(ROOT / "deploy/kubernetes/overlays/ray"))["RayService", "onebert"]["spec"]
+SERVICE = by_name(render(ROOT / "plugins/onebert-ray/kubernetes"))["RayService", "onebert"]["spec"]
 CLUSTER = SERVICE["rayClusterConfig"]
 KEY, TOKEN = "a key of this test alone", "a-token-of-this-test-alone-" + 32 * "0"
 TEXT = "the screen was broken"
