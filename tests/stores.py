@@ -100,11 +100,15 @@ WITHOUT = {
 
 # Likewise for the tables of the samples.
 WITHOUT_OF_SAMPLES = {
-    5: "DROP TABLE samples_naming",
-    4: "ALTER TABLE feedback DROP COLUMN reviewer",
-    3: "DROP TABLE unknown_samples",
-    2: "ALTER TABLE feedback DROP COLUMN counted",
-    6: "ALTER TABLE feedback DROP COLUMN new_labels",
+    7: (
+        "DROP INDEX ix_feedback_mac",
+        *("ALTER TABLE samples DROP COLUMN mac", "ALTER TABLE feedback DROP COLUMN mac"),
+    ),
+    6: ("ALTER TABLE feedback DROP COLUMN new_labels",),
+    5: ("DROP TABLE samples_naming",),
+    4: ("ALTER TABLE feedback DROP COLUMN reviewer",),
+    3: ("DROP TABLE unknown_samples",),
+    2: ("ALTER TABLE feedback DROP COLUMN counted",),
 }
 
 

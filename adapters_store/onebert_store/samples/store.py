@@ -103,7 +103,7 @@ class SampleStore:
 
     def keep(self, samples: Sequence[tuple[str, Sample]]) -> dict[str, str]:
         """Keeps samples whose keeping lasts, the first of an id; returns ids of tasks by their lasting keepings."""
-        rows = [(keeping, _columns(each) | {"texts": self._cipher.encrypt(each.texts)}) for keeping, each in samples]
+        rows = [(keeping, _columns(each) | self._sealed(each.texts)) for keeping, each in samples]
         with self.database.writing() as connection:
             tasks = self._owners.keeping(connection, {keeping for keeping, _ in rows})
             stored = [row | {"task": tasks[keeping]} for keeping, row in rows if keeping in tasks]
@@ -122,9 +122,10 @@ class SampleStore:
             return read_rows(connection, query, lambda row: sample_of(row, names[row.task], self._cipher.decrypt))
 
     def without_feedback(self, task: str, limit: int) -> list[Sample]:
-        """Returns the latest samples of a task that nobody has given feedback on."""
-        has_feedback = exists().where(FEEDBACK.c.task == SAMPLES.c.task, FEEDBACK.c.answer_id == SAMPLES.c.id)
-        query = select(SAMPLES).where(SAMPLES.c.task == self.owner(task).task, ~has_feedback)
+        """Returns the latest samples of a task that nobody has given feedback on, nor on an equal text."""
+        about = FEEDBACK.c.answer_id == SAMPLES.c.id, FEEDBACK.c.mac == SAMPLES.c.mac
+        without = (~exists().where(FEEDBACK.c.task == SAMPLES.c.task, same) for same in about)
+        query = select(SAMPLES).where(SAMPLES.c.task == self.owner(task).task, *without)
         latest = query.order_by(SAMPLES.c.at.desc(), SAMPLES.c.id).limit(limit)
         with self.database.reading() as connection:
             return read_rows(connection, latest, partial(sample_of, task=task, decrypt=self._cipher.decrypt))
@@ -167,7 +168,7 @@ class SampleStore:
         out if the keeping has ended, or the sample is deleted. Raises TaskNotFound if a task is deleted, ReviewerOnly
         if one would replace a row by a reviewer who is somebody else.
         """
-        rows = [_columns(item) | {"task": owner.task, "texts": self._token(item.texts)} for owner, item in feedback]
+        rows = [_columns(item) | {"task": owner.task} | self._sealed(item.texts) for owner, item in feedback]
         with self.database.writing(until) as connection:
             keeping = self._owners.keeping(connection, {owner.keeping for owner, _ in feedback if owner.keeping})
             self._owners.lock(connection, {owner.task: item.task for owner, item in feedback})
@@ -253,6 +254,10 @@ class SampleStore:
         query = select(SAMPLES.c.task, SAMPLES.c.id).where(tuple_(SAMPLES.c.task, SAMPLES.c.id).in_(ids))
         locked = query.order_by(SAMPLES.c.task, SAMPLES.c.id).with_for_update(read=True, key_share=True)
         return {(task, id) for task, id in connection.execute(locked)}
+
+    def _sealed(self, texts: Sequence[str] | None) -> dict[str, str | None]:
+        """The columns of texts: encrypted, and an HMAC that equal texts share."""
+        return {"texts": self._token(texts), "mac": None if texts is None else self.identifier(texts)}
 
     def _token(self, value: Any) -> str | None:
         return None if value is None else self._cipher.encrypt(value)

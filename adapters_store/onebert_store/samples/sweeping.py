@@ -19,7 +19,7 @@ from onebert_store.samples.records import Retention, Unknown
 from onebert_store.samples.tables import FEEDBACK, OF_TASKS, SAMPLES, UNKNOWN
 
 # Values of a row of feedback without its text.
-NO_TEXT = {"texts": None, "texts_at": None, "explanation": None}
+NO_TEXT = {"texts": None, "texts_at": None, "mac": None, "explanation": None}
 
 # Rows that one transaction deletes, so that others need not wait for long; a full disk may refuse so many, so this
 # part of them comes next.

@@ -7,7 +7,7 @@ from onebert_store.registry.schema import Tables
 
 _METADATA = sa.MetaData()
 
-# One kept answer; `texts` is encrypted.
+# One kept answer; `texts` is encrypted, `mac` an HMAC that equal texts share, null in older rows.
 SAMPLES = sa.Table(
     "samples",
     _METADATA,
@@ -20,6 +20,7 @@ SAMPLES = sa.Table(
     sa.Column("labels", sa.JSON, nullable=False),
     sa.Column("score", sa.Double),
     sa.Column("share", sa.Double, nullable=False),
+    sa.Column("mac", NAME, info={"since": 7}),
     sa.Index("ix_samples_id", "id"),
     sa.Index("ix_samples_at", "task", "at", "id"),
     info={"since": 1},
@@ -48,8 +49,10 @@ FEEDBACK = sa.Table(
     sa.Column("reviewer", sa.Boolean, info={"since": 4}),
     # Labels of `right` that the version with the largest share lacked; null: none.
     sa.Column("new_labels", sa.JSON(none_as_null=True), info={"since": 6}),
+    sa.Column("mac", NAME, info={"since": 7}),
     sa.Index("ix_feedback_answer", "task", "answer_id"),
     sa.Index("ix_feedback_at", "task", "at", "identifier"),
+    sa.Index("ix_feedback_mac", "task", "mac"),
     info={"since": 1},
 )
 

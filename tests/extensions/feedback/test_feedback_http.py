@@ -162,7 +162,7 @@ def test_killed_in_the_middle_it_has_all_feedback_that_was_acknowledged(tmp_path
                 id = f"{thread}-{n}"
                 asked.append(id)
                 ids[classified(url, id, [f"late {id}"])] = id
-                client.feedback([{"task": "tone", "text": f"late {id}", "label": "positive", "identifier": id}])
+                client.feedback([{"task": "tone", "text": f"bad {id}", "label": "positive", "identifier": id}])
                 acknowledged.append(id)
 
     with Server(tmp_path, samples_key=KEY, front_ends=front_ends) as server, ThreadPoolExecutor(4) as pool:

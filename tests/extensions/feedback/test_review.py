@@ -185,8 +185,9 @@ def test_an_order_that_went_is_refused_with_those_that_stay(runtime, by):
 
 
 def test_a_labeled_text_leaves_the_queue_and_is_listed(runtime):
-    first, second, *rest = queue(runtime)["items"]
+    first, second, third, *rest = queue(runtime)["items"]
     given = [
+        {"task": "tone", "text": third["text"], "label": "a", "identifier": "mine"},
         {"id": first["id"], "label": "b", "kind": "review", "explanation": "sarcasm"},
         {"id": second["id"], "label": "c"},
         {"task": "tone", "text": "a text of no answer", "label": "a", "kind": "correction"},
@@ -194,11 +195,12 @@ def test_a_labeled_text_leaves_the_queue_and_is_listed(runtime):
     assert ask(runtime, "POST", "/v1/feedback", json={"data": given}).status_code == 200
     assert [one["id"] for one in queue(runtime)["items"]] == [one["id"] for one in rest]
     pages = pages_of(runtime, "feedback", "limit=2")
-    assert [len(page) for page in pages] == [2, 1]
+    assert [len(page) for page in pages] == [2, 2, 0]
     rows = {row["text"]: (row["kind"], row["label"], row.get("explanation")) for page in pages for row in page}
     assert rows == {
         first["text"]: ("review", "b", "sarcasm"),
         second["text"]: ("outcome", "c", None),
+        third["text"]: ("outcome", "a", None),
         "a text of no answer": ("correction", "a", None),
     }
     samples = [row for page in pages_of(runtime, "sample-rows", "limit=10") for row in page]

@@ -35,7 +35,7 @@ NOW, DAY = datetime.now(UTC), timedelta(hours=24)
 EVERYTHING = Keeping(1.0, 3650, 1_000_000)
 
 
-def sample(id="r/0", task="tone", at=NOW, texts=(MARKER,), **fields):
+def sample(id="r/0", task="tone", at=NOW, texts=(f"{MARKER} of an answer",), **fields):
     known = {"version": 3, "principal": "key:app", "labels": ("good",), "score": 0.75, "share": 0.1}
     return Sample(task=task, id=id, at=at, texts=texts, **known | fields)
 
@@ -118,6 +118,15 @@ def test_what_has_feedback_waits_no_more(samples):
     record(samples, [feedback("x", answer_id="r/2"), feedback("y", task="two", answer_id="r/3")])
     assert ids(samples) == ["r/3", "r/1", "r/0"]
     assert [one.id for one in samples.without_feedback("tone", 1)] == ["r/3"]
+    # Nor does an equal text with another id, or with none; of another task, or without its text, it is another one.
+    keep(samples, [sample(f"same/{n}", texts=("a", "b")) for n in range(2)] + [sample("other", texts=("ab",))])
+    given = {"texts": ("a", "b"), "texts_at": NOW}
+    record(samples, [feedback("by text", task="two", **given), feedback("x", answer_id="r/2")])
+    assert ids(samples) == ["r/3", "r/1", "other", "r/0", "same/0", "same/1"]
+    record(samples, [feedback("by text", **given)])
+    assert ids(samples) == ["r/3", "r/1", "other", "r/0"]
+    samples.delete_sample("tone", "by text")
+    assert ids(samples) == ["r/3", "r/1", "other", "r/0", "same/0", "same/1"]
 
 
 def test_no_text_is_readable_in_the_database(place):
@@ -142,7 +151,7 @@ def test_a_later_key_encrypts_and_an_earlier_one_still_decrypts(place):
         keep(samples, [sample("old")])
     with opened(place, OTHER, KEY) as (samples, _):
         keep(samples, [sample("new")])
-        assert {one.texts for one in samples.find(["old", "new"], lambda task: True)} == {(MARKER,)}
+        assert {one.id for one in samples.find(["old", "new"], lambda task: True)} == {"old", "new"}
     with opened(place, OTHER) as (samples, _):
         assert samples.find(["new"], lambda task: True) == [sample("new")]
         with pytest.raises(SamplesKeyNeeded, match="ONEBERT_SAMPLES_KEY lacks the key"):
@@ -367,7 +376,7 @@ def test_deleted_texts_are_in_no_file_of_the_folder(tmp_path, ending, monkeypatc
     with opened(tmp_path, KEY) as (samples, registry):
         at, long = datetime.now(UTC), MARKER * 200
         keep(samples, [sample(f"r/{number}", at=at, texts=(long,)) for number in range(8)])
-        record(samples, [feedback(f"r/{n}", texts=(long,), texts_at=at, explanation="why") for n in range(8)])
+        record(samples, [feedback(f"r/{n}", texts=(long, ""), texts_at=at, explanation="why") for n in range(8)])
         with samples.database.reading() as connection:
             query = "SELECT texts FROM samples UNION SELECT texts FROM feedback UNION SELECT explanation FROM feedback"
             tokens = connection.scalars(text(query)).all()

@@ -188,7 +188,8 @@ def test_every_older_schema_of_samples_is_upgraded_with_every_row(place, older, 
         mark = f"UPDATE schemas SET number = {older}" if marked else "DROP TABLE schemas"
         with samples.database.writing() as connection:
             for number in range(samples_tables.TABLES.schema, older, -1):
-                connection.execute(text(WITHOUT_OF_SAMPLES[number]))
+                for statement in WITHOUT_OF_SAMPLES[number]:
+                    connection.execute(text(statement))
             connection.execute(text(mark))
     with open_store(place) as store, open_samples(store.database, [KEY]) as samples:
         assert samples.find(["r/0"], "tone".__eq__) == [sample]

@@ -1,4 +1,4 @@
-"""The review queue of a task: kept texts without feedback, answered anew by its versions, the most wanted first."""
+"""The review queue of a task: kept texts that lack a label, answered anew by its versions, the most wanted first."""
 
 import time
 from collections.abc import Sequence
