@@ -67,6 +67,11 @@ def statements():
 
 # What each schema brought, taken away again.
 WITHOUT = {
+    15: (
+        "ALTER TABLE changes ADD COLUMN forced TEXT",
+        "UPDATE changes SET forced = message, message = NULL WHERE failed IS NOT NULL",
+        "ALTER TABLE changes DROP COLUMN failed",
+    ),
     14: ("ALTER TABLE changes DROP COLUMN message",),
     13: (
         *("ALTER TABLE aliases ADD COLUMN previous INTEGER", "ALTER TABLE aliases ADD COLUMN previous_target TEXT"),

@@ -5,7 +5,7 @@ Inner code raises these errors and knows nothing of HTTP; an edge reads
 `status`, `code`, `title`, `detail` and `retry_after`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 
@@ -135,9 +135,11 @@ class GateFailed(OneBertError, status=409, code="gate-failed", title="The gate r
     Without `report` the gate could not run: it has no live version to compare with, or lacks its rows.
     """
 
-    def __init__(self, detail: str, report: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, detail: str, report: Mapping[str, Any] | None = None, failed: Sequence[str] = ()) -> None:
         super().__init__(detail)
         self.report = report
+        # A phrase for each check that failed.
+        self.failed = failed or [detail]
 
 
 class NoAdmin(OneBertError, status=409, code="no-admin", title="Nobody would administer"):

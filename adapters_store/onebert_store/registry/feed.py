@@ -5,6 +5,7 @@ until its commit, so numbers follow the order of the commits on every database. 
 has read everything committed before it.
 """
 
+import json
 import sys
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -134,18 +135,16 @@ class Feed:
         before: int | None = None,
         key: str | None = None,
         target: str | None = None,
-        forced: str | None = None,
         before_target: str | None = None,
-        message: str | None = None,
+        failed: str | None = None,
     ) -> int:
         """Adds a change and returns its number; call it last, because all other changes wait until the commit."""
         counted = update(FEED).values(last=FEED.c.last + 1)
         seq: int = connection.execute(counted.returning(FEED.c.last)).scalar_one()
         change = {"action": action, "task": task, "version": version, "alias": alias, "before": before}
-        actor = {"principal": by.principal, "request": by.request}
+        actor = {"principal": by.principal, "request": by.request, "message": by.message}
         row = {"seq": seq, "at": datetime.now(UTC), **change, **actor, "key": key, "target": target}
-        why = {"forced": forced, "message": message}
-        connection.execute(insert(CHANGES).values(row | why | {"before_target": before_target}))
+        connection.execute(insert(CHANGES).values(row | {"before_target": before_target, "failed": failed}))
         self._database.announce(connection)
         return seq
 
@@ -175,9 +174,9 @@ class Feed:
 
 
 def _change(row: Sequence[Any], entry: VersionEntry | None = None) -> Change:
-    *columns, target, forced, before, message = row
-    targets = target and Target.loads(target), before and Target.loads(before)
-    return Change(*(*columns, targets[0], forced, targets[1], message, entry))
+    *columns, target, before, message, failed = row
+    targets = (each and Target.loads(each) for each in (target, before))
+    return Change(*(*columns, *targets, message, failed and json.loads(failed), entry))
 
 
 def _latest(connection: Connection, by: ColumnElement[Any], *where: ColumnElement[bool]) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """The values that the registry returns: versions, aliases, tasks and changes."""
 
 import json
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -139,12 +139,16 @@ class Action(StrEnum):
 
 @dataclass(frozen=True)
 class Actor:
-    """The principal and request of a change, never a key; `until` is a deadline in seconds of `time.monotonic()`."""
+    """The principal and request of a change, never a key; `until` is a deadline in seconds of `time.monotonic()`.
+
+    `message` is why the change is made, for the audit trail.
+    """
 
     principal: str
     request: str = ""
     until: float = inf
     quotas: Quotas = UNLIMITED
+    message: str | None = None
 
     def payer(self, target: Target) -> Payer | None:
         """Returns the payer of the shadows of a target that this actor sets; None without quotas of rates."""
@@ -170,9 +174,9 @@ class Change:
         before: the version that the alias pointed at before; None if the alias is new.
         key: name and id of the key that was made or revoked.
         name: the new name of a task that an earlier release renamed.
-        forced: why the alias moved past the checks of extensions; None if it did not.
-        message: why the alias moved, with all checks.
         before_target: the earlier meaning of the alias as a whole; None for one version alone.
+        message: why the change was made.
+        failed: the checks that failed, of an alias that was moved past those of its task; None of another change.
         entry: the uploaded version if it still exists; a VersionRecord unless its manifest is damaged.
     """
 
@@ -188,15 +192,15 @@ class Change:
     key: str | None
     name: str | None
     target: Target | None = None
-    forced: str | None = None
     before_target: Target | None = None
     message: str | None = None
+    failed: Sequence[str] | None = None
     entry: VersionEntry | None = None
 
     @property
     def past_gate(self) -> bool:
-        """True if an alias moved past the checks of extensions."""
-        return self.forced is not None
+        """True if an alias was moved past the checks of its task."""
+        return self.failed is not None
 
     @property
     def rolled_back(self) -> bool:

@@ -4,6 +4,7 @@ Several threads, and several processes on one database, may change a registry at
 transaction that decides by the number of rows its statements changed; the process holds no lock of its own.
 """
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -206,16 +207,15 @@ class Registry:
         to: int | Target,
         expected: int | str | None,
         by: Actor = CLI,
-        forced: str | None = None,
         preconditions: Sequence[Precondition] = (),
-        message: str | None = None,
+        failed: Sequence[str] | None = None,
     ) -> tuple[Alias, int]:
         """Gives `alias` a new meaning if its tag (a number: one version) is `expected` (None: if it does not exist).
 
-        The audit trail keeps why the alias moves: `forced` past the checks of extensions, or `message`. Returns the
-        alias, and the number of the change, or of the latest change if the alias did not move. Raises InvalidInput if
-        the target breaks a rule or the task would have too many aliases, AliasConflict if the alias means something
-        else, and CheckOutdated if a precondition does not hold.
+        The audit trail keeps the checks that `failed`, of a move past them. Returns the alias, and the number of the
+        change, or of the latest change if the alias did not move. Raises InvalidInput if the target breaks a rule or
+        the task would have too many aliases, AliasConflict if the alias means something else, and CheckOutdated if a
+        precondition does not hold.
         """
         check_name(task)
         check_alias(alias)
@@ -234,12 +234,9 @@ class Registry:
                 places = target.version, alias, None if at is None else at.version
                 action = Action.ROLL_BACK if at and at.goes_back(target) else Action.PROMOTE
                 was, text = at.target.dumps() if at else None, target.dumps()
+                checks = None if failed is None else json.dumps([*failed])
                 seq = self.feed.write(
-                    *(connection, by, action, task, *places),
-                    target=text,
-                    forced=forced,
-                    before_target=was,
-                    message=message,
+                    connection, by, action, task, *places, target=text, before_target=was, failed=checks
                 )
                 if at is None:
                     statements.check_aliases(connection, task)

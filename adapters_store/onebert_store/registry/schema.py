@@ -67,7 +67,11 @@ REGISTRY = Tables(
             """,
         ),
         # Schemas 7 to 12 have the last meaning of an alias here.
-        7: ("ALTER TABLE aliases ADD COLUMN previous_target TEXT",),
+        7: (
+            "ALTER TABLE aliases ADD COLUMN previous_target TEXT",
+            # Schemas 7 to 14 have the reason of a forced move here.
+            "ALTER TABLE changes ADD COLUMN forced TEXT",
+        ),
         # Samples and feedback of these tasks are under their names.
         9: (
             "INSERT INTO identities (task, id) SELECT DISTINCT task, task FROM versions",
@@ -108,6 +112,11 @@ REGISTRY = Tables(
             """,
             "ALTER TABLE aliases DROP COLUMN previous",
             "ALTER TABLE aliases DROP COLUMN previous_target",
+        ),
+        # Nobody kept which checks had failed.
+        15: (
+            "UPDATE changes SET message = forced, failed = '[]' WHERE forced IS NOT NULL",
+            "ALTER TABLE changes DROP COLUMN forced",
         ),
     },
 )

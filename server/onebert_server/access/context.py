@@ -20,6 +20,7 @@ class Context:
         arrived: time of arrival, on the same clock.
         min_seq: number of the registry's change that the answer must include; 0 means none.
         counted: whether quotas have counted it already: a request in parts counts with its first part.
+        message: why the caller changes something, for the audit trail.
         header: returns the first value of a header, by its name in lower case; None without it.
         lacking: names of headers that an alias chooses by and a front end did not send along.
     """
@@ -30,6 +31,7 @@ class Context:
     request_id: str
     min_seq: int = 0
     counted: bool = field(default=False, kw_only=True)
+    message: str | None = field(default=None, kw_only=True)
     observed: Observed = field(default_factory=Observed, compare=False, repr=False)
     header: Callable[[str], bytes | None] = field(default=lambda _: None, compare=False, repr=False, kw_only=True)
     lacking: list[str] = field(default_factory=list, compare=False, repr=False, kw_only=True)
@@ -61,7 +63,7 @@ class Context:
 
     @property
     def actor(self) -> Actor:
-        return Actor(self.principal.name, self.request_id, self.deadline, self.principal.quotas)
+        return Actor(self.principal.name, self.request_id, self.deadline, self.principal.quotas, self.message)
 
 
 def own_work(name: str) -> Context:

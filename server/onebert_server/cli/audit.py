@@ -10,10 +10,10 @@ import typer
 
 from onebert_server.cli.administration import Administration, StoreAdmin, administration
 from onebert_server.client import Change, Client, as_dict
+from onebert_server.contract.moves import why
 from onebert_store.command import console
 from onebert_store.command.options import duration, with_options
 from onebert_store.errors import InvalidInput
-from onebert_store.file.strict_json import printable
 
 PAGE = 1000
 TIME = "time (UTC)"
@@ -75,6 +75,4 @@ def _time(text: str) -> datetime:
 def _change_of(change: Change) -> str:
     """A change in words: `acme-tone@live 1 → 2`, `acme-tone version 2`, `ci/3f2a…`, and why it was made."""
     name = f"{change.task}@{change.alias}" if change.alias else change.task or ""
-    past = ", past the gate" if change.past_gate else ""
-    reason = past + (f", {printable(change.reason, 256)}" if change.reason else "")
-    return f"{name} {change.what}{reason}".strip()
+    return ", ".join(filter(None, (f"{name} {change.what}".strip(), why(change))))

@@ -8,6 +8,7 @@ import typer
 
 from onebert_server.cli.completion import references
 from onebert_server.cli.options import OUTPUT, REFERENCE, URL, ApiKey, Url
+from onebert_server.cli.refusals import Message
 from onebert_server.client import Client
 from onebert_server.client.references import tag_of, version_of
 from onebert_store.command import console
@@ -60,6 +61,7 @@ def delete(
     everything: Annotated[
         bool, typer.Option("--all", help="Delete the whole task: its aliases and all its versions.")
     ] = False,
+    message: Message = None,
     url: Url = URL,
     api_key: ApiKey = None,
 ) -> None:
@@ -72,11 +74,11 @@ def delete(
     with Client(url, api_key) as client:
         facts = client.task(parsed.task)
         if everything:
-            client.delete_task(parsed.task)
+            client.delete_task(parsed.task, message=message)
         elif parsed.version is not None:
-            client.delete_version(parsed.task, parsed.version)
+            client.delete_version(parsed.task, parsed.version, message=message)
         elif parsed.alias is not None:
-            client.delete_alias(parsed.task, parsed.alias, tag_of(facts, parsed.alias))
+            client.delete_alias(parsed.task, parsed.alias, tag_of(facts, parsed.alias), message=message)
     versions = len(facts.versions)
     gone = f"with {versions} version{'' if versions == 1 else 's'}" if everything else ""
     console.say(f"{ref}: deleted {gone}".rstrip())

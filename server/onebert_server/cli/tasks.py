@@ -26,6 +26,7 @@ def push(
         ),
     ] = None,
     promote: Annotated[bool, typer.Option("--promote", help="Make the new version live at once.")] = False,
+    message: Message = None,
     url: Url = URL,
     api_key: ApiKey = None,
     as_json: AsJson = False,
@@ -38,14 +39,18 @@ def push(
     """
     from onebert_store.file.format import load_with_bytes  # noqa: PLC0415
 
+    if message is not None and not promote:
+        raise typer.BadParameter("--message says why the version becomes live, so it goes with --promote")
     delta, content = load_with_bytes(file)
     trained_for = delta.manifest.training.get("task")
     name = task or (trained_for if isinstance(trained_for, str) else None)
     if name is None:
         raise InvalidInput("the file does not name its task; use --task")
     with Client(url, api_key, MAX_REQUEST_TIMEOUT) as client:
-        pushed = client.push(name, content)
-        moved = move(client, name, LIVE, place_of(client, name, LIVE), pushed.version) if promote else None
+        # A first version becomes live by the move, which has the reason.
+        pushed = client.push(name, content, live=not promote)
+        place = place_of(client, name, LIVE) if promote else None
+        moved = move(client, name, LIVE, place, pushed.version, message=message) if promote else None
         live = client.task(name).aliases.get(LIVE)
     if as_json:
         console.print_json(as_dict(pushed) | ({"promoted": json_of(moved)} if moved else {}))

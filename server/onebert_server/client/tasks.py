@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, overload
+from urllib.parse import urlencode
 
 from msgspec.structs import asdict, replace
 
@@ -174,10 +175,10 @@ class TaskCalls(Asking):
             body |= {"force": True}
         return await self._decoded(AliasPlace, "PUT", path, body, headers=condition, repeatable=False)
 
-    async def delete_alias(self, task: str, alias: str, expected: int | str) -> None:
-        """Deletes an alias if its tag is still `expected`; else raises AliasConflict."""
+    async def delete_alias(self, task: str, alias: str, expected: int | str, *, message: str | None = None) -> None:
+        """Deletes an alias if its tag is still `expected`; else raises AliasConflict. `message` is why."""
         condition = {"If-Match": f'"{expected}"'}
-        await self._ask("DELETE", _alias_path(task, alias), headers=condition, repeatable=False)
+        await self._ask("DELETE", _because(_alias_path(task, alias), message), headers=condition, repeatable=False)
 
     async def gate(self, task: str) -> GateFacts:
         """The gate of a task; raises GateNotFound if it has none."""
@@ -196,17 +197,21 @@ class TaskCalls(Asking):
         """Deletes the gate of a task with its rows."""
         await self._ask("DELETE", _gate_path(task), repeatable=False)
 
-    async def delete_task(self, task: str) -> None:
-        """Deletes a task with all of its aliases and versions."""
-        await self._ask("DELETE", f"/v1/tasks/{quoted(task)}", repeatable=False)
+    async def delete_task(self, task: str, *, message: str | None = None) -> None:
+        """Deletes a task with all of its aliases and versions; `message` is why, for the audit trail."""
+        await self._ask("DELETE", _because(f"/v1/tasks/{quoted(task)}", message), repeatable=False)
 
-    async def delete_version(self, task: str, version: int) -> None:
-        """Deletes a version; raises VersionInUse if an alias points at it."""
-        await self._ask("DELETE", _version_path(task, version), repeatable=False)
+    async def delete_version(self, task: str, version: int, *, message: str | None = None) -> None:
+        """Deletes a version; raises VersionInUse if an alias points at it. `message` is why."""
+        await self._ask("DELETE", _because(_version_path(task, version), message), repeatable=False)
 
 
 def _version_path(name: str, number: int) -> str:
     return f"/v1/tasks/{quoted(name)}/versions/{number}"
+
+
+def _because(path: str, message: str | None) -> str:
+    return path if message is None else f"{path}?{urlencode({'message': message})}"
 
 
 def _gate_path(name: str) -> str:

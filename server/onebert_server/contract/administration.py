@@ -84,8 +84,9 @@ class Change(Declared, frozen=True, kw_only=True):
     target: Annotated[TargetFacts | None, Rule("the new meaning of an alias that is more than one version")] = None
     key: Annotated[str | None, Rule("name and id of a key that was made or revoked")] = None
     what: Annotated[str, Rule("in words: of an alias `1 → 2`, `shadow 5 ended`, `rolled back to 1`")]
-    reason: Annotated[str | None, Rule("why an alias was moved")] = None
+    reason: Annotated[str | None, Rule("why the change was made")] = None
     past_gate: Annotated[bool, Rule("whether it was moved past its task's gate")]
+    failed: Annotated[list[str] | None, Rule("the checks that failed, of a move past the gate")] = None
     principal: Annotated[str, Rule("who made the change")]
     request: Annotated[str, Rule("the id of the request by which it was made")]
     rolled_back: Annotated[bool, Rule("whether an alias went back to a version that was live before")]

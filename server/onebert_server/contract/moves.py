@@ -2,7 +2,10 @@
 
 from collections.abc import Callable
 
+from onebert_server.contract.administration import Change
+from onebert_server.contract.status import Move
 from onebert_server.contract.tasks import TargetFacts
+from onebert_store.file.strict_json import printable
 
 
 def meaning(target: TargetFacts | None, version: int | None, label: Callable[[int], str] = str) -> str:
@@ -52,6 +55,12 @@ def words(
     elif first.sticky != last.sticky:
         parts.append(f"split by {last.sticky or 'chance'}")
     return ", ".join([*parts, *_of_shadows(first, last)]) or "the same"
+
+
+def why(change: Change | Move) -> str:
+    """Why a change was made: `past the gate (must is 1, bound 0): it is urgent`; empty if nobody said."""
+    past = "past the gate" * change.past_gate + (f" ({'; '.join(change.failed)})" if change.failed else "")
+    return printable(": ".join(filter(None, (past, change.reason))), 1000)
 
 
 def _of_shadows(before: TargetFacts, after: TargetFacts) -> list[str]:

@@ -71,6 +71,7 @@ class Move(Declared, frozen=True, kw_only=True):
     what: Annotated[str, Rule("in words: `1 → 2`, `shadow 5 ended`, `rolled back to 1`")]
     reason: Annotated[str | None, Rule("why it was made")] = None
     past_gate: Annotated[bool, Rule("whether it was forced past the gate")] = False
+    failed: Annotated[list[str] | None, Rule("the checks that failed, of a move past the gate")] = None
 
 
 class AliasInForce(Declared, frozen=True, kw_only=True):

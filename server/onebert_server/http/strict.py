@@ -1,6 +1,7 @@
 """Shared by all routes: dependencies, strict JSON bodies, chunked responses, and the documentation of problems."""
 
 from collections.abc import Callable, Container, Coroutine, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, TypeVar
 
@@ -22,6 +23,7 @@ from onebert_server.http.replies import send_whole
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_store.errors import TooLarge
 from onebert_store.file import strict_json
+from onebert_store.file.fields import Line
 
 T = TypeVar("T")
 Body = TypeVar("Body", bound=BaseModel)
@@ -64,6 +66,16 @@ MetricNames = Annotated[
 ]
 EdgeOf = Annotated[Edge, Depends(_edge)]
 ContextOf = Annotated[Context, Depends(_context)]
+
+
+async def _because(
+    context: ContextOf, message: Annotated[Line | None, Query(description="why, for the audit trail")] = None
+) -> Context:
+    return replace(context, message=message)
+
+
+BecauseOf = Annotated[Context, Depends(_because)]
+"""The context of a deletion, which has no body to say why."""
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": ProblemResponse, "description": "A problem of the table in docs/reference/errors.md."}

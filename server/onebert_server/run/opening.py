@@ -18,6 +18,7 @@ from onebert_server.hooks import Hooks
 from onebert_server.hosts import begin_loading, compute_threads, front_ends_for, on_a_thread
 from onebert_server.progress import Progress
 from onebert_server.run.extension import installed
+from onebert_server.run.moves import AliasShares, Told
 from onebert_server.runtime import Runtime
 from onebert_server.settings import Settings
 from onebert_server.store import store_address
@@ -68,7 +69,7 @@ def open_runtime(
         residents = Residents(engine, registry)
         loader = Loader(residents)
         presence = Presence(registry.replicas) if registry.shared else None
-        follower = Follower(registry.feed, residents.directory, presence)
+        follower = Follower(registry.feed, residents.directory, presence, Told(metrics))
         catalog = Catalog(registry, residents, follower, settings.max_upload_bytes, hooks.deleting, hooks.storage)
         opened.callback(follower.close)
         opened.callback(loader.close)
@@ -91,6 +92,8 @@ def open_runtime(
         telemetry.samples = hooks.sample
         answerer = Answerer(admission.splitters, admission, workers)
         moves = Moves(catalog, hooks.before_move, registrars)
+        if metrics.series is not None:
+            metrics.registry.register(AliasShares(metrics.series, catalog.directory, settings.task_metrics))
         _add_gauges(metrics, engine, catalog, follower, key_poller)
         runtime = Runtime(
             hooks=hooks,

@@ -32,6 +32,7 @@ class Metrics:
 
     Attributes:
         answers: what is counted of each version.
+        series: the versions with series of their own; None if task metrics are off.
     """
 
     def __init__(self, tasks: int = 0, exemplars: bool = False, answered: list[Listener] | None = None) -> None:
@@ -39,8 +40,9 @@ class Metrics:
         self._exemplars = exemplars
         self.answers = AnswerCounts(answered)
         self.paces = Paces(self.answers)
-        if tasks:
-            self.registry.register(TaskSeries(self.answers, tasks))
+        self.series = TaskSeries(self.answers, tasks) if tasks else None
+        if self.series is not None:
+            self.registry.register(self.series)
         self.busy_seconds = 0.0
         self._requests = Counts("onebert_http_requests", "Requests answered.", "method", "route", "status")
         self.registry.register(self._requests)

@@ -47,6 +47,11 @@ class TaskSeries(Collector):
         """The metrics without samples; the registry reads their names."""
         return _families()
 
+    def tasks(self) -> list[str]:
+        """The tasks whose versions have series."""
+        with self._lock:
+            return list(dict.fromkeys(task for task, _ in self._shown.states))
+
     def collect(self) -> Iterable[Metric]:
         """A consistent snapshot of all counts."""
         with self._lock:

@@ -185,9 +185,8 @@ class Catalog:
         target: Target,
         expected: str | None,
         context: Context,
-        forced: str | None = None,
         preconditions: Sequence[Precondition] = (),
-        message: str | None = None,
+        failed: Sequence[str] | None = None,
     ) -> tuple[Alias, int]:
         """Moves an alias by compare-and-set, in effect for every request that is admitted after it returns.
 
@@ -198,7 +197,7 @@ class Catalog:
         self._check_shadows(task, target)
         with self._changing(context.deadline):
             to = task, alias, target, expected
-            moved, seq = self._registry.move_alias(*to, context.actor, forced, preconditions, message)
+            moved, seq = self._registry.move_alias(*to, context.actor, preconditions, failed)
             self._follower.reach(seq)
             return moved, seq
 

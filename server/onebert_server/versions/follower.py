@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -43,6 +43,9 @@ class Offer:
 class Follower:
     """Brings the directory to the state of the registry; any thread may ask for that, and its own thread polls.
 
+    Args:
+        told: gets each change once it is shown, under a lock, so it must not wait.
+
     Attributes:
         polled_at: time of the last successful poll of the feed; the directory shows every change that was
             committed before.
@@ -53,12 +56,14 @@ class Follower:
         feed: Feed,
         directory: Directory,
         presence: Presence | None = None,
+        told: Callable[[Change], None] = lambda _: None,
     ) -> None:
         self.polled_at = time.monotonic()
         self._feed = feed
         self._directory = directory
         self._position = directory.position
         self._presence = presence
+        self._told = told
         # Held while changes are read and applied: each is applied once, in its order.
         self._applying = threading.Lock()
         # Time of the last change that the directory shows; None before the first one.
@@ -195,6 +200,8 @@ class Follower:
         aliased = self._reconcile(_numbers_of(changes), changes)
         self._shown_at = changes[-1].at
         self._position.move(changes[-1].seq)
+        for change in changes:
+            self._told(change)
         return aliased
 
     def _reconcile(

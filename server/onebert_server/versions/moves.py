@@ -1,17 +1,20 @@
 """Moves of aliases: one function for the route and for everyone else, so that no hook is forgotten."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from onebert_server.access.context import Context
 from onebert_server.threads import run_in
 from onebert_server.versions.catalog import Catalog
-from onebert_store.errors import CheckOutdated, GateFailed
+from onebert_store.errors import CheckOutdated, GateFailed, OneBertError
 from onebert_store.registry.names import LIVE
 from onebert_store.registry.records import Alias
 from onebert_store.registry.target import Precondition, Target
+
+# Milliseconds that the checks of a forced move get, and at most half of its own time.
+FORCED_MS = 10_000.0
 
 
 class Move(NamedTuple):
@@ -63,31 +66,44 @@ class Moves:
             if lacks := self._catalog.directory.version(move.task, number, context.principal).lacks:
                 raise GateFailed(
                     f"{move.task}@{number} does not keep {', '.join(lacks)} of the version that it was trained like: "
-                    "calibrate it, or force the move, and say why"
+                    "calibrate it, or force the move, and say why",
+                    failed=[f"{number} does not keep {target}" for target in lacks],
                 )
 
-    async def move(
-        self, move: Move, context: Context, *, force: str | None = None, message: str | None = None
-    ) -> Moved:
+    async def move(self, move: Move, context: Context, *, force: bool = False) -> Moved:
         """Loads the versions of a target, asks every hook, and moves the alias.
 
         If what a hook has read changes before the move, the hooks are asked again.
 
         Args:
-            force: the reason to move without asking the hooks.
-            message: the reason of another move.
+            force: moves the alias whatever the hooks say; the change keeps what they say.
 
         Raises:
             GateFailed: a version lacks targets, or a hook refuses the move.
             AliasConflict: a hook refuses it; see also `Catalog.in_memory` and `Catalog.move_alias`.
         """
         task, alias, target, expected = move
+        asked = context.within(min(FORCED_MS, 500 * (context.deadline - context.arrived))) if force else context
         async with self._catalog.in_memory(task, [number for number, _ in target.shares], context):
-            if force is None:
-                self._require_targets(move, context)
             while True:
-                checks = [await check(move, context) for check in self._before_move] if force is None else []
-                arguments = task, alias, target, expected, context, force, [check.read for check in checks], message
+                checks, failed = list[Check](), list[str]() if force else None
+                with _noting(failed):
+                    self._require_targets(move, asked)
+                for check in self._before_move:
+                    with _noting(failed):
+                        checks.append(await check(move, asked))
+                arguments = task, alias, target, expected, context, [check.read for check in checks], failed
                 with suppress(CheckOutdated):
                     alias_now, seq = await run_in(self._registrars, self._catalog.move_alias, *arguments)
                     return Moved(alias_now, seq, [report for check in checks for report in check.reports])
+
+
+@contextmanager
+def _noting(failed: list[str] | None) -> Iterator[None]:
+    """Adds what refuses the move to a list; without one it is raised."""
+    try:
+        yield
+    except OneBertError as error:
+        if failed is None:
+            raise
+        failed += error.failed if isinstance(error, GateFailed) else [f"not judged: {error.detail}"]

@@ -13,6 +13,7 @@ from onebert_encoder.text.tokens import Tokens
 from onebert_server.access.principal import root
 from onebert_server.extensions.gate.judge import Rows, checks_of, measure
 from onebert_server.extensions.gate.rules import Gate, PinnedRow, digest_of_rows
+from onebert_store.errors import DeadlineExceeded
 from runtimes import ask, client, get, opened, upload
 from servers import Task, store
 from tenants import Asker, tenants_runtime
@@ -111,27 +112,65 @@ def test_a_refusal_has_the_numbers_that_the_reference_gives_and_changes_nothing(
 def test_a_move_is_forced_with_a_message_that_trail_and_log_keep(runtime, caplog):
     caplog.set_level(logging.INFO)
     set_gate(runtime, {"min": {"accuracy": 1.0}}, rows_of(OLD))
-    assert move(runtime, 2).status_code == 409
+    refused = move(runtime, 2).json()
+    [check] = refused["report"]["checks"]
+    failed = [f"min.accuracy is {check['value']:.4g}, bound 1"]
+    assert refused["detail"] == f"tone@2 does not pass its gate: {failed[0]}"
     for bad in ({"force": True}, {"force": True, "message": ""}, {"force": True, "message": "a\0"}):
         assert move(runtime, 2, **bad).status_code == 422
     assert move(runtime, 2, force=True, message="labels were wrong").status_code == 200
     assert move(runtime, 1, 2, message="it was better").status_code == 200
-    kept = ("action", "version", "reason", "past_gate")
+    # Forced, and nothing fails.
+    assert move(runtime, 1, None, "next", force=True, message="a try").status_code == 200
+    upload(runtime, "other", OLD)
+    for path in ("tone/versions/3?message=no%20use", "other?message=no%20use%20either"):
+        assert ask(runtime, "DELETE", f"/v1/tasks/{path}").status_code == 204
+    assert ask(runtime, "DELETE", "/v1/tasks/tone/versions/2?message=a%0Ab").status_code == 422
+    kept = ("action", "version", "reason", "past_gate", "failed")
     trail = [tuple(map(change.get, kept)) for change in get(runtime, "/v1/audit").json()["changes"]]
-    assert trail[-3:] == [
-        ("set-gate", None, None, False),
-        ("promote", 2, "labels were wrong", True),
-        ("roll-back", 1, "it was better", False),
+    assert trail[-7:] == [
+        ("set-gate", None, None, False, None),
+        ("promote", 2, "labels were wrong", True, failed),
+        ("roll-back", 1, "it was better", False, None),
+        ("promote", 1, "a try", True, []),
+        ("upload", 1, None, False, None),
+        ("delete-version", 3, "no use", False, None),
+        ("delete-task", None, "no use either", False, None),
     ]
     assert [record.message for record in caplog.records if record.name == "onebert.moves"] == [
-        "tone@live: 1 → 2, by 127.0.0.1, past the gate: labels were wrong",
-        "tone@live: rolled back to 1, by 127.0.0.1: it was better",
+        f"tone@live: 1 → 2, by 127.0.0.1, past the gate ({failed[0]}): labels were wrong",
+        "tone@live: rolled back to 1, by 127.0.0.1, it was better",
+        "tone@next: new → 1, by 127.0.0.1, past the gate: a try",
+        "other@live: new → 1, by (server)",
+        "tone@3: deleted, by 127.0.0.1, no use",
+        "other: deleted, by 127.0.0.1, no use either",
     ]
     moves = get(runtime, "/v1/tasks/tone/status").json()["moves"]
-    assert [(move["reason"], move["past_gate"]) for move in moves[:2]] == [
-        ("it was better", False),
-        ("labels were wrong", True),
+    assert [(move["reason"], move["past_gate"], move["failed"]) for move in moves[1:3]] == [
+        ("it was better", False, None),
+        ("labels were wrong", True, failed),
     ]
+    metrics = get(runtime, "/metrics").text
+    for line in ('onebert_moves_total{action="promote"} 2.0', 'onebert_moves_total{action="delete-task"} 1.0'):
+        assert line in metrics
+
+
+def test_checks_that_take_long_hold_up_no_forced_move(runtime):
+    """They get half of its time, and ten seconds at most."""
+    given = []
+
+    async def late(_, context):
+        given.append(context.deadline - context.arrived)
+        raise DeadlineExceeded("too late")
+
+    runtime.hooks.before_move.append(late)
+    assert move(runtime, 2).status_code == 504
+    for at, seconds in enumerate((4, 30), 1):
+        headers = {"If-Match": f'"{at}"', "X-Request-Timeout": str(seconds)}
+        body = {"version": at + 1, "force": True, "message": "it burns"}
+        assert ask(runtime, "PUT", "/v1/tasks/tone/aliases/live", json=body, headers=headers).status_code == 200
+        assert get(runtime, "/v1/tasks/tone/status").json()["moves"][0]["failed"] == ["not judged: too late"]
+    assert given[1:] == [pytest.approx(2), pytest.approx(10)]
 
 
 class Pausing(Clock):

@@ -62,7 +62,7 @@ def test_moves_come_in_order_with_their_facts(tmp_path, receiver):
         assert receiver.moves == [("tone", "live", 1, 2), ("tone", "live", 2, 4), ("tone", "next", 1, 5)]
         assert len({number for number, _ in receiver.taken}) == 3
         _, moved = receiver.taken[1]
-        facts = {"before": 1, "what": "1 → 2", "reason": "because", "past_gate": True, "target": None}
+        facts = {"before": 1, "what": "1 → 2", "reason": "because", "past_gate": True, "failed": [], "target": None}
         assert moved["type"] == "alias.moved"
         assert {name: moved["data"][name] for name in facts} == facts
         shown = get(runtime, "/v1/tasks/tone/aliases/next").json()["target"]

@@ -103,8 +103,9 @@ def test_a_task_from_nothing_then_a_split_then_alone_again(server, place, name):
     )
     assert "0 to add, 1 to change, 1 to remove" in applied(server, file)
     with Client(server.url) as client:
-        facts = client.task(name)
+        facts, moves = client.task(name), client.status(name).moves
     assert (facts.aliases, facts.targets, len(facts.versions)) == ({"live": 2}, {}, 3)
+    assert {move.reason for move in moves} == {"of the week"}
 
 
 def test_the_example_of_the_page_is_applied(server, files, tmp_path):

@@ -88,7 +88,12 @@ def test_aliases_are_listed_set_and_removed(server, onebert, refused):
         ("live", 1, None),
         ("next", 1, 2),
     ]
-    assert "aliased@next: deleted" in onebert("delete", "aliased@next")
+    assert "aliased@next: deleted" in onebert("delete", "aliased@next", "--message", "für nichts")
+    onebert("delete", "aliased@2", "--message", "neither")
+    with Client(server.url) as client:
+        last = [(change.action, change.reason) for change in client.audit(task="aliased")[-2:]]
+    assert last == [("delete-alias", "für nichts"), ("delete-version", "neither")]
+    assert "version 2, neither" in onebert("audit", "--task", "aliased", "--url", server.url)
     assert "has no alias next" in refused("delete", "aliased@next")
     assert [place["alias"] for place in json.loads(onebert("status", "aliased", "--json"))["aliases"]] == ["live"]
 

@@ -51,11 +51,15 @@ def test_push_takes_the_task_from_the_file(onebert, server, file):
         assert client.task("from-file")["aliases"] == {"live": 1}
 
 
-def test_push_for_scripts(onebert, file):
+def test_push_for_scripts(onebert, server, file):
     first, second = file(seed=3), file(seed=4)
-    pushed = json.loads(onebert("push", first, "--task", "scripted", "--json"))
+    because = ("--promote", "--message", "of May")
+    pushed = json.loads(onebert("push", first, "--task", "scripted", *because, "--json"))
     assert (pushed["task"], pushed["version"], pushed["created"]) == ("scripted", 1, True)
-    pushed = json.loads(onebert("push", second, "--task", "scripted", "--promote", "--json"))
+    assert pushed["promoted"]["what"] == "new → 1"
+    assert "of May" in onebert("status", "scripted")
+    assert run_onebert("push", second, "--task", "scripted", "--message", "why", url=server.url).returncode == 2
+    pushed = json.loads(onebert("push", second, "--task", "scripted", *because, "--json"))
     assert pushed["promoted"] == {
         "task": "scripted", "alias": "live", "from": 1, "to": 2, "what": "1 → 2", "gate": None,
         "measured": {"1": {}, "2": {}}, "changed": [],

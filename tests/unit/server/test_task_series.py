@@ -19,6 +19,7 @@ from onebert_server.telemetry import answer_counts
 from onebert_server.telemetry.tasks import MAX_LABELS, OTHER, RANK_EVERY, TaskSeries
 from onebert_server.versions.facts import Facts
 from onebert_store.file.reference import MAX_ANSWERED
+from runtimes import TASKS, classify, get, move, opened, upload
 
 SHOWN = 3
 names = st.sampled_from([f"task{number}" for number in range(8)])
@@ -224,3 +225,18 @@ def test_an_answer_names_a_bounded_number_of_labels():
     one = seen_of(facts, Prediction(labels, [0.75] * 4096, 0, labels=labels))
     assert one == Seen("wide", (*labels[:MAX_ANSWERED], OTHER), 0.75, 3, text=0)
     assert seen_of(facts, Prediction(labels, [0.75] * 4096, 0, labels=labels[:2])).labels == tuple(labels[:2])
+
+
+def test_what_aliases_mean_is_shown_of_the_busiest_tasks_first(tmp_path):
+    def shares(runtime):
+        families = text_string_to_metric_families(get(runtime, "/metrics").text)
+        [samples] = [family.samples for family in families if family.name == "onebert_task_alias"]
+        return {tuple(map(sample.labels.get, ("task", "alias", "version"))): sample.value for sample in samples}
+
+    with opened(tmp_path, task_metrics=2) as runtime:
+        for name, task in (("first", TASKS[0]), ("second", TASKS[0]), ("tone", TASKS[0]), ("tone", TASKS[1])):
+            upload(runtime, name, task)
+        assert shares(runtime) == {("first", "live", "1"): 1.0, ("second", "live", "1"): 1.0}
+        move(runtime, {"split": {"1": 90, "2": 10}})
+        classify(runtime)
+        assert shares(runtime) == {("tone", "live", "1"): 0.9, ("tone", "live", "2"): 0.1}

@@ -128,7 +128,7 @@ def _move(
             target = wanted.target(numbers)
             client.move_alias(task, alias, rollout_of(target) or target.version, tag, message=message)
         elif tag is not None:
-            client.delete_alias(task, alias, tag)
+            client.delete_alias(task, alias, tag, message=message)
 
     words = [meaning(before, number)] if number else []
     if after is None:

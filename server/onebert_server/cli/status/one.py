@@ -11,7 +11,7 @@ from onebert_server.cli.compare.measured import lacking, measure
 from onebert_server.cli.status.picture import Picture, VersionLine
 from onebert_server.cli.status.tables import alarm_text, score_text, share_text
 from onebert_server.client import AliasInForce, ShadowAgreement, TaskInForce, VerdictsResponse
-from onebert_server.contract.status import Move
+from onebert_server.contract.moves import why
 from onebert_store.command import console
 from onebert_store.file.strict_json import printable
 from onebert_store.registry.names import LIVE
@@ -29,15 +29,11 @@ def shown(picture: Picture) -> RenderableType:
     parts += [Text(), _versions(picture)]
     parts += [Text(note) for line in picture.versions for note in lacking(line.version, line.training)]
     if status.moves:
-        rows = ((time_of(move.at), printable(move.who), move.alias, move.what, _reason(move)) for move in status.moves)
+        rows = ((time_of(move.at), printable(move.who), move.alias, move.what, why(move)) for move in status.moves)
         parts += [Text(), console.filled(console.table(TIME, "who", "alias", "move", "reason"), rows)]
     if status.next:
         parts += [Text(), Text(f"next: {status.next}")]
     return Group(*parts)
-
-
-def _reason(move: Move) -> str:
-    return ("past the gate: " if move.past_gate else "") + printable(move.reason or "", 256)
 
 
 def _facts(status: TaskInForce) -> Iterator[tuple[str, str]]:

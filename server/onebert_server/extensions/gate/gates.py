@@ -144,9 +144,15 @@ class Gates:
         gate, task, who = stored.gate, move.task, context.principal
         several = len(self._directory.task(task, limit=2, who=who).versions) > 1
         if live is None and gate.compares and several:
-            raise GateFailed(f"{task} has no live version to compare with: force the move, and say why")
+            raise GateFailed(
+                f"{task} has no live version to compare with: force the move, and say why",
+                failed=["no live version to compare with"],
+            )
         if gate.needs_rows and not stored.rows:
-            raise GateFailed(f"the gate of {task} has no rows: set it again with rows, or force the move, and say why")
+            raise GateFailed(
+                f"the gate of {task} has no rows: set it again with rows, or force the move, and say why",
+                failed=["the gate has no rows"],
+            )
         candidates = [self._directory.version(task, number, who) for number in new]
         now = self._directory.version(task, live.version, who) if live else None
         for candidate in candidates:
@@ -172,8 +178,9 @@ class Gates:
                 data = {"task": task, "alias": move.alias, "candidate": candidate.entry.version, "checks": checks}
                 self._announce("gate.failed", data)
                 texts = [f"{questions[n][0]}: {why}" for n, why in reasons.items() if questions[n][1] is candidate]
-                detail = f"{ref_of(candidate)} does not pass its gate: {'; '.join([*report.failed, *texts[:3]])}"
-                raise GateFailed(detail, reports[-1])
+                failed = [*report.failed, *texts[:3]]
+                detail = f"{ref_of(candidate)} does not pass its gate: {'; '.join(failed)}"
+                raise GateFailed(detail, reports[-1], failed)
         return reports
 
     def _overlaps(self, versions: Sequence[Version], texts: Sequence[Any]) -> list[int]:

@@ -53,7 +53,7 @@ def message_of(change: Change) -> Message | None:
     return Message(f"change-{change.seq}-{change.at.timestamp():.0f}", kind, change.at, data)
 
 
-_FIELDS = ("task", "alias", "before", "version", "principal", "what", "reason", "past_gate")
+_FIELDS = ("task", "alias", "before", "version", "principal", "what", "reason", "past_gate", "failed")
 _TYPES: Mapping[str, str] = {
     Action.UPLOAD: "alias.moved",
     Action.PROMOTE: "alias.moved",

@@ -1,6 +1,6 @@
 """Alias routes. An alias moves by compare-and-set: `If-Match` has the version that the caller expects."""
 
-import logging
+import dataclasses
 import re
 from typing import Annotated, Literal
 
@@ -14,16 +14,14 @@ from onebert_server.http.pipeline import SEQ_HEADER
 from onebert_server.http.routes.registry import AliasName, Name, header, registry_router
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf, in_thread
 from onebert_server.http.schemas.tasks import AliasRequest, rollout_of
-from onebert_server.http.strict import ContextOf
+from onebert_server.http.strict import BecauseOf, ContextOf
 from onebert_server.versions.moves import Move
 from onebert_store.errors import InvalidInput
-from onebert_store.file.strict_json import printable
 from onebert_store.registry.names import check_alias
 from onebert_store.registry.records import Alias
 from onebert_store.registry.target import Target
 
 router = registry_router()
-logger = logging.getLogger("onebert.moves")
 
 AT = header("If-Match", '^"[1-9][0-9]{0,9}([.][0-9a-f]{16})?"$', "The alias's `tag` now, quoted: its version.")
 NEW = header("If-None-Match", r"^\*$", "The alias is new.")
@@ -58,26 +56,22 @@ async def move_alias(
     await in_thread(runtime, runtime.catalog.catch_up)
     # The move is made only if the alias still is what it is now.
     before = runtime.directory.alias_of(task, alias)
-    force, message = (body.message, None) if body.force else (None, body.message)
-    wanted = Move(task, alias, body.target, expected)
-    moved = await runtime.moves.move(wanted, context, force=force, message=message)
+    because = dataclasses.replace(context, message=body.message)
+    moved = await runtime.moves.move(Move(task, alias, body.target, expected), because, force=body.force)
     if wait and runtime.presence is not None:
         await runtime.presence.all_at(moved.seq, context, runtime.registrars)
     response.headers[SEQ_HEADER] = str(moved.seq)
     place = _place(task, alias, moved.alias, runtime.directory.back(task, moved.alias), response)
     if before is not None and before.target == moved.alias.target:
         return place
-    what = _words(before, moved.alias)
-    why = (", past the gate" if body.force else "") + (f": {printable(body.message, 256)}" if body.message else "")
-    logger.info("%s@%s: %s, by %s%s", task, alias, what, context.principal.name, why)
-    return replace(place, what=what, gate=[*moved.reports] or None)
+    return replace(place, what=_words(before, moved.alias), gate=[*moved.reports] or None)
 
 
 @router.delete(
     "/v1/tasks/{task}/aliases/{alias}", status_code=204, openapi_extra={"parameters": [AT | {"required": True}]}
 )
 async def delete_alias(
-    task: Name, alias: AliasName, request: Request, response: Response, runtime: RuntimeOf, context: ContextOf
+    task: Name, alias: AliasName, request: Request, response: Response, runtime: RuntimeOf, context: BecauseOf
 ) -> None:
     """Deletes an alias if its tag is as `If-Match: "<tag>"` says; its versions stay."""
     check_alias(alias)
@@ -85,7 +79,6 @@ async def delete_alias(
     if expected is None:
         raise InvalidInput('an alias is deleted with If-Match: "<current tag>"')
     seq = await in_thread(runtime, runtime.catalog.delete_alias, task, alias, expected, context)
-    logger.info("%s@%s: deleted, by %s", task, alias, context.principal.name)
     response.headers[SEQ_HEADER] = str(seq)
 
 

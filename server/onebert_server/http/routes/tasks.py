@@ -22,7 +22,7 @@ from onebert_server.http.schemas.tasks import (
     VersionResponse,
     rollout_of,
 )
-from onebert_server.http.strict import Answer, ContextOf, require_media_type
+from onebert_server.http.strict import Answer, BecauseOf, ContextOf, require_media_type
 from onebert_server.limits import MAX_REF
 from onebert_server.runtime import Runtime
 from onebert_server.versions.catalog import UploadResult
@@ -98,7 +98,7 @@ async def task(
 
 
 @router.delete("/v1/tasks/{task}", status_code=204)
-async def delete_task(task: Name, response: Response, runtime: RuntimeOf, context: ContextOf) -> None:
+async def delete_task(task: Name, response: Response, runtime: RuntimeOf, context: BecauseOf) -> None:
     """Deletes a task with all its aliases and versions at one moment; running requests are still answered."""
     seq = await in_thread(runtime, runtime.catalog.delete_task, task, context)
     response.headers[SEQ_HEADER] = str(seq)
@@ -125,7 +125,7 @@ async def delta(task: Name, version: VersionNumber, request: Request, runtime: R
 
 @router.delete("/v1/tasks/{task}/versions/{version}", status_code=204)
 async def delete_version(
-    task: Name, version: VersionNumber, response: Response, runtime: RuntimeOf, context: ContextOf
+    task: Name, version: VersionNumber, response: Response, runtime: RuntimeOf, context: BecauseOf
 ) -> None:
     """Deletes a version that no alias points at (else 409). Its number is never used again.
 

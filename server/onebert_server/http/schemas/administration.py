@@ -34,7 +34,7 @@ def change_of(record: records.Change) -> Change:
     """A change of the registry as clients read it."""
     fields = {name: getattr(record, name) for name in Change.__struct_fields__ if hasattr(record, name)}
     # A verdict of an earlier release has its reason in place of a request.
-    reason = record.forced or record.message or (record.request if record.request.startswith(VERDICT) else None)
+    reason = record.message or (record.request if record.request.startswith(VERDICT) else None)
     target = record.target and rollout_of(record.target)
     return Change(**fields | {"target": target, "what": what_of(record), "reason": reason})
 

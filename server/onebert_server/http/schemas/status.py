@@ -103,6 +103,7 @@ def move_of(record: Change) -> Move:
         what=change.what,
         reason=change.reason,
         past_gate=change.past_gate,
+        failed=change.failed,
     )
 
 
