@@ -1,6 +1,7 @@
 """Everything that can be configured, as `ONEBERT_…` environment variables; docs/generate.py makes a page of it."""
 
 import hashlib
+import logging
 import os
 import re
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ from onebert_server.loopback import is_loopback
 from onebert_store.errors import InvalidSettings
 from onebert_store.file.format import MAX_FILE_BYTES
 from onebert_store.suggestion import suggestion
+
+logger = logging.getLogger("onebert.settings")
 
 KIB = 2**10
 MIN_KEY_LENGTH = 16
@@ -34,6 +37,11 @@ OF_FRONT_ENDS = {
 }
 # Variables that the client commands read.
 OF_COMMANDS = frozenset({"ONEBERT_URL", "ONEBERT_API_KEY"})
+# Variables of earlier releases, which are constants now.
+REMOVED = frozenset(
+    f"{PREFIX}{name}"
+    for name in ("BLOB_CACHE_BYTES", "ENGINE_TIMEOUT", "MAX_QUEUE_SEQUENCES", "MAX_QUEUE_TOKENS", "RECEIVE_TIMEOUT")
+)
 # Variables that Kubernetes sets in every container of a namespace with a service named "onebert…".
 OF_KUBERNETES = re.compile(
     r"ONEBERT_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
@@ -201,6 +209,9 @@ def load_settings(**overrides: Any) -> Settings:
         InvalidSettings: names the setting and the rule, never the value; or a variable that is no setting.
     """
     for name in _misspelled():
+        if name.upper() in REMOVED:
+            logger.warning("%s is not a setting any more, and is ignored", name)
+            continue
         there = (setting.upper() for setting in ServerSettings.model_fields)
         raise InvalidSettings(f"{name} is not a setting{suggestion(name[len(PREFIX) :], there, PREFIX + '{}')}")
     try:

@@ -63,7 +63,7 @@ def card_in(training: Mapping[str, Any]) -> Card:
     recorded = training.get("card")
     try:
         return Card.model_validate(_of_earlier_file(training) if recorded is None else recorded)
-    except ValidationError:
+    except (ValidationError, TypeError):
         return Card()
 
 

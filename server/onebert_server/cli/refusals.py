@@ -60,6 +60,7 @@ def _print(report: Mapping[str, Any]) -> None:
 
 
 def _cell(answer: Any) -> str:
-    if isinstance(answer, float):
-        return f"{answer:.3f}"
-    return "–" if answer is None else printable(answer if isinstance(answer, str) else ", ".join(answer))
+    from onebert_server.cli.compare.differences import answer_in_words  # noqa: PLC0415 - slow to import
+    from onebert_store.comparison import answer_from  # noqa: PLC0415 - slow to import
+
+    return "–" if answer is None else printable(answer_in_words(answer_from(answer)))

@@ -128,3 +128,20 @@ def test_a_regression_has_correlations_alone(server, tmp_path):
     made = run_onebert("promote", "warmth", "2", url=server.url)
     assert made.returncode == 1
     assert "min.pearson is" in made.stderr
+
+
+def test_wrong_entities_are_shown_as_spans(server, tmp_path):
+    for seed in (4, 5):
+        task = Task("bitfit", "none", ["O", "B-THING", "I-THING"], seed=seed, task_type="token")
+        with server.client() as client:
+            client.push("things", task.file)
+    (tmp_path / "rows.jsonl").write_text(
+        json.dumps({"text": "late parcel", "entities": [{"start": 5, "end": 11, "label": "THING"}]}) + "\n"
+    )
+    file = tmp_path / "tasks.toml"
+    file.write_text('[tasks.things.gate]\ndata = "rows.jsonl"\nmin = { entity_f1 = 1.0 }\n')
+    made = run_onebert("apply", "-f", file, url=server.url)
+    assert made.returncode == 0, made.stderr
+    made = run_onebert("promote", "things", "2", url=server.url)
+    assert "Traceback" not in made.stderr
+    assert re.search("row 1 +THING 5–11", made.stdout)

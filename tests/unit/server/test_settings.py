@@ -55,6 +55,14 @@ def test_variables_that_others_read_are_let_alone(monkeypatch, name):
     load_settings()
 
 
+def test_a_variable_of_an_earlier_release_is_ignored_with_one_line(monkeypatch, caplog):
+    monkeypatch.setenv("ONEBERT_ENGINE_TIMEOUT", "90")
+    monkeypatch.setenv("ONEBERT_MAX_QUEUE_TOKENS", "many")
+    assert load_settings().port == 8000
+    names = [record.getMessage().partition(" ")[0] for record in caplog.records]
+    assert names == ["ONEBERT_ENGINE_TIMEOUT", "ONEBERT_MAX_QUEUE_TOKENS"]
+
+
 @pytest.mark.parametrize("key", ["é" * 16, "tab\tin\tthe\tmiddle", "\x7f" * 16])
 def test_a_key_that_clients_would_send_in_different_ways_is_refused(monkeypatch, key):
     monkeypatch.setenv("ONEBERT_API_KEYS", key)

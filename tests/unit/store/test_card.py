@@ -46,6 +46,7 @@ def manifest(format_, training, **more):
         (1, {"card": 3}, {}, {}),
         (1, {"card": {"later": 3}}, {}, {}),
         (1, {"settings": [], "calibration": {"thresholds": {"target": 3}}}, {}, {}),
+        (1, {"settings": {}, "calibration": {"stated": {"positives": 3}}}, {}, {}),
     ],
 )
 def test_files_of_every_format_have_a_card(format_, training, more, expected):
