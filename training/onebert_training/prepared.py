@@ -62,8 +62,7 @@ class PreparedRun:
         result, run = selection.result.with_provenance(facts), self.run
         if result.delta is None or self.like is None:
             return result
-        data, splits = run.data.facts, run.data.splits
-        delta = repeat_decision(result.delta, self.like.manifest, run.base, data, splits)
+        delta = repeat_decision(result.delta, self.like.manifest, run.base, run.data.splits)
         recorded = delta.manifest.training
         test = result.test and recorded["test"]
         return replace(result, delta=delta, validation=recorded.get("validation", result.validation), test=test)

@@ -70,6 +70,9 @@ def test_targets_are_met_anew_on_rows_that_the_next_training_holds_out(onebert, 
     assert card_of(after).decide.targets == ["precision=0.6", "coverage=0.5"]
     held_out = after.training["data"]["rows"]["validation"]
     assert after.training["calibration"]["rows"] == after.reference.rows == held_out
+    assert after.training["calibration"]["data"]["digest"] == after.training["data"]["measured"]["validation"]
+    # Shown, and not as JSON.
+    succeeded(onebert("train", "--like", "mail.safetensors", "--data", data, *MACHINE))
 
 
 def test_a_version_that_lacks_a_target_says_so_everywhere_and_is_not_moved_unless_forced(
@@ -116,6 +119,10 @@ def test_scores_of_the_file_are_those_of_its_decision_or_gone(onebert, tmp_path,
     assert "validation" not in load(Path("lone.safetensors")).manifest.training
     succeeded(onebert(*common, "--out", "gone.safetensors"))
     assert not {"validation", "test"} & load(Path("gone.safetensors")).manifest.training.keys()
+    # A test split without labels, as benchmarks have, is none.
+    write(folder / "test.jsonl", [{"text": row["text"]} for row in rows_of(40, 2000)])
+    succeeded(onebert(*common, "--data", folder, "--out", "unlabeled.safetensors", *MACHINE))
+    assert {"validation", "test"} & load(Path("unlabeled.safetensors")).manifest.training.keys() == {"validation"}
 
 
 def test_an_abstaining_version_has_the_score_of_its_gate(onebert, tmp_path, monkeypatch):

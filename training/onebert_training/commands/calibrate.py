@@ -1,6 +1,7 @@
 """`onebert calibrate`: measures a delta, fits its decision, and writes a delta with the same tensors."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -12,7 +13,7 @@ from onebert_encoder.base.base import Base
 from onebert_encoder.text.tokens import Tokens
 from onebert_store.command import console
 from onebert_store.disk import check_writable
-from onebert_store.errors import InvalidSettings
+from onebert_store.errors import InvalidData, InvalidSettings
 from onebert_store.file.card import card_of
 from onebert_store.file.delta import Delta, check
 from onebert_store.file.fingerprint import overlap_of
@@ -162,8 +163,10 @@ def _rows_there(manifest: Manifest, read: Source, reading: ReadOptions) -> dict[
     for name in MEASURED:
         if read.single_file or name in read.tables:
             split = None if read.single_file else name
-            examples = load_split(read, reading, manifest.task_type, manifest.labels, split).split
-            splits |= {name: examples} if is_split(manifest, name, examples) else {}
+            # Rows without labels, or with others, are not those that were measured.
+            with suppress(InvalidData):
+                examples = load_split(read, reading, manifest.task_type, manifest.labels, split).split
+                splits |= {name: examples} if is_split(manifest, name, examples) else {}
     return splits
 
 

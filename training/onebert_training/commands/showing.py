@@ -171,8 +171,8 @@ def show_trained(record: Mapping[str, Any], patience: int) -> None:
     table.add_row("file", f"{record['out']}, {record['file_bytes']:,} bytes")
     speed = f", {record['tokens_per_second']:,} tokens/s in training" if record["planned_steps"] else ""
     table.add_row("time", f"{record['seconds']:.1f} s{speed}")
-    if record["calibration"] is not None:
-        fitted = record["calibration"]["temperature"]
+    if "folds" in (calibration := record["calibration"] or {}):
+        fitted = calibration["temperature"]
         gain = f"log loss {fitted['before']:.3f} → {fitted['after']:.3f}"
         table.add_row("temperature", f"{fitted['temperature']:.3g}, by the folds: {gain}")
     if record["watching"] is not None:

@@ -78,16 +78,14 @@ def decide_after(before: Decide, targets: Sequence[Target], states: bool) -> Dec
     return Decide(targets=[*stay, *map(str, targets)], lacks=lacks)
 
 
-def repeat_decision(
-    delta: Delta, earlier: Manifest, base: Base, data: Mapping[str, Any], splits: Mapping[str, Split]
-) -> Delta:
+def repeat_decision(delta: Delta, earlier: Manifest, base: Base, splits: Mapping[str, Split]) -> Delta:
     """Gives a new delta an earlier version's stated thresholds and its windows, and meets its targets anew.
 
     The card has the targets that the validation rows are too few for, or that there are no such rows for.
 
     Args:
         delta: has the positive labels and the cut of its own settings.
-        data, splits: the training data: facts and rows.
+        splits: the rows of the training.
     """
     targets, held_out = targets_of(card_of(earlier).decide.targets), splits.get("validation")
     decision, before = _values(delta.manifest.decision), _values(earlier.decision)
@@ -104,7 +102,9 @@ def repeat_decision(
         calibrated, lacks = _met(delta, decision, targets, base, held_out)
         lacks |= _lost(before.get("thresholds", {}), calibrated)
         decision = calibrated.decision
-        facts = {"data": dict(data), "split": "validation", "rows": len(held_out), **calibrated.facts}
+        recorded = delta.manifest.training["data"]
+        data = {"name": recorded["name"], "digest": recorded["measured"]["validation"]}
+        facts = {"data": data, "split": "validation", "rows": len(held_out), **calibrated.facts}
     decide = Decide(targets=list(map(str, targets)), lacks={target: why[:256] for target, why in lacks.items()})
     new_delta = with_decision(delta, decision, facts, decide)
     return delta if new_delta is None else remeasured(new_delta, base, splits)
