@@ -49,6 +49,8 @@ def test_another_base_has_another_fingerprint_of_the_same_texts():
     assert overlap_of(manifest(fingerprint, f"sha256:{64 * '1'}"), ["a text"]).rows == 0
 
 
-@pytest.mark.parametrize("damaged", [None, 3, {}, {"bits": "?"}, {"bits": "é"}, {"bits": ""}, {"bits": "AAAA", "one_of": 0}])
+@pytest.mark.parametrize(
+    "damaged", [None, 3, {}, {"bits": "?"}, {"bits": "é"}, {"bits": ""}, {"bits": "AAAA", "one_of": 0}]
+)
 def test_a_fingerprint_of_another_form_knows_nothing(damaged):
     assert overlap_of(manifest(damaged), ["a text"]) == ([False], 0)
