@@ -14,7 +14,6 @@ from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
 from onebert_server.access.context import Context
-from onebert_server.answering.edge import Edge
 from onebert_server.contract.problems import ProblemResponse
 from onebert_server.fairness.shares import Permits
 from onebert_server.http.body import BODY
@@ -30,12 +29,6 @@ Body = TypeVar("Body", bound=BaseModel)
 
 # Maximum values in a body, including lists and objects: the largest request names 1024 tasks.
 MAX_VALUES = 2048
-
-
-async def _edge(request: Request) -> Edge:
-    # Async, because FastAPI runs plain functions in its thread pool.
-    edge: Edge = request.app.state.edge
-    return edge
 
 
 async def _context(
@@ -64,7 +57,6 @@ MetricNames = Annotated[
     list[Annotated[str, Field(max_length=128)]],
     Query(alias="name[]", max_length=64, description="names of the samples that are wanted; all of them without"),
 ]
-EdgeOf = Annotated[Edge, Depends(_edge)]
 ContextOf = Annotated[Context, Depends(_context)]
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from onebert.cli import _source
 from onebert.tables import source_of
+from onebert_encoder.base.base import Base
 from onebert_encoder.text.tokens import Text
 from onebert_server.contract.review import FeedbackRow, RightSpan
 from onebert_store.errors import InvalidData
@@ -21,6 +22,9 @@ from onebert_store.tables.tables import Source
 from onebert_training.data.dataset import Dataset, load_dataset
 from onebert_training.data.options import DataOptions
 from onebert_training.data.splitting import SPLIT_SEED, make_folds
+from onebert_training.fit.inputs import TaskInputs
+from onebert_training.fit.run import Run
+from onebert_training.fit.settings import Settings
 
 Row = tuple[tuple[str, str], str]  # a pair and its label
 
@@ -180,6 +184,15 @@ def test_few_rows_are_measured_in_folds_without_the_added_ones() -> None:
         assert after.held_out.tolist() == before.held_out.tolist()
         assert after.rows.tolist() == [*before.rows.tolist(), *range(60, 120)]
     assert found.digest == plain.digest
+
+
+def test_added_rows_change_no_metric(base: Base) -> None:
+    runs = [
+        Run(TaskInputs(base, few(added), 16), Settings(method="head"), "tone")
+        for added in ([], [(f"a hard text {row}", "good") for row in range(900)])
+    ]
+    assert {run.metric for run in runs} == {"accuracy"}
+    assert not any("uneven" in note for run in runs for note in run.notes)
 
 
 @pytest.mark.parametrize(("kept", "note"), [(0, True), (1, False)])

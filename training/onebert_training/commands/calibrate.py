@@ -150,7 +150,7 @@ def _fitted(
         if {*MEASURED} & (manifest.training.keys() - new_delta.manifest.training.keys()):
             new_delta = remeasured(new_delta, loaded, _rows_there(manifest, read, reading))
         reference = reference_of(new_delta.manifest, list(logits), name, tokens, examples.texts)
-        new_delta = with_reference(new_delta, reference)
+        new_delta = with_reference(new_delta, reference or new_delta.manifest.reference)
     return calibrated, facts, new_delta
 
 

@@ -85,7 +85,7 @@ def _corrected(split: Split, rows: Split, without: Collection[Text]) -> Split:
 
 def _unmeasured(splits: Mapping[str, Split], labels: Sequence[str], known: int, task_type: TaskType) -> list[str]:
     measured = [split for name, split in splits.items() if name != "train"]
-    measured = measured or [splits["train"].take(splits["train"].own_rows)]
+    measured = measured or [splits["train"].own]
     having = [_having(split, labels, known, task_type) for split in measured]
     absent = {kind for kind in having[0] if not any(rows[kind].any() for rows in having)}
     return [f"no measured row has {listed(sorted(absent))}: no score says how they are answered"] if absent else []

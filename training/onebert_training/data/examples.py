@@ -70,6 +70,10 @@ class Split:
         """Indices of the task's own rows, which alone are measured."""
         return np.flatnonzero(np.array(self.origins) == OWN) if self.origins else np.arange(len(self))
 
+    @property
+    def own(self) -> "Split":
+        return self.take(self.own_rows) if self.origins else self
+
     def from_origin(self, origin: str) -> "Split":
         return replace(self, origins=(origin,) * len(self))
 

@@ -80,7 +80,7 @@ class Run:
         self.objective = inputs.objective if settings.class_weight is None else inputs.weighted
         self.targets = inputs.targets
         self._require_exact_head()
-        self.metric = self.objective.decides(data.splits["train"], settings.metric or data.metric)
+        self.metric = self.objective.decides(data.splits["train"].own, settings.metric or data.metric)
         rates = self.plan.learning_rates(settings.learning_rate, settings.head_learning_rate)
         self.head_learning_rate, self.learning_rate = rates
         self.manifest = self._manifest()
@@ -128,7 +128,7 @@ class Run:
 
     def _notes(self) -> Iterator[str]:
         """Notes on a metric that replaces a misleading default, on how pairs are read, and on a high learning rate."""
-        why = self.objective.unevenness(self.data.splits["train"])
+        why = self.objective.unevenness(self.data.splits["train"].own)
         if why is not None and not (self.settings.metric or self.data.metric):
             usual = self.objective.metrics[0]
             yield f"the labels are uneven, {why}: {self.metric} decides, not {usual}; --metric overrides"
