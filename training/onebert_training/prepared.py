@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from onebert_encoder.base.base import Base
@@ -72,12 +73,12 @@ class PreparedRun:
         run, result = selection.run, self.completed(selection)
         notes = write_result(run, result, self.out, self.base)
         lacks = card_of(result.delta.manifest).decide.lacks if result.delta else {}
-        notes += [
-            f"{target}, which {self.like.name} keeps, is not kept: {why}; onebert calibrate {self.out} --data ROWS "
-            f"--target {target}"
-            for target, why in lacks.items()
-            if self.like
-        ]
+        if self.like and lacks:
+            reasons = ", ".join(f"{target} ({why})" for target, why in lacks.items())
+            command = " ".join(
+                ["onebert calibrate", quote(str(self.out)), "--data ROWS", *map("--target {}".format, lacks)]
+            )
+            notes.append(f"not kept of {self.like.name}: {reasons}; {command}")
         self.forget()
         files = [self.out, *self.out.rglob("*")]
         size = sum(file.stat().st_size for file in files if file.is_file())

@@ -51,7 +51,7 @@ def push(
         pushed = client.push(name, content, live=not promote)
         place = place_of(client, name, LIVE) if promote else None
         moved = move(client, name, LIVE, place, pushed.version, message=message) if promote else None
-        live = client.task(name).aliases.get(LIVE)
+        status = client.status(name)
     if as_json:
         console.print_json(as_dict(pushed) | ({"promoted": json_of(moved)} if moved else {}))
         return
@@ -59,13 +59,14 @@ def push(
     console.say(f"{name}: {file.name} {state} {pushed.version} ({pushed.digest[:19]}…)")
     if moved:
         print_move(moved)
-    elif live == pushed.version:
+    elif status.live and status.live.version == pushed.version:
         data = delta.manifest.training.get("data")
         texts = '--pair "a text" "another"' if isinstance(data, Mapping) and data.get("pairs") is True else '"a text"'
         console.say(f"it is live: `onebert classify {name} {texts}{_at(url)}` asks it")
     else:
-        console.say(f"live is {live or 'no version'}")
-        console.say(f"next: onebert promote {name} {pushed.version}{_at(url)}")
+        console.say(f"live is {status.live.words if status.live else 'no version'}")
+        if status.next:
+            console.say(f"next: {status.next}{_at(url)}")
 
 
 def _at(url: str) -> str:

@@ -288,7 +288,7 @@ def test_push_says_what_is_live(onebert, server, file):
     """Also after a task was deleted, where the next version is live although it is not the first."""
     first, second = file(seed=22), file(seed=23)
     assert 'it is live: `onebert classify again "a text"` asks it' in onebert("push", first, "--task", "again")
-    assert "live is 1\nnext: onebert promote again 2\n" in onebert("push", second, "--task", "again")
+    assert "live is 1\nnext: onebert rollout again --shadow 2\n" in onebert("push", second, "--task", "again")
     assert "deleted with 2 versions" in onebert("delete", "again", "--all")
     out = onebert("push", first, "--task", "again")
     assert "is version 3" in out

@@ -75,6 +75,8 @@ def run_calibrate(
     if data is None and not rules.thresholds and rules.positive is None:
         raise InvalidSettings("give --data to fit to, or --threshold or --positive")
     delta = load(file)
+    if data is not None:
+        check_task(delta.manifest)
     fixed = fixed_rules(rules.thresholds, rules.positive, delta.manifest)
     out = out or file.with_name(f"{file.stem}-calibrated.safetensors")
     check_writable("--out", out, [Path(path) for path in (data, unknown) if path is not None])
@@ -115,7 +117,6 @@ def _fitted(
 ) -> tuple[Calibrated, dict[str, Any], Delta | None]:
     """The calibration on labeled rows, its facts, and the delta with the new decision; None if that is unchanged."""
     manifest = delta.manifest
-    check_task(manifest)
     read = reading.read(data)
     reading = reading.remembering(trained_columns(manifest), read)
     if split is None and "validation" in read.tables:
