@@ -53,7 +53,7 @@ class ApiKeys:
 
         Raises:
             Unauthorized: the request has no valid key.
-            TooManyAttempts: the same, or it has an unknown token, which is verified only within the limit.
+            TooManyAttempts: the same, from an address that is over the limit; or see `Tokens.find`.
         """
         if self._ring.is_open:
             self._check_open(head, address)
@@ -68,12 +68,9 @@ class ApiKeys:
                 self._digests.clear()
             self._digests[field] = digest
             return principal
-        if self._tokens and (principal := self._tokens.remembered(digest)):
+        if self._tokens and (principal := await self._tokens.find(key, digest, address)):
             return principal
         self._attempts.count(address, time.monotonic())
-        if key and self._tokens and (principal := await self._tokens.find(key, digest)):
-            self._attempts.give_back(address)
-            return principal
         raise Unauthorized("send one valid key as 'Authorization: Bearer …'")
 
     def _check_open(self, head: Head, address: str) -> None:
@@ -107,8 +104,7 @@ class ApiKeys:
 class Attempts:
     """Limits requests without a valid key per address: a burst of `AT_ONCE`, then `A_SECOND` per second.
 
-    A valid key, or a token that was verified before, always passes: its holder may share an address with an attacker,
-    and nobody can guess a 128-bit key.
+    Whoever has a valid key passes: he may share an address, as behind a proxy, and nobody can guess a 128-bit key.
     """
 
     AT_ONCE, A_SECOND = 100, 10

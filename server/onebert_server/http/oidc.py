@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 from joserfc import jwt
@@ -19,11 +19,15 @@ from joserfc.jwk import KeySet
 from joserfc.jws import JWSRegistry
 
 from onebert_server.access.principal import Principal
+from onebert_server.fairness.places import Places
+from onebert_server.http.auth import Attempts
 from onebert_server.loopback import direct_mounts
 from onebert_store.errors import InvalidInput
 from onebert_store.registry.grants import UNLIMITED, Grant, Quotas, Scope, check_grant
 
 logger = logging.getLogger("onebert.oidc")
+
+T = TypeVar("T")
 
 # Accepted signature algorithms, so that no token can choose a weaker one or a shared secret.
 ALGORITHMS = ("RS256", "PS256", "ES256", "Ed25519")
@@ -36,7 +40,7 @@ LEEWAY = 30
 KEYS_EVERY, KEYS_AT_MOST_EVERY = 300.0, 10.0
 # Seconds for a whole fetch: a token with an unknown key waits for it. And the maximum size of the key set.
 FETCH_TIMEOUT, MAX_JWKS_BYTES = 5.0, 2**20
-# Cached tokens; maximum characters of a token, and of a subject.
+# Cached tokens, valid and refused ones; maximum characters of a token, and of a subject.
 MAX_REMEMBERED, MAX_TOKEN, MAX_SUBJECT = 4096, 8192, 200
 
 
@@ -53,8 +57,10 @@ class Tokens:
         self._read_at = self._read_next = float("-inf")
         self._reading = asyncio.Lock()
         self._refreshing: asyncio.Task[None] | None = None
-        # One: a flood of forged tokens takes one thread.
-        self._verifying = ThreadPoolExecutor(1, "onebert-tokens")
+        # One: a flood of forged tokens takes one thread, for which addresses wait in turns.
+        self._verifying, self._turns = ThreadPoolExecutor(1, "onebert-tokens"), Places(1)
+        self._attempts = Attempts()
+        self._finding: dict[bytes, asyncio.Task[Principal | None]] = {}
         self._registry = JWSRegistry(algorithms=ALGORITHMS, strict_check_header=False)
         self._claims = jwt.JWTClaimsRegistry(
             now=lambda: int(clock()),
@@ -64,43 +70,70 @@ class Tokens:
             sub={"essential": True},
             exp={"essential": True},
         )
-        # SHA-256 of a verified token -> its principal. Cleared when the keys change.
+        # By the SHA-256 of a token, the latest last: the principal of a verified one, and until when another is refused
+        # unseen. Both are cleared when the keys change.
         self._remembered: OrderedDict[bytes, Principal] = OrderedDict()
+        self._refused: OrderedDict[bytes, float] = OrderedDict()
 
-    def remembered(self, digest: bytes) -> Principal | None:
-        """Returns the principal of a token, by its SHA-256, that was verified before and is still valid."""
+    async def find(self, token: str, digest: bytes, address: str) -> Principal | None:
+        """Returns the principal of a valid token, else None; verifies an unknown one off the event loop.
+
+        Raises TooManyAttempts if too many other tokens from the address were invalid. Each counts once, however often
+        it is sent: whoever comes through a proxy shares its address with clients whose token is over.
+        """
         if self._clock() >= self._read_next and not self._reading.locked():
             self._refreshing = asyncio.create_task(self._read(self._read_at))
-        principal = self._remembered.get(digest)
-        return principal if principal and self._clock() < principal.expires else None
-
-    async def find(self, token: str, digest: bytes) -> Principal | None:
-        """Returns the principal of a valid token, else None; verifies an unknown one off the event loop."""
-        if principal := self.remembered(digest):
+        if (principal := self._remembered.get(digest)) and self._clock() < principal.expires:
+            self._remembered.move_to_end(digest)
             return principal
-        # A slow issuer delays only requests before the first fetch, or with an unknown key. Shielded: others wait, too.
-        if self._keys is None and self._refreshing is not None:
-            await asyncio.shield(self._refreshing)
         # Reject malformed tokens before the library sees them.
         if token.count(".") != 2 or len(token) > MAX_TOKEN or not token.isascii():
             return None
-        read_at, keys = self._read_at, self._keys
+        if self._clock() < self._refused.get(digest, 0.0):
+            return None
+        if digest not in self._finding:
+            self._attempts.count(address, time.monotonic())
+            self._finding[digest] = asyncio.create_task(self._find(token, digest, address))
+        # Shielded: others wait, too.
+        return await asyncio.shield(self._finding[digest])
+
+    async def _find(self, token: str, digest: bytes, address: str) -> Principal | None:
         try:
-            principal = await self._verified(token, keys)
+            principal, keys = await self._by_latest_keys(token, address)
+        finally:
+            del self._finding[digest]
+        if principal is None:
+            _remember(self._refused, digest, self._clock() + KEYS_AT_MOST_EVERY)
+            return None
+        self._attempts.give_back(address)
+        # Not by keys that were withdrawn meanwhile.
+        if keys is self._keys:
+            _remember(self._remembered, digest, principal)
+        return principal
+
+    async def _by_latest_keys(self, token: str, address: str) -> tuple[Principal | None, KeySet | None]:
+        """Verifies a token, by the issuer's new keys if it names one of them; returns its principal and the keys."""
+        # A slow issuer delays only requests before the first fetch, or with an unknown key.
+        if self._keys is None and self._refreshing is not None:
+            await asyncio.shield(self._refreshing)
+        read_at, keys, principal = self._read_at, self._keys, None
+        try:
+            principal = await self._verified(token, keys, address)
         except InvalidKeyIdError:
             # The issuer may have a new key. Forged key ids cause no more than one fetch per KEYS_AT_MOST_EVERY.
             if self._clock() >= read_at + KEYS_AT_MOST_EVERY or self._reading.locked():
                 await self._read(read_at)
             keys = self._keys
             with suppress(InvalidKeyIdError):
-                principal = await self._verified(token, keys)
-        # Not by keys that were withdrawn meanwhile.
-        if principal is not None and keys is self._keys:
-            self._remember(digest, principal)
-        return principal
+                principal = await self._verified(token, keys, address)
+        return principal, keys
 
-    async def _verified(self, token: str, keys: KeySet | None) -> Principal | None:
-        return await asyncio.get_running_loop().run_in_executor(self._verifying, self._checked, token, keys)
+    async def _verified(self, token: str, keys: KeySet | None, address: str) -> Principal | None:
+        await self._turns.take(address)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._verifying, self._checked, token, keys)
+        finally:
+            self._turns.give_back()
 
     def _checked(self, token: str, keys: KeySet | None) -> Principal | None:
         """Verifies a token that is not cached; returns None if it is invalid."""
@@ -118,11 +151,6 @@ class Tokens:
         # means an invalid token.
         except Exception:
             return None
-
-    def _remember(self, digest: bytes, principal: Principal) -> None:
-        self._remembered[digest] = principal
-        if len(self._remembered) > MAX_REMEMBERED:
-            self._remembered.popitem(last=False)
 
     async def _read(self, before: float) -> None:
         """Fetches the issuer's keys, unless a fetch has finished since `before`; keeps the old keys on failure."""
@@ -142,9 +170,16 @@ class Tokens:
                 if self._keys is None or keys != self._keys:
                     # Tokens signed by a withdrawn key are no longer valid.
                     self._remembered.clear()
+                    self._refused.clear()
                     self._keys = keys
             self._read_at = self._clock()
             self._read_next = self._read_at + every
+
+
+def _remember(tokens: OrderedDict[bytes, T], digest: bytes, value: T) -> None:
+    tokens[digest] = value
+    if len(tokens) > MAX_REMEMBERED:
+        tokens.popitem(last=False)
 
 
 def principal_of(claims: Mapping[str, Any]) -> Principal:

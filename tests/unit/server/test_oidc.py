@@ -19,6 +19,7 @@ from onebert_store.errors import TooManyAttempts, Unauthorized
 from onebert_store.registry.grants import Quotas
 
 NOW = 1_800_000_000
+ADDRESS = "192.0.2.7"
 KEY, OTHER = Rsa("one"), Rsa("other")
 KEYS = {"RS256": KEY, "ES256": Elliptic("curve"), "Ed25519": Edwards("edwards")}
 
@@ -34,7 +35,7 @@ def tokens_of(source, now):
 
 
 def found(tokens, text):
-    return tokens.find(text, hashlib.sha256(text.encode()).digest())
+    return tokens.find(text, hashlib.sha256(text.encode()).digest(), ADDRESS)
 
 
 def find(tokens, text):
@@ -152,7 +153,7 @@ async def test_an_issuer_that_answers_in_drops_holds_nobody_up_for_long(monkeypa
     with jwks_server([KEY]) as (address, asked):
         tokens = tokens_of(address.replace("/jwks", "/drops"), [NOW])
         async with asyncio.timeout(60):
-            several = await asyncio.gather(*(tokens.find(token(OTHER, claims(NOW)), b"") for _ in range(3)))
+            several = await asyncio.gather(*(tokens.find(token(OTHER, claims(NOW)), b"", ADDRESS) for _ in range(3)))
         assert several == 3 * [None]
         assert asked == ["/drops"]
 
@@ -187,7 +188,7 @@ async def test_a_key_that_the_issuer_withdraws_is_forgotten_and_an_issuer_that_i
         async def later():
             """Some time later, when the keys have been read again."""
             now[0] += 301
-            await tokens.find(text, b"")
+            await tokens.find(text, b"", ADDRESS)
             await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})
             return await found(tokens, text)
 
@@ -205,32 +206,81 @@ def test_keys_come_from_a_file_too(tmp_path):
     assert find(tokens_of(str(path), [NOW]), token(KEY, claims(NOW)))
 
 
-@pytest.mark.parametrize("kid", ["one", "unknown"])
-async def test_unknown_tokens_are_verified_off_the_event_loop_and_only_within_the_limit(source, monkeypatch, kid):
+@pytest.fixture
+def verified(monkeypatch):
+    """The tokens that were verified, each with its thread."""
     verified, decode = [], oidc.jwt.decode
 
-    def counted(*what, **more):
-        verified.append(threading.get_ident())
-        return decode(*what, **more)
+    def counted(text, *what, **more):
+        verified.append((text, threading.get_ident()))
+        return decode(text, *what, **more)
 
     monkeypatch.setattr(oidc.jwt, "decode", counted)
+    return verified
+
+
+def asking(source):
+    """Asks a server with keys and tokens for the principal of a key that comes from an address."""
     keys = ApiKeys(KeyRing({}, closed=True), tokens_of(source, [NOW]))
 
-    async def check(text, scheme="Bearer"):
-        return await keys.check(Head([(b"authorization", f"{scheme} {text}".encode())]), "192.0.2.7")
+    def check(text, address=ADDRESS, scheme="Bearer"):
+        return keys.check(Head([(b"authorization", f"{scheme} {text}".encode())]), address)
 
-    for number in range(120):
-        assert await check(token(KEYS["Ed25519"], claims(NOW, sub=str(number))))
-    good = token(KEYS["Ed25519"], claims(NOW, sub="0"))
+    return check
+
+
+def forgeries(count, kid="one"):
+    return [token(OTHER, claims(NOW, sub=str(number)), kid=kid) for number in range(count)]
+
+
+@pytest.mark.parametrize("kid", ["one", "unknown"])
+async def test_unknown_tokens_are_verified_off_the_event_loop_and_only_within_the_limit(source, verified, kid):
+    check = asking(source)
+    good = [token(KEYS["Ed25519"], claims(NOW, sub=str(number))) for number in range(120)]
+    for text in good:
+        assert await check(text)
     with pytest.raises(Unauthorized):
-        await check(token(OTHER, claims(NOW), kid=kid), "Basic")
+        await check(forgeries(1)[0], scheme="Basic")
     assert len(verified) == 120, "each valid token once, none against the limit"
     verified.clear()
-    forged = [check(token(OTHER, claims(NOW), kid=kid)) for _ in range(1000)]
-    errors = await asyncio.gather(*forged, return_exceptions=True)
+    errors = await asyncio.gather(*map(check, forgeries(200, kid)), return_exceptions=True)
     admitted = sum(type(error) is Unauthorized for error in errors)
     assert {type(error) for error in errors} == {Unauthorized, TooManyAttempts}
     assert len(verified) == (admitted if kid == "one" else 2 * admitted)
-    assert await check(good), "it is remembered"
+    assert await check(good[0]), "it is remembered"
     assert len(verified) == (admitted if kid == "one" else 2 * admitted)
-    assert threading.get_ident() not in verified
+    assert threading.get_ident() not in {thread for _, thread in verified}
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["at once", "one after another"])
+@pytest.mark.parametrize("over", [token(KEY, claims(NOW, exp=NOW - 60)), "a-key-that-was-revoked", "a.b.c"], ids=len)
+async def test_who_sends_what_is_over_again_and_again_locks_nobody_out(source, verified, over, at_once):
+    """As behind a proxy, which all clients' requests come from."""
+    check = asking(source)
+    if at_once:
+        errors = await asyncio.gather(*(check(over) for _ in range(300)), return_exceptions=True)
+        assert {type(error) for error in errors} == {Unauthorized, TooManyAttempts}
+    for _ in range(300):
+        with pytest.raises((Unauthorized, TooManyAttempts)):
+            await check(over)
+    assert (await check(token(KEY, claims(NOW)))).name == "oidc:alice"
+    assert [text for text, _ in verified].count(over) <= 1
+
+
+async def test_addresses_have_their_tokens_verified_in_turns(source, verified):
+    check, flood, good = asking(source), forgeries(90), token(KEY, claims(NOW))
+    await check(token(KEY, claims(NOW, sub="first")))
+    waiting = [asyncio.ensure_future(check(text)) for text in flood]
+    await asyncio.sleep(0)
+    assert (await check(good, "192.0.2.8")).name == "oidc:alice"
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert [text for text, _ in verified].index(good) <= 3
+
+
+async def test_of_many_tokens_those_stay_remembered_that_are_used(source, verified, monkeypatch):
+    monkeypatch.setattr(oidc, "MAX_REMEMBERED", 2)
+    check, used = asking(source), token(KEY, claims(NOW))
+    for number in range(3):
+        assert await check(used)
+        assert await check(token(KEY, claims(NOW, sub=str(number))))
+    assert [text for text, _ in verified].count(used) == 1
