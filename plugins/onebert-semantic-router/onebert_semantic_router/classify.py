@@ -1,7 +1,6 @@
 """`POST /v1/classify` with an `input`: one result per text, in the form of the task's head."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from onebert_encoder.answering.asked import NUMBERS, Asked, AskedWindow
@@ -35,13 +34,13 @@ async def classified(call: Call[Classify], parts: JsonParts) -> dict[str, Any]:
     if body.head not in (None, NAME):
         raise InvalidInput(f"head: the one head of a task is {NAME}")
     texts = [input_of(item) for item in (body.input if isinstance(body.input, list) else [body.input])]
-    call = replace(call, context=call.context.within(body.options.deadline_ms))
 
     def show(index: int, answered: Answered) -> tuple[Facts, int, Any]:
         tokens = answered.reading.tokens if isinstance(answered.reading, Reading) else 0
         return answered.facts, tokens, parts.encoded({"index": index, **_result(answered, texts[index], body.options)})
 
-    shown = await _read(call, [ref] * len(texts), texts, body.options, show)
+    async with call.in_time(body.options.deadline_ms) as timed:
+        shown = await _read(timed, [ref] * len(texts), texts, body.options, show)
     [(facts, *_), *_] = shown
     answer = {
         "model": ref,

@@ -19,7 +19,7 @@ class Context:
         deadline: the answer is useless afterwards; in seconds of `time.monotonic()`.
         arrived: time of arrival, on the same clock.
         min_seq: number of the registry's change that the answer must include; 0 means none.
-        counted: whether quotas have counted it already: a request in parts counts with its first part.
+        requests: how many it is, until the quota has counted them with its first questions; its parts share the list.
         message: why the caller changes something, for the audit trail.
         header: returns the first value of a header, by its name in lower case; None without it.
         lacking: names of headers that an alias chooses by and a front end did not send along.
@@ -30,7 +30,7 @@ class Context:
     arrived: float
     request_id: str
     min_seq: int = 0
-    counted: bool = field(default=False, kw_only=True)
+    requests: list[int] = field(default_factory=lambda: [1], compare=False, repr=False, kw_only=True)
     message: str | None = field(default=None, kw_only=True)
     observed: Observed = field(default_factory=Observed, compare=False, repr=False)
     header: Callable[[str], bytes | None] = field(default=lambda _: None, compare=False, repr=False, kw_only=True)

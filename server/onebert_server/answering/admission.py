@@ -187,7 +187,7 @@ class Admission(Entry):
 
     def check(self, context: Context) -> None:
         # The first part of a request in parts was admitted; quotas do not refuse the other parts any more.
-        if context.principal.quotas.of_rates and not context.counted:
+        if context.principal.quotas.of_rates and context.requests:
             self.rates.check(context.principal)
         self._engine.check(context)
 

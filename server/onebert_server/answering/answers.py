@@ -72,7 +72,7 @@ class Answerer:
             OneBertError: see Gateway; QueueFull also if too many texts wait for tokenization.
         """
         blank = None if wanted.refs is None else blanks
-        part = Part(len(texts), AnswerSize(), blank, [] if context.counted else [1])
+        part = Part(len(texts), AnswerSize(), blank)
         if first is None:
             # A fan-out to every task, whose number is not known yet, comes last in its request.
             first = context.observed.number(max(len(texts), len(wanted.refs or ())))
@@ -92,7 +92,7 @@ class Answerer:
         Forbidden, OverQuota and ShuttingDown end the whole request, and BlankText of a text in which no base finds a
         token.
         """
-        part = Part(len(texts), AnswerSize(), None, [] if context.counted else [1])
+        part = Part(len(texts), AnswerSize(), None)
         refs = wanted.refs or ()
         first = context.observed.number(max(len(texts), len(refs))) if first is None else first
         outcomes = await self._computing.compute_each(_earlier(context), wanted, texts, part)

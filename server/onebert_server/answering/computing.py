@@ -62,7 +62,7 @@ class Computing:
                 if asking is not None:
                     self._turn.withdraw(asking)
                     if asking.requests:
-                        part.requests.append(1)
+                        context.requests.append(asking.requests)
                 self._give_back(resolved)
                 if not _may_be_outdated(error, remembered is not None):
                     raise

@@ -93,7 +93,7 @@ async def _without(
     def read(index: int, answered: Any) -> float:
         return float(prediction_of(answered.read(), facts).scores[best[index]])
 
-    scores = await ask(replace(context, counted=True, observed=observed), wanted, texts, read)
+    scores = await ask(replace(context, requests=[], observed=observed), wanted, texts, read)
     context.observed.add(observed.seconds)
     return scores
 

@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from math import inf
 from typing import Any, NamedTuple, TypeVar
 
@@ -95,8 +94,6 @@ async def ask_many(
             waiting.extendleft(reversed(parts))
             if not parts:
                 shown.append(show(part.start, Unanswered(refs[part.start], error)))
-        else:
-            context = replace(context, counted=True)
     return shown
 
 

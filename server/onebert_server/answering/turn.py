@@ -43,13 +43,11 @@ class Part(NamedTuple):
         texts: how many it has.
         size: of all its answers.
         blanks: whether blank texts are left out. With False they are refused, with None if no base finds a token.
-        requests: one entry until the quota of requests has counted it.
     """
 
     texts: int
     size: AnswerSize
     blanks: bool | None
-    requests: list[int]
 
 
 class Asking:
@@ -239,10 +237,10 @@ class Turn:
         ids, types = list[list[int]](), list[tuple[int, Sequence[list[int]]]]()
         callers, texts_of = dict[int, tuple[int, Principal]](), dict[tuple[int, int], dict[Any, int]]()
         for asking in askings:
-            asking.submitted, context, counts = now, asking.context, asking.part.requests
+            asking.submitted, context = now, asking.context
             caller = callers.setdefault(id(context.principal), (len(callers), context.principal))[0]
-            if counts:
-                asking.requests = counts.pop()
+            if context.requests:
+                asking.requests = context.requests.pop()
             count, of_host = asking.requests, dict[int, list[Questions]]()
             for group in asking.questions:
                 if group.items:

@@ -1,6 +1,8 @@
 """The parts of a façade: its routes, how they answer, and its error form."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -21,7 +23,7 @@ from onebert_server.facades.address import task_of
 from onebert_server.http.formats import Reply
 from onebert_server.http.problems import ErrorForm
 from onebert_server.threads import run_in
-from onebert_store.errors import InvalidInput
+from onebert_store.errors import DeadlineExceeded, InvalidInput
 from onebert_store.registry.names import LIVE, parse_ref
 
 if TYPE_CHECKING:
@@ -51,6 +53,16 @@ class Call(Generic[Body]):
 
     def task(self, named: str | None = None, field: str = "model") -> str:
         return task_of(self.context.principal, self.parameters, self.headers, named, field)
+
+    @asynccontextmanager
+    async def in_time(self, milliseconds: float | None) -> "AsyncIterator[Call[Body]]":
+        """The call with a deadline at most so many milliseconds after its arrival; then DeadlineExceeded ends it."""
+        context = self.context.within(milliseconds)
+        try:
+            async with asyncio.timeout(context.remaining):
+                yield replace(self, context=context)
+        except TimeoutError:
+            raise DeadlineExceeded("the answer did not come within the time that the request gives") from None
 
     async def ask(self, wanted: Wanted, texts: Sequence[Text], show: Callable[[int, Answered], T]) -> list[T]:
         return await self.edge.answerer.answer(self.context, wanted, texts, show)

@@ -21,8 +21,6 @@ NONE: Mapping[str, str] = {}
 # Headers of a façade's reply: how many of its answers are about texts that were cut, and how many abstain.
 TRUNCATED, ABSTAINED = "onebert-truncated", "onebert-abstained"
 JSON = "application/json"
-# Paths, and characters of one, whose match is remembered.
-MAX_PATHS, MAX_PATH = 4096, 256
 
 
 class Reply(NamedTuple):
@@ -130,10 +128,7 @@ class Formats:
             return matched
         for form in self._patterns:
             if parameters := form.pattern.match(path):
-                matched = Match(form, parameters.groupdict())
-                if len(self._paths) < MAX_PATHS and len(path) <= MAX_PATH:
-                    self._paths[path] = matched
-                return matched
+                return Match(form, parameters.groupdict())
         return None
 
 

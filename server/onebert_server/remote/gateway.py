@@ -50,7 +50,7 @@ class RemoteGateway:
         """Raises QueueFull while the transport is full, and the stored refusal while it is fresh."""
         if self._transport.full:
             raise QueueFull("as much waits for the process with the engine as a front end holds; try again soon")
-        if context.counted or context.principal not in self._full:
+        if not context.requests or context.principal not in self._full:
             return
         until, why = self._full[context.principal]
         if time.monotonic() < until:

@@ -96,11 +96,10 @@ def _texts_of(tensor: InputTensor, index: int) -> list[str]:
 async def infer(call: Call[Infer]) -> Reply:
     """Returns the requested outputs, or all, of one task for each text."""
     questions = call.body.questions()
+    ref = replace(call, parameters=versioned(call.parameters)).task()
     # A timeout of 0 means no timeout.
-    context = call.context.within(call.body.parameters.timeout / 1000 or None)
-    call = replace(call, parameters=versioned(call.parameters), context=context)
-    ref = call.task()
-    results = await call.ask(Wanted([ref] * len(questions)), questions, lambda _, answered: answered)
+    async with call.in_time(call.body.parameters.timeout / 1000 or None) as timed:
+        results = await timed.ask(Wanted([ref] * len(questions)), questions, lambda _, answered: answered)
     facts = results[0].facts
 
     def build(_: slice) -> list[Reply]:
@@ -115,7 +114,7 @@ async def infer(call: Call[Infer]) -> Reply:
 
     # One reply for all answers, so one unit of work. Spans are JSON of unbounded size: count them as large.
     numbers = TINY_NUMBERS + 1 if facts.per_token else len(results) * len(facts.labels)
-    [made_of_all] = await call.edge.answerer.showing.here_or_beside(context.principal.name, [numbers], build)
+    [made_of_all] = await call.edge.answerer.showing.here_or_beside(call.context.principal.name, [numbers], build)
     return made_of_all
 
 
