@@ -4,6 +4,7 @@ import base64
 import hmac
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from onebert_store.errors import InvalidSettings, SamplesKeyNeeded
@@ -19,11 +20,14 @@ class Cipher:
 
     Attributes:
         naming: the key of a new store's default identifiers.
+        has_later_keys: whether there is a key that only decrypts.
     """
 
     def __init__(self, keys: Sequence[str] = ()) -> None:
         """Raises InvalidSettings if a key is malformed, or the package `cryptography` is missing."""
         self._fernet = _fernet(keys) if keys else None
+        self._first = _fernet(keys[:1]) if keys else None
+        self.has_later_keys = len(keys) > 1
         # Another key than the ones that encrypt, derived by the label.
         self.naming = hmac.digest(base64.urlsafe_b64decode(keys[0]), _IDENTIFIERS, "sha256") if keys else b""
 
@@ -48,6 +52,19 @@ class Cipher:
         except InvalidToken:
             check_token(token)
             raise SamplesKeyNeeded("ONEBERT_SAMPLES_KEY lacks the key that a kept text was encrypted with") from None
+
+    def renewed(self, token: str | None) -> str | None:
+        """Returns a token with the first key in place of another one; as it is if no key decrypts it, or the first."""
+        if token is None or self._first is None:
+            return token
+        from cryptography.fernet import InvalidToken  # noqa: PLC0415 - see `_fernet`
+
+        try:
+            self._first.decrypt(token)
+        except InvalidToken:
+            with suppress(InvalidToken):
+                return self._required().rotate(token).decode()
+        return token
 
     def _required(self) -> "MultiFernet":
         if self._fernet is None:

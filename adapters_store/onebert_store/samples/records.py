@@ -37,7 +37,7 @@ class Retention:
 
     Attributes:
         task: the task's name; None if the task was deleted.
-        days: days that texts are kept; None if no answers are kept.
+        days: days that answers are kept; None if none are.
         max_samples: number of the latest samples that are kept.
         unkept_at: the time when keeping ended last.
     """
@@ -97,8 +97,7 @@ class Feedback:
         identifier: a row with the same task and identifier replaces the earlier one.
         answers: the label that each version answered when the feedback came.
         answer_id: id of the sample that it is about, with the sample's `version` and `share`; None: of a text.
-        texts: None unless the task keeps samples.
-        texts_at: the time from which the texts' days count.
+        texts: None unless the task kept samples; they outlast the sample.
         explanation: free words of the person.
         reviewer: whether the principal could review, so that no one with less scope replaces the row.
         new_labels: labels of `right` that the version with the largest share lacked; verdicts leave the row out.
@@ -115,7 +114,6 @@ class Feedback:
     version: int | None = None
     share: float | None = None
     texts: tuple[str, ...] | None = field(default=None, repr=False)
-    texts_at: datetime | None = None
     explanation: str | None = field(default=None, repr=False)
     reviewer: bool = False
     new_labels: tuple[str, ...] = ()

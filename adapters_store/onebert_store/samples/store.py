@@ -22,6 +22,7 @@ from onebert_store.samples.cipher import Cipher, check_token
 from onebert_store.samples.owners import Owners
 from onebert_store.samples.reading import feedback_of, page_of, read_rows, rows_of, sample_of
 from onebert_store.samples.records import Feedback, Kind, Owner, Sample
+from onebert_store.samples.renewing import renew_texts
 from onebert_store.samples.sweeping import NO_TEXT, Sweeper, erase, texts_of, trim_feedback
 from onebert_store.samples.tables import FEEDBACK, NAMING, SAMPLES, TABLES
 
@@ -79,9 +80,10 @@ class SampleStore:
         return self._owners.owner(task)
 
     def prepare(self) -> None:
-        """Encrypts the key of identifiers with the first key, if there is a key, before another one is dropped."""
+        """Encrypts what outlasts keys with the first one, if there is a key, before another one is dropped."""
         if self.has_key:
             _ = self._naming
+            renew_texts(self.database, self._cipher)
 
     def identifier(self, texts: Sequence[str]) -> str:
         """Returns the identifier of texts that came without one, an HMAC; raises SamplesKeyNeeded without a key."""

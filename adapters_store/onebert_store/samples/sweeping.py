@@ -1,4 +1,4 @@
-"""Sweeps samples and feedback: deletes old texts and the rows of deleted tasks, marks rows unknown to the registry.
+"""Sweeps samples and feedback: deletes old samples and the rows of deleted tasks, marks rows unknown to the registry.
 
 An older registry put back beside newer samples does not know their tasks. The mark keeps their rows until an operator
 runs `onebert store gc` a day later.
@@ -19,7 +19,7 @@ from onebert_store.samples.records import Retention, Unknown
 from onebert_store.samples.tables import FEEDBACK, OF_TASKS, SAMPLES, UNKNOWN
 
 # Values of a row of feedback without its text.
-NO_TEXT = {"texts": None, "texts_at": None, "mac": None, "explanation": None}
+NO_TEXT = {"texts": None, "mac": None, "explanation": None}
 
 # Rows that one transaction deletes, so that others need not wait for long; a full disk may refuse so many, so this
 # part of them comes next.
@@ -52,7 +52,7 @@ class Sweeper:
         self._database = database
 
     def sweep(self, ids: Collection[str] | None = None) -> list[Unknown]:
-        """Deletes all rows of deleted tasks, and texts that are too old or no longer kept.
+        """Deletes all rows of deleted tasks, samples that are too old, and texts that are no longer kept.
 
         Marks rows that the registry does not know, unmarks others, and returns the newly marked ones. `ids` are ids of
         tasks; None means all that have rows.
@@ -152,9 +152,9 @@ def _expired(id: str, retention: Retention) -> list[Erasure]:
         # One direction for both columns, so that the index gives the order and nothing is sorted.
         latest = select(SAMPLES.c.id).where(SAMPLES.c.task == id).order_by(SAMPLES.c.at.desc(), SAMPLES.c.id.desc())
         too_many = Erasure(SAMPLES, id, latest.offset(retention.max_samples))
-        return [too_many, *texts_of(id, SAMPLES.c.at < since, FEEDBACK.c.texts_at < since)]
+        return [too_many, _rows(SAMPLES, id, SAMPLES.c.at < since)]
     if end := retention.unkept_at:
-        return texts_of(id, SAMPLES.c.at <= end, FEEDBACK.c.texts_at <= end)
+        return texts_of(id, SAMPLES.c.at <= end, FEEDBACK.c.at <= end)
     return []
 
 
@@ -182,7 +182,7 @@ def _of_unknown(id: str, retention: Retention | None) -> tuple[ColumnElement[boo
     if retention is None:
         return samples, feedback
     since = retention.unkept_at or _EPOCH
-    return samples & (SAMPLES.c.at > since), feedback & (FEEDBACK.c.texts_at > since)
+    return samples & (SAMPLES.c.at > since), feedback & FEEDBACK.c.texts.is_not(None) & (FEEDBACK.c.at > since)
 
 
 def _removed(id: str, retention: Retention | None) -> list[Erasure]:
@@ -190,7 +190,7 @@ def _removed(id: str, retention: Retention | None) -> list[Erasure]:
         return _all_rows(id)
     samples, feedback = _of_unknown(id, retention)
     now = datetime.now(UTC)
-    texts = texts_of(id, samples & (SAMPLES.c.at <= now), feedback & (FEEDBACK.c.texts_at <= now))
+    texts = texts_of(id, samples & (SAMPLES.c.at <= now), feedback & (FEEDBACK.c.at <= now))
     return texts if retention.days is None else []
 
 

@@ -41,7 +41,6 @@ FEEDBACK = sa.Table(
     sa.Column("version", sa.Integer),
     sa.Column("share", sa.Double),
     sa.Column("texts", sa.Text),
-    sa.Column("texts_at", UtcDateTime),
     sa.Column("explanation", sa.Text),
     # Right label and answers of the first outcome with this identifier: what comes later may depend on the answers.
     sa.Column("counted", sa.JSON(none_as_null=True), info={"since": 2}),

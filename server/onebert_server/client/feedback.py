@@ -21,7 +21,7 @@ class FeedbackCalls(Asking):
 
         Args:
             share: probability with which an answer is kept.
-            days: for how long a text is kept.
+            days: for how long an answer is kept; texts with feedback stay.
             most: answers that are kept, the latest ones.
         """
         return await self._decoded(SamplesFacts, "PUT", _path(task), {"share": share, "days": days, "most": most})

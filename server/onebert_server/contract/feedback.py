@@ -13,7 +13,7 @@ class SamplesFacts(Declared, frozen=True, kw_only=True):
 
     task: str
     share: Annotated[float | None, Rule("probability with which an answer is kept; null: none is")] = None
-    days: Annotated[int | None, Rule("for how long a text is kept")] = None
+    days: Annotated[int | None, Rule("for how long an answer is kept; texts with feedback stay")] = None
     most: Annotated[int | None, Rule("answers that are kept at most, the latest ones")] = None
     kept: Annotated[int, Rule("answers that are kept now")]
 

@@ -92,7 +92,7 @@ def test_samples_and_feedback_come_back_as_they_were(samples):
         feedback("a", right=["x", "y"], answers={3: ["x"], 4: None}, at=NOW),
         feedback("b", right=0.25, answers={3: 0.5}, at=NOW - timedelta(1), kind=Kind.CORRECTION),
         feedback("c", right=[[0, 3, "PER"]], answers={3: []}, at=NOW - timedelta(2), kind=Kind.REVIEW),
-        feedback("d", at=NOW - timedelta(3), texts=(MARKER,), texts_at=NOW, explanation="why?", answer_id="r/0"),
+        feedback("d", at=NOW - timedelta(3), texts=(MARKER,), explanation="why?", answer_id="r/0"),
     ]
     record(samples, rows)
     assert feedback_of(samples, "tone") == rows
@@ -120,7 +120,7 @@ def test_what_has_feedback_waits_no_more(samples):
     assert [one.id for one in samples.without_feedback("tone", 1)] == ["r/3"]
     # Nor does an equal text with another id, or with none; of another task, or without its text, it is another one.
     keep(samples, [sample(f"same/{n}", texts=("a", "b")) for n in range(2)] + [sample("other", texts=("ab",))])
-    given = {"texts": ("a", "b"), "texts_at": NOW}
+    given = {"texts": ("a", "b")}
     record(samples, [feedback("by text", task="two", **given), feedback("x", answer_id="r/2")])
     assert ids(samples) == ["r/3", "r/1", "other", "r/0", "same/0", "same/1"]
     record(samples, [feedback("by text", **given)])
@@ -132,7 +132,7 @@ def test_what_has_feedback_waits_no_more(samples):
 def test_no_text_is_readable_in_the_database(place):
     with opened(place, KEY) as (samples, registry):
         keep(samples, [sample(texts=(MARKER, MARKER))])
-        record(samples, [feedback(texts=(MARKER,), texts_at=NOW, explanation=MARKER)])
+        record(samples, [feedback(texts=(MARKER,), explanation=MARKER)])
         if registry.shared:
             with registry.database.reading() as connection:
                 found = [
@@ -146,10 +146,14 @@ def test_no_text_is_readable_in_the_database(place):
     assert MARKER.encode() not in stored
 
 
-def test_a_later_key_encrypts_and_an_earlier_one_still_decrypts(place):
+def test_a_later_key_encrypts_and_an_earlier_one_still_decrypts(place, monkeypatch):
+    monkeypatch.setattr("onebert_store.samples.renewing._TOGETHER", 2)
+    given = [feedback(f"{n}", texts=(MARKER,), explanation="why") for n in range(5)]
     with opened(place, KEY) as (samples, _):
         keep(samples, [sample("old")])
+        record(samples, given)
     with opened(place, OTHER, KEY) as (samples, _):
+        samples.prepare()
         keep(samples, [sample("new")])
         assert {one.id for one in samples.find(["old", "new"], lambda task: True)} == {"old", "new"}
     with opened(place, OTHER) as (samples, _):
@@ -157,6 +161,8 @@ def test_a_later_key_encrypts_and_an_earlier_one_still_decrypts(place):
         with pytest.raises(SamplesKeyNeeded, match="ONEBERT_SAMPLES_KEY lacks the key"):
             samples.find(["old"], lambda task: True)
         assert samples.find(["old"], "two".__eq__) == []
+        # What feedback has outlasts every key.
+        assert feedback_of(samples, "tone") == given
 
 
 def test_a_text_has_one_identifier_while_a_later_key_follows_an_earlier_one(place):
@@ -198,18 +204,17 @@ def test_a_malformed_key_is_refused_without_its_text(place, key):
 def test_old_texts_and_the_oldest_samples_above_the_bound_go(samples, registry):
     keep(samples, [sample(f"r/{n}", at=NOW - timedelta(days=n, hours=1)) for n in range(6)])
     keep(samples, [sample("r/5", task="two", at=NOW - timedelta(days=9))])
-    old, young = (
-        feedback(f"{days}", texts=(MARKER,), texts_at=NOW - timedelta(days), explanation="e") for days in (5, 3)
-    )
-    record(samples, [old, young])
+    rows = [feedback(n, at=NOW - timedelta(9), answer_id=n, texts=(MARKER,), explanation="why") for n in ("r/4", "r/5")]
+    record(samples, rows)
     registry.set_keeping("tone", Keeping(1.0, 4, 3))
     samples.sweeper.sweep()
     assert ids(samples) == ["r/0", "r/1", "r/2"]
     assert samples.count("two") == 1
-    assert {one.identifier: (one.texts, one.explanation) for one in feedback_of(samples, "tone")} == {
-        "5": (None, None),
-        "3": ((MARKER,), "e"),
-    }
+    # A label that a person gave stays with its text, until that is deleted.
+    assert samples.find(["r/4", "r/5"], "tone".__eq__) == []
+    assert feedback_of(samples, "tone") == rows
+    samples.delete_sample("tone", "r/4")
+    assert samples.feedback_page("tone", "", 9) == (rows[1:], None)
     registry.set_keeping("tone", EVERYTHING)
     samples.sweeper.sweep()
     assert samples.count("tone") == 3
@@ -261,10 +266,10 @@ def test_a_reviewers_feedback_is_replaced_by_itself_and_by_reviewers_alone(sampl
 
 def test_a_deleted_sample_leaves_no_text_in_feedback(samples):
     keep(samples, [sample(), sample("r/1")])
-    given = feedback("mine", answer_id="r/0", texts=(MARKER,), texts_at=NOW, explanation=MARKER)
+    given = feedback("mine", answer_id="r/0", texts=(MARKER,), explanation=MARKER)
     record(samples, [given])
     samples.delete_sample("tone", "r/0")
-    assert feedback_of(samples, "tone") == [replace(given, texts=None, texts_at=None, explanation=None)]
+    assert feedback_of(samples, "tone") == [replace(given, texts=None, explanation=None)]
     assert ids(samples) == ["r/1"]
     for task, id in (("tone", "r/0"), ("two", "r/1")):
         with pytest.raises(SampleNotFound):
@@ -272,8 +277,8 @@ def test_a_deleted_sample_leaves_no_text_in_feedback(samples):
 
 
 def test_a_text_of_feedback_is_deleted_by_its_identifier(samples):
-    given = feedback("mine", texts=(MARKER,), texts_at=NOW, explanation=MARKER)
-    record(samples, [given, feedback("other", texts=(MARKER,), texts_at=NOW)])
+    given = feedback("mine", texts=(MARKER,), explanation=MARKER)
+    record(samples, [given, feedback("other", texts=(MARKER,))])
     samples.delete_sample("tone", "mine")
     assert {one.identifier: one.texts for one in feedback_of(samples, "tone")} == {"mine": None, "other": (MARKER,)}
     with pytest.raises(SampleNotFound):
@@ -282,7 +287,7 @@ def test_a_text_of_feedback_is_deleted_by_its_identifier(samples):
 
 def test_of_a_deleted_task_nothing_stays_and_nothing_comes_back(samples, registry):
     keep(samples, [sample()])
-    record(samples, [feedback(texts=(MARKER,), texts_at=NOW)])
+    record(samples, [feedback(texts=(MARKER,))])
     before = samples.owner("tone")
     registry.delete_task("tone")
     assert samples.owner("tone") == Owner("", None)
@@ -344,7 +349,7 @@ def test_texts_of_a_keeping_that_the_registry_does_not_know_are_marked_and_those
 ):
     def write(id):
         keep(samples, [sample(id, at=datetime.now(UTC))])
-        record(samples, [feedback(id, texts=(MARKER,), texts_at=datetime.now(UTC)), feedback(f"{id} without")])
+        record(samples, [feedback(id, texts=(MARKER,), at=datetime.now(UTC)), feedback(f"{id} without")])
 
     write("before")
     # A crash between the registry's half of `delete_samples` and the other.
@@ -376,7 +381,7 @@ def test_deleted_texts_are_in_no_file_of_the_folder(tmp_path, ending, monkeypatc
     with opened(tmp_path, KEY) as (samples, registry):
         at, long = datetime.now(UTC), MARKER * 200
         keep(samples, [sample(f"r/{number}", at=at, texts=(long,)) for number in range(8)])
-        record(samples, [feedback(f"r/{n}", texts=(long, ""), texts_at=at, explanation="why") for n in range(8)])
+        record(samples, [feedback(f"r/{n}", texts=(long, ""), at=at, explanation="why") for n in range(8)])
         with samples.database.reading() as connection:
             query = "SELECT texts FROM samples UNION SELECT texts FROM feedback UNION SELECT explanation FROM feedback"
             tokens = connection.scalars(text(query)).all()
@@ -452,7 +457,7 @@ def test_a_deletion_holds_on_a_replica_that_has_not_heard_of_it(place):
         # Keeping begins anew, while the other replica still writes an answer and feedback from before.
         registry.set_keeping("tone", EVERYTHING)
         assert two.keep([(before.keeping, sample("late"))]) == {}
-        assert two.record([(before, feedback("late", texts=(MARKER,), texts_at=NOW))]) == [False]
+        assert two.record([(before, feedback("late", texts=(MARKER,)))]) == [False]
         assert (two.count("tone"), [row.texts for row in feedback_of(two, "tone")]) == (0, [None])
         keep(two, [sample("new")])
         assert ids(two) == ["new"]
@@ -472,7 +477,7 @@ def test_no_order_of_a_deletion_and_writes_leaves_a_text(place):
                 elif n % 2:
                     (one, two)[n // 2 % 2].keep([(before.keeping, sample(f"{turn}/{n}"))])
                 else:
-                    given = feedback(f"{turn}/{n}", texts=(MARKER,), texts_at=NOW)
+                    given = feedback(f"{turn}/{n}", texts=(MARKER,))
                     (one, two)[n // 2 % 2].record([(before, given)])
 
             all_at_once(7, act)
@@ -489,7 +494,7 @@ def test_no_order_of_one_deletion_and_feedback_leaves_a_text(place):
                 if n == 0:
                     one.delete_sample("tone", f"r/{turn}")
                 else:
-                    given = feedback(f"{turn}/{n}", answer_id=f"r/{turn}", texts=(MARKER,), texts_at=NOW)
+                    given = feedback(f"{turn}/{n}", answer_id=f"r/{turn}", texts=(MARKER,))
                     record(two, [given])
 
             all_at_once(4, act)
@@ -544,7 +549,7 @@ def test_pages_of_samples_have_each_once_with_the_latest_feedback(samples):
         samples,
         [
             feedback("first", answer_id="r/3", at=NOW - timedelta(1)),
-            feedback("second", answer_id="r/3", at=NOW, texts=(MARKER,), texts_at=NOW),
+            feedback("second", answer_id="r/3", at=NOW, texts=(MARKER,)),
             feedback("third", task="other", answer_id="r/4"),
         ],
     )
@@ -566,7 +571,7 @@ def test_feedback_is_counted_from_each_tasks_own_time(samples, monkeypatch):
 
 
 def test_pages_of_feedback_have_the_rows_with_a_text(samples):
-    rows = [feedback(f"{at}", texts=(MARKER,) if at % 2 else None, texts_at=NOW) for at in range(8)]
+    rows = [feedback(f"{at}", texts=(MARKER,) if at % 2 else None) for at in range(8)]
     record(samples, rows)
     assert samples.feedback_page("tone", "", 3) == (rows[1:7:2], "5")
     assert samples.feedback_page("tone", "5", 3) == (rows[7:], None)
@@ -583,7 +588,7 @@ JUNK = {
 def test_a_damaged_row_is_left_out_and_counted(tmp_path, table, column):
     with opened(tmp_path, KEY) as (samples, _):
         keep(samples, [sample(f"r/{at}") for at in range(4)])
-        record(samples, [feedback(f"r/{at}", texts=(MARKER,), texts_at=NOW, explanation="e") for at in range(4)])
+        record(samples, [feedback(f"r/{at}", texts=(MARKER,), explanation="e") for at in range(4)])
         key = "id" if table == "samples" else "identifier"
         damage = text(f"UPDATE {table} SET \"{column}\" = :junk WHERE {key} = 'r/1'")
         samples.database.erase(lambda connection: connection.execute(damage, {"junk": JUNK[table][column]}))

@@ -53,7 +53,7 @@ def keep(address, id, *identifiers):
     sample = Sample("tone", id, 1, datetime.now(UTC), "key:app", ("late parcel",), ("angry",), 0.75, 0.1)
     with join_store(address) as store, open_samples(store.database, [KEY]) as samples:
         samples.keep([(samples.owner("tone").keeping, sample)])
-    give(address, *identifiers, texts=("late parcel",), texts_at=sample.at, answer_id=id)
+    give(address, *identifiers, texts=("late parcel",), answer_id=id)
 
 
 def give(address, *identifiers, task="tone", **more):

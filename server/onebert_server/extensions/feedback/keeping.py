@@ -24,7 +24,7 @@ MAX_BYTES = 2**24
 # Most answers per transaction, and seconds in which they gather: a transaction for each would delay other answers more.
 # Bytes per transaction: see `RESERVE_BYTES` of the database.
 WRITTEN_TOGETHER, GATHERED, WRITTEN_BYTES = 256, 0.1, 2**20
-# Seconds between two sweeps of all tasks, for texts that are too old and tasks that are gone; a task that has grown by
+# Seconds between two sweeps of all tasks, for answers that are too old and deleted tasks; a task that has grown by
 # this share of its bound is swept at once.
 SWEEP_EVERY, GROWTH = 600.0, 0.1
 # Seconds that feedback or a deletion waits for answers that are being written.

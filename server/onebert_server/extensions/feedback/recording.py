@@ -163,8 +163,7 @@ class Recorder:
         if redacted is None:
             return row
         explanation = redacted[-1] if words else None
-        since = sample.at if sample is not None else now
-        return replace(row, texts=redacted[: len(texts)], texts_at=since, explanation=explanation)
+        return replace(row, texts=redacted[: len(texts)], explanation=explanation)
 
 
 def _label(_: int, result: Answered | Unanswered) -> Label | OneBertError:

@@ -20,7 +20,7 @@ class SamplesRequest(RequestBody):
     """How much of a task's answers is kept."""
 
     share: Annotated[float, Field(gt=0, le=1, description="probability with which an answer is kept")]
-    days: Annotated[int, Field(ge=1, le=MAX_DAYS, description="for how long a text is kept")] = 30
+    days: Annotated[int, Field(ge=1, le=MAX_DAYS, description="for how long an answer is kept")] = 30
     most: Annotated[int, Field(ge=1, le=MAX_SAMPLES, description="answers that are kept, the latest ones")] = 10_000
 
     @property
