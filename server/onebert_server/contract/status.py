@@ -104,6 +104,10 @@ class TaskStatus(Declared, frozen=True, kw_only=True):
     created_at: Annotated[datetime | None, Rule("of the live version")] = None
     score: Annotated[Score | None, Rule("of the live version; null: not recorded, or not read yet")] = None
     unavailable: Annotated[dict[str, str], Rule("versions of the task that cannot be loaded, and why")]
+    lacks: Annotated[
+        dict[str, list[str]],
+        Rule("by version of `live`, or newer, the targets that it was trained to keep and does not"),
+    ]
     a_minute: Annotated[float | None, Rule("requests a minute, by the last five or so; null: none since the start")] = (
         None
     )

@@ -5,12 +5,14 @@ import random
 import re
 import time
 from collections.abc import Mapping, Sequence
-from functools import partial
+from contextlib import suppress
+from functools import lru_cache, partial
 from typing import Any
 
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onebert_server.access.context import Context
@@ -29,6 +31,7 @@ from onebert_server.logs import log_failure
 from onebert_server.observed import PARSE, Ended, Observed
 from onebert_server.settings import Settings
 from onebert_store.errors import InvalidInput
+from onebert_store.registry.names import parse_ref
 
 logger = logging.getLogger("onebert.http")
 
@@ -226,4 +229,20 @@ def _ended(scope: Scope, status: int, seconds: float, observed: Observed) -> End
     method = scope["method"] if scope["method"] in METHODS else "other"
     # The route's template, so that task names never become label values.
     route = getattr(scope.get("route"), "path", "unmatched")
-    return Ended(method, route, status, seconds, scope["state"].get("problem"), answers, trace_id)
+    task = _task_of(route, scope["path"])
+    return Ended(method, route, status, seconds, scope["state"].get("problem"), answers, trace_id, task)
+
+
+def _task_of(route: str, path: str) -> str | None:
+    """The task that a path names; also of a route that another process has matched."""
+    if not (match := _pattern_of(route).match(path)):
+        return None
+    named = match.groupdict()
+    with suppress(InvalidInput):
+        return parse_ref(named.get("task") or named.get("model") or "").task
+    return None
+
+
+@lru_cache
+def _pattern_of(route: str) -> re.Pattern[str]:
+    return compile_path(route)[0]

@@ -84,7 +84,7 @@ class AccessLog:
 
 def line(ended: Ended, request_id: str, principal: str | None, tokens: int) -> bytes:
     """One request as a JSON line; unknown fields are omitted. `tokens` counts the answered inputs."""
-    tasks = {seen.task for seen in ended.answers}
+    tasks: set[str | None] = {seen.task for seen in ended.answers} or {ended.task}
     fields = {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "id": request_id,

@@ -85,7 +85,7 @@ class Metrics:
     def observe_requests(self, ended: Sequence[Ended]) -> None:
         """Counts finished requests, wherever they began."""
         answered = []
-        for method, route, status, seconds, problem, answers, trace_id in ended:
+        for method, route, status, seconds, problem, answers, trace_id, _ in ended:
             key = method, route, status
             if key not in self._of:
                 self._of[key] = self._requests.of(method, route, str(status)), self._request_seconds.of(route)

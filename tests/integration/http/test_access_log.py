@@ -54,6 +54,14 @@ def test_a_question_says_who_asked_which_task_and_how_many_tokens(logged):
     }  # fmt: skip
 
 
+def test_a_path_says_the_task_where_none_answers_and_nothing_that_is_no_name(logged):
+    lines, client = logged
+    paths = {"/v1/tasks/first/status": "first", "/v1/tasks/first/aliases/live": "first", "/v2/models/first@1": "first"}
+    for path, task in (paths | {f"/v1/tasks/{TEXT}/status": None, "/v1/tasks": None}).items():
+        assert line_of(lines, client.get(path)).get("task") == task
+    assert TEXT not in "".join(lines)
+
+
 def test_several_tasks_are_counted(logged):
     lines, client = logged
     answer = client.post("/v1/fanout", json={"tasks": ["*"], "text": TEXT})
@@ -78,6 +86,7 @@ def test_refusals_have_their_code(logged):
     lines, client = logged
     missing = line_of(lines, client.post("/v1/tasks/nobody/classify", json={"inputs": TEXT}))
     assert (missing["status"], missing["problem"], missing["route"]) == (404, "task-not-found", PATH)
+    assert missing["task"] == "nobody"
     refused = line_of(lines, client.post("/v1/classify", json={}, headers={"Authorization": "Bearer wrong"}))
     assert (refused["status"], refused["problem"]) == (401, "unauthorized")
     assert refused["principal"] == "127.0.0.1"

@@ -12,9 +12,11 @@ pytestmark = [pytest.mark.slow, needs_chromium]
 
 VERSIONS = [Task(seed=seed) for seed in range(1, 6)]
 DECISION = {"thresholds": {"label 0": 0.999998, "label 1": 0.5}, "positives": ["label 1"]}
+LACKING = Task(seed=6, training={"card": {"decide": {"lacks": {"precision=0.6": "no rows were held out"}}}})
 # Each is changed by one test.
 STORED = dict.fromkeys(("split", "keys", "light", "dark", "gated"), VERSIONS) | {
-    "ruled": Task(seed=4, format=2, task_type="multi_label", decision=DECISION)
+    "judged": [*VERSIONS[:2], LACKING],
+    "ruled": Task(seed=4, format=2, task_type="multi_label", decision=DECISION),
 }
 
 
@@ -134,6 +136,35 @@ def test_a_gate_is_said_of_its_own_aliases_alone(page, server, client):
     expect(announced).to_have_count(0)
 
 
+def test_a_verdict_a_reason_and_a_move_past_the_gate_are_shown(browser, server, client):
+    texts = [f"text {number}" for number in range(200)]
+    labels = [[f"label {task.logits(text).argmax()}" for text in texts] for task in VERSIONS[:2]]
+    rows = list(zip(texts, *labels, strict=True))
+    won = [(text, better) for text, worse, better in rows if better != worse][:12]
+    with opened(browser, f"{server.url}/#/tasks/judged") as page:
+        moves = page.get_by_role("list", name="Last moves").get_by_role("listitem")
+        change(page, "Add a shadow to live", "Add", Version="2", **{"Why (optional)": "trained on May, too"})
+        expect(moves.first).to_contain_text("127.0.0.1: trained on May, too")
+        items = [{"task": "judged", "text": text, "label": label, "identifier": text} for text, label in won]
+        client.send("POST", "/v1/feedback", json={"data": items})
+        page.reload()
+        shown = page.get_by_role("region", name="In force")
+        expect(shown).to_contain_text("Version 2 is better beside 1, by feedback: 12 wins, 0 losses, 0 alike.")
+        expect(shown).to_contain_text("Next: onebert promote judged 2")
+        wrong = next(label for label in ("label 0", "label 1") if label != labels[1][0])
+        client.send("PUT", "/v1/tasks/judged/gate", json={"rules": {"must": [{"text": texts[0], "label": wrong}]}})
+        tag = client.send("GET", "/v1/tasks/judged/aliases/live").json()["target"]["tag"]
+        body, at = {"version": 2, "force": True, "message": "it is urgent"}, {"If-Match": f'"{tag}"'}
+        client.send("PUT", "/v1/tasks/judged/aliases/live", json=body, headers=at)
+        page.reload()
+        expect(moves.first).to_contain_text("past the gate must is 1, bound 0 127.0.0.1: it is urgent")
+        expect(page.get_by_role("listitem", name="Version 3")).to_contain_text("It does not keep precision=0.6 of")
+        assert_accessible(page)
+        page.get_by_role("link", name="Tasks", exact=True).first.click()
+        expect(page.get_by_role("link", name="judged")).to_contain_text("version 3 lacks 1 target")
+        assert_accessible(page)
+
+
 @pytest.mark.parametrize("options", [{}, {"color_scheme": "dark", "viewport": PHONE}], ids=["wide", "phone"])
 def test_an_alarm_is_in_words_with_the_histogram_it_came_from(browser, server, client, options):
     if "guard" not in [one["name"] for one in client.tasks()]:
@@ -145,7 +176,7 @@ def test_an_alarm_is_in_words_with_the_histogram_it_came_from(browser, server, c
         assert number < 100, "no alarm"
         client.send("POST", "/v1/tasks/guard/classify", json={"inputs": [f"text {number} {at}" for at in range(50)]})
     with opened(browser, server.url, **options) as page:
-        expect(page.get_by_text("1 needs attention")).to_be_visible()
+        expect(page.get_by_text("2 need attention")).to_be_visible()
         page.get_by_role("link", name="guard").click()
         shown = page.get_by_role("region", name="Alarm")
         expect(shown).to_contain_text(alarm["words"])

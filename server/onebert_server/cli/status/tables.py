@@ -19,7 +19,9 @@ NAMING, FEW, WIDE = ("task", "live"), ("attention", "last move"), 100
 
 def overview(tasks: Sequence[TaskStatus]) -> RenderableType:
     """All tasks in one table, what needs attention first; a column that says nothing of any task is left out."""
-    ordered = sorted(tasks, key=lambda task: (not (task.alarm or task.worse), not task.unavailable, task.name))
+    ordered = sorted(
+        tasks, key=lambda task: (not (task.alarm or task.worse), not (task.unavailable or task.lacks), task.name)
+    )
     columns = {head: list(map(cell, ordered)) for head, cell in _columns(tasks).items()}
     wide = console.out.width >= WIDE
     shown = {head: cells for head, cells in columns.items() if head in NAMING or (any(cells) and (wide or head in FEW))}
@@ -53,10 +55,11 @@ def _columns(tasks: Sequence[TaskStatus]) -> dict[str, Cell]:
 
 
 def attention(task: TaskStatus) -> str:
-    """An alarm, candidates that are proven worse, and versions that cannot be loaded, in words."""
+    """An alarm, and candidates that are proven worse, versions that cannot be loaded or lack targets, in words."""
     worse = (f"version {verdict.version} is worse" for verdict in task.worse)
     broken = (f"{number} cannot be loaded" for number in task.unavailable)
-    return ", ".join(filter(None, (alarm_text(task.alarm), *worse, *broken)))
+    lacks = (f"version {number} does not keep {', '.join(targets)}" for number, targets in task.lacks.items())
+    return ", ".join(filter(None, (alarm_text(task.alarm), *worse, *broken, *lacks)))
 
 
 def score_text(score: Score | None) -> str:

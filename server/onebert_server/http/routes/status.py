@@ -78,9 +78,16 @@ def _seen(runtime: Runtime, entries: Sequence[TaskEntry], context: Context, whol
             for number, version in entry.versions.items()
             if version.state is State.UNAVAILABLE
         }
-        stored = status_of(_stored(runtime, entry), last.get(entry.name), unavailable)
+        stored = status_of(_stored(runtime, entry), last.get(entry.name), unavailable, _lacks(entry))
         tasks.append(extended(stored, [*columns, seen]))
     return tasks
+
+
+def _lacks(entry: TaskEntry) -> dict[str, list[str]]:
+    """The targets that versions of `live`, and newer ones, were trained to keep and do not."""
+    at = entry.aliases.get(LIVE)
+    wanted = [number for number in entry.versions if at and (number in at.target.numbers or number > at.version)]
+    return {str(number): [*entry.versions[number].lacks] for number in wanted if entry.versions[number].lacks}
 
 
 def _stored(runtime: Runtime, entry: TaskEntry) -> Stored:

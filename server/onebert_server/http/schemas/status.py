@@ -42,7 +42,12 @@ class Stored(NamedTuple):
     keeping: Keeping | None
 
 
-def status_of(stored: Stored, last: Change | None, unavailable: Mapping[str, str] | None = None) -> TaskStatus:
+def status_of(
+    stored: Stored,
+    last: Change | None,
+    unavailable: Mapping[str, str] = {},
+    lacks: Mapping[str, list[str]] = {},
+) -> TaskStatus:
     """Makes the status of a task by its registry; `last` is the last visible change of its aliases."""
     at, live, keeping = stored.aliases.get(LIVE), stored.live, stored.keeping
     score = live and live.score
@@ -52,7 +57,8 @@ def status_of(stored: Stored, last: Change | None, unavailable: Mapping[str, str
         live=_alias_of(LIVE, at, stored.versions) if at else None,
         created_at=live and live.created_at,
         score=Score(metric=score.metric, value=score.value, where=score.where) if score else None,
-        unavailable=dict(unavailable or {}),
+        unavailable=dict(unavailable),
+        lacks=dict(lacks),
         kept=KeptShare(share=keeping.share, days=keeping.days) if keeping else None,
         last_move=move_of(last) if last else None,
     )

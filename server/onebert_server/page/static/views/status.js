@@ -112,4 +112,4 @@ const Moves = ({ moves }) => html`
   <h2 id="moves">Last moves</h2>
   <ul role="list" class="moves" aria-labelledby="moves">${moves.map(({ at, alias, what, who, reason, past_gate, failed }) => html`
     <li><span class="quiet" title=${date(at)}>${ago(at)}</span> <span><b class="wrap">${what}</b>${alias !== "live" && html` <span class="tag">${alias}</span>`}</span>
-      ${past_gate && html`<span class="tag bad">past the gate</span> <span class="wrap">${failed?.join(", ")}</span> `}<span class="quiet wrap">${who}${reason && `: ${reason}`}</span></li>`)}</ul>`;
+      <span class="wrap">${past_gate && html`<span class="tag bad">past the gate</span> ${failed.join(", ")} `}<span class="quiet">${who}${reason && `: ${reason}`}</span></span></li>`)}</ul>`;

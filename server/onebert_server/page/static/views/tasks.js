@@ -13,7 +13,7 @@ const EVERY = 10_000;
 const unavailable = (task) => Object.keys(task.unavailable);
 /** Candidates that are proven worse. */
 const worse = (task) => (task.candidates ?? []).filter(({ verdict }) => verdict === "roll_back").map(({ version }) => version);
-const urgency = (task) => (task.alarm || worse(task).length ? 2 : 0) + (unavailable(task).length ? 1 : 0);
+const urgency = (task) => (task.alarm || worse(task).length ? 2 : 0) + (unavailable(task).length || Object.keys(task.lacks).length ? 1 : 0);
 const most = (value) => (one, other) => (value(other) ?? -1) - (value(one) ?? -1);
 const latest = (value) => most((task) => value(task) && new Date(value(task)));
 
@@ -89,6 +89,7 @@ const drawn = (task, { tabindex, ref, focus }) => html`
       ${task.alarm && html`<span class="tag bad" title=${`since ${date(task.alarm.since)}`}>${task.alarm.words}</span>`}
       ${worse(task).map((version) => html`<span class="tag bad">version ${version} is worse</span>`)}
       ${unavailable(task).length > 0 && html`<span class="tag bad" title=${Object.values(task.unavailable)[0]}>unavailable: ${unavailable(task).join(", ")}</span>`}
+      ${Object.entries(task.lacks).map(([version, targets]) => html`<span class="tag bad" title=${targets.join(", ")}>version ${version} lacks ${many(targets.length, "target")}</span>`)}
     </${Cell}>
     <${Cell} of="live" more=${task.created_at && `made ${ago(task.created_at)}`}>${task.live ? html`<b title=${task.live.words}>${task.live.words}</b>` : html`<span class="quiet">no live version</span>`}</${Cell}>
     <${Cell} of="score" unit=${task.score ? "" : "score"} more=${task.score && `${task.score.metric}, ${task.score.where}`}>${fixed(task.score?.value ?? null, 3)}</${Cell}>

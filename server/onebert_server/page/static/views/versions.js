@@ -16,7 +16,7 @@ export function Versions({ task, status, move }) {
     <section aria-labelledby="versions">
       <h2 id="versions">Versions</h2>
       <ul role="list" class="versions">
-        ${task.versions.slice(0, shown).map((version) => html`<${Version} key=${version.version} task=${task} version=${version} roles=${rolesOf(version.version, status)} move=${promote && move} />`)}
+        ${task.versions.slice(0, shown).map((version) => html`<${Version} key=${version.version} task=${task} version=${version} roles=${rolesOf(version.version, status)} lacks=${status.lacks[version.version]} move=${promote && move} />`)}
       </ul>
       ${left > 0 && html`<button type="button" onClick=${() => setShown(shown + 50)}>Show older ones (${number(left)})</button>`}
     </section>`;
@@ -32,7 +32,7 @@ function rolesOf(version, { aliases }) {
   });
 }
 
-function Version({ task, version, roles, move }) {
+function Version({ task, version, roles, lacks, move }) {
   const [manifest, setManifest] = useState(null);
   useEffect(() => {
     // Without a readable manifest the version's status has the reason.
@@ -59,6 +59,7 @@ function Version({ task, version, roles, move }) {
         </span>
       </header>
       ${version.reason && html`<p class="error">${version.reason}</p>`}
+      ${lacks && html`<p class="error">It does not keep ${lacks.join(", ")} of the version that it was trained like.</p>`}
       <dl>${facts.map(([name, value, more]) => html`
         <div><dt>${name}</dt><dd title=${more || null}>${value}${more && html`<span class="quiet more">${more}</span>`}</dd></div>`)}</dl>
       ${manifest && html`<${Labels} manifest=${manifest} />`}
