@@ -89,7 +89,6 @@ def train(
 
 
 def _checked(options: Mapping[str, Any]) -> tuple[Settings, DataOptions]:
-    """Validates options against the command line's bounds."""
     for name in sorted(options.keys() - FIELDS):
         raise InvalidSettings(f"train() has no option {name}{suggestion(name, FIELDS)}")
     return settings_from(options)

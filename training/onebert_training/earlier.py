@@ -124,6 +124,5 @@ def earlier_training(name: str, manifest: Manifest) -> EarlierTraining:
 
 
 def _table(facts: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """An object in a manifest's free JSON, or an empty one."""
     value = facts.get(name)
     return value if isinstance(value, dict) else {}

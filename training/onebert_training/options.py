@@ -65,7 +65,6 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _maker(group: Any) -> Callable[..., Any]:
-    """A function that makes the dataclass; its parameters are the options."""
 
     def make(**values: Any) -> Any:
         return group(**values)

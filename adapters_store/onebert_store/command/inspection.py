@@ -40,7 +40,6 @@ def inspect_file(path: Path) -> dict[str, Any]:
 
 
 def _count_parameters(delta: Delta) -> dict[str, int]:
-    """Counts the numbers outside the head and in it; indices of sparse values are not among them."""
     sizes = {name: tensor.size for name, tensor in delta.tensors.items() if not name.startswith(SPARSE_INDEX)}
     head = sum(size for name, size in sizes.items() if name.startswith("head."))
     return {"delta": sum(sizes.values()) - head, "head": head}
@@ -89,7 +88,6 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _flat(value: dict[str, Any], before: str = "", exact: bool = False) -> Iterator[tuple[str, str]]:
-    """Flattens nested objects to one row per value, or per rate with its interval; `exact` shows all digits."""
     for key, item in value.items():
         name = f"{before} {key}".strip().replace("_", " ")
         if isinstance(item, dict) and item.keys() == _RATE:

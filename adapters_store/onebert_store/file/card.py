@@ -75,7 +75,6 @@ def card_from(options: Mapping[str, Any]) -> Card:
 
 
 def _of_earlier_file(training: Mapping[str, Any]) -> dict[str, Any]:
-    """The parts of a card: `settings`, and what `calibration` says of targets and positive labels."""
     settings = training.get("settings")
     card = card_from(settings).dump() if isinstance(settings, dict) else {}
     fitted = _objects(training.get("calibration"))

@@ -180,7 +180,6 @@ def _change(row: Sequence[Any], entry: VersionEntry | None = None) -> Change:
 
 
 def _latest(connection: Connection, by: ColumnElement[Any], *where: ColumnElement[bool]) -> dict[str, int]:
-    """The number of the last change that `where` selects, for each value of a column."""
     return {
         str(name): seq
         for name, seq in connection.execute(select(by, func.max(CHANGES.c.seq)).where(*where).group_by(by))

@@ -252,7 +252,6 @@ class SampleStore:
         erase(self.database, texts_of(id))
 
     def _answered(self, connection: Connection, ids: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
-        """The samples, by task and id, that are not deleted; none is before the commit."""
         query = select(SAMPLES.c.task, SAMPLES.c.id).where(tuple_(SAMPLES.c.task, SAMPLES.c.id).in_(ids))
         locked = query.order_by(SAMPLES.c.task, SAMPLES.c.id).with_for_update(read=True, key_share=True)
         return {(task, id) for task, id in connection.execute(locked)}

@@ -81,7 +81,6 @@ class Sweeper:
         return self._erase(id, retention, _expired(id, retention) if retention else ())
 
     def _erase(self, id: str, retention: Retention | None, erasures: Sequence[Erasure]) -> Unknown | None:
-        """Deletes rows of a task, marks or unmarks what the registry does not know of it, and returns that."""
         erase(self._database, erasures)
         with self._database.writing() as connection:
             unknown = _unknown(connection, id, retention)
@@ -163,7 +162,6 @@ def _all_rows(id: str) -> list[Erasure]:
 
 
 def _unknown(connection: Connection, id: str, retention: Retention | None) -> Unknown | None:
-    """Counts the rows of a task that are unknown to the registry; returns None without any."""
     if retention and (retention.task is None or retention.days is not None):
         return None
     samples, feedback = (

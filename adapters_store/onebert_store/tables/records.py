@@ -132,7 +132,6 @@ def _csv(file: File, preferred: str | None, opened: ExitStack) -> Records:
 
 
 def _with_names(rows: Iterator[tuple[int, list[Any]]], header: list[str], short: bool = False) -> Iterator[Record]:
-    """Names the cells; a short row is padded with empty cells if `short` allows it."""
     for number, cells in rows:
         if len(cells) == len(header) or (short and len(cells) < len(header)):
             yield Record(number, dict(zip(header, cells, strict=False)))

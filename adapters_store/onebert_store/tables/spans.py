@@ -54,7 +54,6 @@ def spans_in(cell: Any) -> list[Span] | None:
 
 
 def _decoded(text: str) -> Any:
-    """Returns the list that a text spells, else the text."""
     with suppress(ValueError):
         return parse_json(text)
     if _PYTHON.fullmatch(text):

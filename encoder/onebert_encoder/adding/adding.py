@@ -103,7 +103,6 @@ def _source_folder(source: str, name: str | None) -> tuple[Path, str]:
 
 @contextmanager
 def _named(folder: Path, name: str) -> Iterator[None]:
-    """Words errors about a folder by the name that the user gave."""
     try:
         yield
     except UnsupportedBase as error:

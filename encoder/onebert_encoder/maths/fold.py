@@ -91,7 +91,6 @@ def expand_cores(base: Base, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]
 
 
 def _scales(base: Base, layers: Sequence[LayerFolding]) -> dict[str, Tensor]:
-    """By place, the scales of all layers; ones for layers without scales."""
     places = {}
     for place, width in base.anatomy.places.items():
         scales = [layer.scale(place) for layer in layers]

@@ -170,8 +170,6 @@ def _kind_of(batch: Batch, gathered: Gathered, max_length: int) -> _Kind:
 
 
 class _Graph:
-    """The recording of one kind, and its inputs."""
-
     def __init__(self, eager: Pass, kind: _Kind, recorder: CudaRecorder, out: Tensor) -> None:
         base, branches, size = eager.base, _branches_of(eager.gathered), kind.size
         self._fixed = fixed = FixedBatch(base, size, kind.longest)

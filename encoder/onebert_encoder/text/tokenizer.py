@@ -230,7 +230,6 @@ def _twice(single: _Template) -> _Template:
 
 
 def _ranges(span: Span, length: int) -> list[Span]:
-    """The ranges of a half's pieces that a part of a `Cut` keeps."""
     return [span] if span[0] >= 0 else [(0, span[1]), (length + span[0], length)]
 
 

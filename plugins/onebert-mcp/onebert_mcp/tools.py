@@ -105,7 +105,6 @@ class Calls:
 
 
 def _tasks(live: Sequence[Facts]) -> list[dict[str, Any]]:
-    """The tasks on single texts, with their labels as long as there is room."""
     tasks, room = [], MAX_LABEL_BYTES
     for facts in live:
         if facts.task_type != "span":

@@ -201,7 +201,6 @@ class RayTransport:
 
 
 async def _called(method: DeploymentHandle[Any], *arguments: object) -> Any:
-    """Calls a replica; a cancellation ends the call there, too."""
     response = method.remote(*arguments)
     try:
         return await response

@@ -136,7 +136,6 @@ class Computing:
             self._give_back(questions.resolved for questions in asking.questions)
 
     def _give_back(self, resolved: Iterable[Resolved]) -> None:
-        """Gives shadows back whose questions were not computed."""
         for shadows in {version.shadows for version in resolved} - {0}:
             self._gateway.computed(Computed(shadows, (), (), PLAIN))
 

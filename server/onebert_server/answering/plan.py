@@ -188,7 +188,6 @@ class Questions:
             self.counted = Counted(len(each), sum(map(_LABELS, self.rules)), size, dict(map(_LABEL_BYTES, self.rules)))
 
     def _leave_out(self, tokens: Sequence[Any]) -> None:
-        """Leaves out the inputs without tokens."""
         if all(tokens):
             return
         inputs = zip(self.numbers, self.texts, self.versions, tokens, strict=True)

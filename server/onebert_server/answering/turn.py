@@ -162,7 +162,6 @@ class Turn:
         return first
 
     def _release(self, asking: Asking) -> None:
-        """Gives back what questions hold of the work that may wait."""
         if asking.waits:
             asking.waits = False
             self._permits.give_back(asking.context.principal.name, asking.cost)
@@ -180,7 +179,6 @@ class Turn:
                 asking.fail(failure)
 
     def _ask(self, askings: Sequence[Asking]) -> None:
-        """Tokenizes texts, cuts them to sequences, and submits these."""
         texts, laid = dict[str, dict[Any, None]](), list[Asking]()
         for asking in askings:
             for questions in asking.questions:
@@ -202,7 +200,6 @@ class Turn:
             self._submit(laid)
 
     def _lay(self, asking: Asking, ids_of: Mapping[str, Mapping[Any, list[int]]]) -> None:
-        """Cuts the texts to sequences, and counts the answers that they will have."""
         part, cuts = asking.part, CutOnce()
         for questions in asking.questions:
             base = questions.facts.base
@@ -320,7 +317,6 @@ class Turn:
 
 
 def _is_waited_for(asking: Asking) -> bool:
-    """Whether questions have not been withdrawn."""
     return not asking.answered.done()
 
 

@@ -106,7 +106,6 @@ def print_move(moved: Mapping[str, Any], as_json: bool = False) -> None:
 
 
 def _print_gate(reports: Sequence[Mapping[str, Any]]) -> None:
-    """Prints the checks that each version has passed."""
     for report in reports:
         console.say(f"version {report['candidate']['version']} passed the gate of {report['task']}:")
         print_checks(report)

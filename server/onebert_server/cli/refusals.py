@@ -47,7 +47,6 @@ def print_checks(report: Mapping[str, Any]) -> None:
 
 
 def _print(report: Mapping[str, Any]) -> None:
-    """Prints each check of a report, and the first wrong answers."""
     print_checks(report)
     wrong = [("must", answer) for answer in report["must"]] + [("row", answer) for answer in report["worst"]]
     if wrong:

@@ -82,7 +82,6 @@ def _changed(place: AliasPlace, split: str | None, sticky: str | None, shadow: S
 
 
 def _numbers(option: str, values: Sequence[str], default: int | None) -> list[tuple[int, int]]:
-    """Reads `N=PERCENT`, or `N` with a default."""
     pairs = []
     for value in values:
         read = re.fullmatch(r"\s*([1-9]\d{0,8})(?:=(\d{1,3}))?\s*", value)

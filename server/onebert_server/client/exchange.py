@@ -170,7 +170,6 @@ class Asking(ABC):
         return decode(await self._ask(method, path, body, **options), kind)
 
     async def _pages(self, kind: type[T], path: str) -> AsyncIterator[T]:
-        """Yields the pages of a list; the `next` of each is the `after` of the one behind it."""
         page: Any = await self._decoded(kind, "GET", path)
         yield page
         while page.next is not None:

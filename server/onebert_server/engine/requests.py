@@ -190,7 +190,6 @@ class Requests:
         return endings
 
     def _by_lane(self, places: Array) -> Iterator[tuple[Answered, Array]]:
-        """Yields each edge with the mask of its requests."""
         lanes = self.state["lane"][places]
         for lane in set(lanes.tolist()):
             yield self._lanes[lane], lanes == lane

@@ -213,7 +213,6 @@ class Scheduler:
         deliver(endings)
 
     def _closed(self) -> OneBertError | None:
-        """The error of every request, unless the engine takes new ones."""
         if self.closing:
             return ShuttingDown("the server is shutting down")
         return None if self._serves else EngineFailed("the engine does not run")
@@ -277,7 +276,6 @@ class Scheduler:
         self.asked.value = beside is not None and self.queue.others_wait(beside.served)
 
     def _begin(self, taken: Texts, now: float) -> None:
-        """Notes that texts are in a batch now."""
         if len(taken.rows):
             self._metrics.observe_waits(self._requests.begin(taken.rows, now).tolist())
 
@@ -297,5 +295,4 @@ class Scheduler:
         return self._requests.drop(rows, now)
 
     def _remove(self, places: Array) -> NDArray[Any]:
-        """Removes what waits of requests; returns these rows."""
         return np.concatenate([self.queue.remove(places), self._shadows.remove(places)])

@@ -139,7 +139,6 @@ def _names(manifest: Manifest, all_scores: bool) -> list[str]:
 
 
 def _per_text(manifest: Manifest, read: Read, all_scores: bool) -> dict[str, pyarrow.Array]:
-    """Vectorized `answer` for tasks about whole texts."""
     window = window_of(manifest, manifest.max_length)
     reduce = partial(_reduced, window.reduction, read) if window and read.cuts else None
     scores, selected, abstained, _ = score(

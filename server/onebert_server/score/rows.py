@@ -225,7 +225,6 @@ def _refused(cell: Any) -> str | None:
 
 
 def _numbered(first: int, rows: int) -> pyarrow.Table:
-    """Row numbers from 1 as a column; `first` counts from 0."""
     return pyarrow.table({ROW: np.arange(first + 1, first + 1 + rows, dtype=np.int64)})
 
 

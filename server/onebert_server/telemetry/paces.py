@@ -71,7 +71,6 @@ class Paces:
                 counts[bucket] += 1.0
 
     def _now(self, key: Key, now: float) -> list[float]:
-        """The counts of a version, faded until now."""
         at, counts = self._requests.states.get(key) or self._requests.put(key, (now, [*_NONE]))
         # Once a second is exact to a third of a percent.
         if now - at >= 1.0:

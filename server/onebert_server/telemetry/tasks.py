@@ -90,7 +90,6 @@ class TaskSeries(Collector):
             series.count(*its)
 
     def _found(self, key: Key) -> tuple["_Traffic", "_Series"]:
-        """The traffic and the series of a version that has answered."""
         traffic = self._traffic.states.get(key) or self._traffic.put(key, _Traffic())
         series = self._shown.states.get(key)
         if series is None and len(self._shown.states) < self._most:

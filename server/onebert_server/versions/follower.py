@@ -235,7 +235,6 @@ class Follower:
         return aliased
 
     def _load(self) -> dict[Version, bool]:
-        """Makes all tasks equal to their registered state, whatever is shown."""
         aliased: dict[Version, bool] = {}
         with collecting_nothing():
             snapshot, by_task = self._feed.snapshot(), attrgetter("task")

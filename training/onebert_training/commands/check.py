@@ -72,7 +72,6 @@ def _lengths(tokenizer: Tokenizer, texts: Sequence[Text]) -> Any:
 
 
 def _check_tokens(dataset: Dataset, tokenizer: Tokenizer, max_length: int) -> list[str]:
-    """Training's notes on tokenization; rejects a split whose labels are all truncated away."""
     encoded = dict[str, Sequence[Tokens]]()
     # Other tasks answer about the text as a whole, so truncation leaves them a target.
     if dataset.task_type in PER_TOKEN:

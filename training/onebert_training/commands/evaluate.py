@@ -67,7 +67,6 @@ def run_evaluate(
 
 
 def _check_files(read: Sequence[Path], report: Path | None, predictions: Path | None) -> None:
-    """Rejects unwritable output files before the slow work."""
     if predictions is not None:
         check_ending("--predictions", predictions)
     for option, path in (("--report", report), ("--predictions", predictions)):

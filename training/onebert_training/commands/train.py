@@ -33,7 +33,6 @@ def run_train(job: PreparedRun, notes: Iterable[str], as_json: bool) -> None:
 
 
 def _show_beginning(job: PreparedRun, notes: Iterable[str]) -> None:
-    """Prints the facts known before the first step."""
     run = job.run
     console.tell(summary(run))
     for note in (*notes, *run.notes):

@@ -152,7 +152,6 @@ def _kind(label: str, labels: Sequence[str], task_type: TaskType) -> str:
 
 
 def _at(split: Split, places: Sequence[int], task_type: TaskType) -> Split:
-    """Returns rows that have only the labels at these places, by their new places."""
     if task_type == "multi_label" and isinstance(split.gold, np.ndarray):
         return replace(split, gold=split.gold[:, places])
     now = {before: at for at, before in enumerate(places)}

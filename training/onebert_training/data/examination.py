@@ -122,7 +122,6 @@ def _examine_tables(
 
 
 def _count_bad(examination: Examination, faults: Faults) -> None:
-    """Lists unreadable rows and rows with bad cells, in the order of their files."""
     bad = sorted([*faults.rows, *examination.bad])
     first = [{"file": file, unit: number, "what": message} for (file, unit, number), message in bad[:MAX_LISTED]]
     examination.facts["bad"] = {"rows": len(bad), "first": first}
@@ -158,7 +157,6 @@ def _of_lengths(lengths: np.ndarray[Any, np.dtype[np.int64]], max_length: int) -
 
 
 def _few(labels: Mapping[str, int]) -> dict[str, int]:
-    """Labels with fewer than `FEW_ROWS` rows, the rarest first; empty if no row could be read."""
     if not any(labels.values()):
         return {}
     return {name: count for name, count in sorted(labels.items(), key=lambda item: item[1]) if count < FEW_ROWS}

@@ -86,7 +86,6 @@ class Frozen:
         return replace(split, vectors=vectors)
 
     def _some_inputs(self, pooling: Pooling, max_rows: int) -> HeadInputs:
-        """At most `max_rows` training examples, drawn up to `MOST_VECTORS` texts or labeled words."""
         train, task_type = self.bare("train"), self._data.task_type
         words = [int(stands_for_word(target).sum()) if task_type == "token" else 1 for target in train.targets]
         if sum(words) <= MOST_VECTORS and len(words) <= max_rows:

@@ -86,7 +86,6 @@ def make_record(
 
 
 def _settings(run: Run) -> dict[str, Any]:
-    """The settings with defaults filled in, without step settings for an exact head."""
     settings = {**asdict(run.settings), "epochs": run.schedule.epochs, "pooling": run.pooling}
     return {name: value for name, value in settings.items() if not (run.plan.exact and name in OF_STEPS)}
 

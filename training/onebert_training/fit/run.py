@@ -222,7 +222,6 @@ class Run:
         }
 
     def _measured_digests(self) -> dict[str, str]:
-        """Digests of the measured splits, by which their rows are known again."""
         data = self.data
         return {
             name: digest_of(data.task_type, data.labels, {name: split})

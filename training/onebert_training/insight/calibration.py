@@ -235,7 +235,6 @@ def _why_none(sample: ScoredRows, target: Target) -> str:
 
 
 def _too_few(target: Target, needs: str, available: str, rows: int) -> str:
-    """The error message for too few rows, with the best target that `rows` rows can promise."""
     # Rounds towards the side that can be promised.
     best = 1 - _down(1 - 1 / (rows + 1)) if target.kind == "fpr" else _down(rows / (rows + 1))
     other = (

@@ -151,7 +151,6 @@ def same_rows(manifest: Manifest, examples: Split, split: str, digest: Any) -> b
 
 
 def _object(facts: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """An object in a manifest's free JSON, or an empty one."""
     value = facts.get(name)
     return value if isinstance(value, dict) else {}
 

@@ -83,7 +83,6 @@ def worst(answers: Answers, split: Split, table: Table, limit: int = MAX_WORST) 
 
 
 def _both(answers: Answers, split: Split, row: int) -> dict[str, Any]:
-    """The right answer and the delta's; of tags only the words on which they differ."""
     gold, answer = answers.gold[row], answers.answer[row]
     if not split.words:
         return {"gold": gold, "answer": answer}

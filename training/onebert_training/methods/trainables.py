@@ -190,7 +190,6 @@ class RandomWeights(Trainable):
         return {name: values[name] for name in names if name in values}
 
     def _groups(self) -> dict[int, list[Module]]:
-        """The maps by the length of their lines; a single entry is a line of length 1."""
         groups: dict[int, list[Module]] = {}
         for site in self.sites:
             groups.setdefault(math.prod(site.shape) // self._lines(site), []).append(site)

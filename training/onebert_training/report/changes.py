@@ -79,5 +79,4 @@ def _where(layer: int | None) -> str:
 
 
 def _order(symbol: str) -> tuple[int, str]:
-    """Sorts symbols in the order of the forward pass."""
     return (_TERMS.index(symbol) if symbol in _TERMS else len(_TERMS), symbol)

@@ -33,7 +33,6 @@ def _with_history(trial: Trial) -> list[Record]:
 
 
 def _panels(column: Column, trials: Mapping[str, Trial]) -> list[Panel]:
-    """Three panels per method; panels of one kind share their axes."""
     drawn: list[tuple[str, Callable[[Evaluation], float | None]]] = [
         ("training loss", lambda evaluation: evaluation.loss),
         ("validation loss", lambda evaluation: evaluation.validation_loss),

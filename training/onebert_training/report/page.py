@@ -83,7 +83,6 @@ def _parameters(method: str, results: tables.Results) -> list[str]:
 
 
 def _chosen(method: str, results: tables.Results, names: Sequence[str]) -> list[str]:
-    """The settings of each column, with the strength found for an exact head, and the number of seeds."""
     row = [method]
     for column in results.columns:
         if (trial := results.best.get((method, column))) is None:

@@ -320,7 +320,6 @@ def _configuration(record: Record, names: Sequence[str]) -> dict[str, object]:
 
 
 def _choose(trials: Sequence[Trial]) -> Trial:
-    """The trial with the best validation among those with the most seeds, since a single seed may be lucky."""
     max_seeds = max(len(trial.runs) for trial in trials)
     full = [trial for trial in trials if len(trial.runs) == max_seeds]
     return max(full, key=lambda trial: trial.column.sign * trial.validation)

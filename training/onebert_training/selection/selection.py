@@ -156,7 +156,6 @@ def _train_beside(run: Run, report: Report, checkpoint_file: Path | None) -> dic
 
 
 def _resumed(runs: Mapping[str, Run], short: int, report: Report, checkpoint_file: Path | None) -> dict[str, Active]:
-    """Both runs at their checkpoints if these are of one moment, else at their start."""
     files = {"fresh": checkpoint_file, "head": checkpoint_file and started_checkpoint(checkpoint_file)}
     # The fresh run is evaluated, and so writes a checkpoint, when the other run ends.
     active = {name: _started(candidate, files[name], short) for name, candidate in runs.items()}
@@ -176,7 +175,6 @@ def _resumed(runs: Mapping[str, Run], short: int, report: Report, checkpoint_fil
 
 
 def _started(run: Run, file: Path | None, extra_step: int) -> Active:
-    """A run at its start, at its checkpoint, or at its end if its loss was no longer a number."""
     active = Active.start(run, ignore, file, extra_step=extra_step)
     saved = None if file is None else checkpoint.load(file)
     if saved is not None and saved[1].get("fingerprint") == run.fingerprint and "ended" in saved[1]:

@@ -146,6 +146,5 @@ def write_pages(base: Base, folder: RunsFolder, job_sets: Iterable[JobSet], name
 
 
 def _measured(dataset: Dataset) -> Labeled:
-    """The test split, or else validation, without other columns."""
     name = "test" if "test" in dataset.splits else "validation"
     return Labeled(name, dataset.splits[name], dataset.metric, dataset.name, Table({}))

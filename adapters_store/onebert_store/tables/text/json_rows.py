@@ -192,7 +192,6 @@ def _rows_of(value: Mapping[str, Any], name: str) -> tuple[str, list[Any]]:
 
 
 def _questions(articles: list[Any]) -> list[Any]:
-    """Returns the questions of SQuAD's own file, whose rows are articles; other rows as they are."""
     try:
         return [
             {"title": article.get("title"), "context": paragraph["context"], **question}

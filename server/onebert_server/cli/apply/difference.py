@@ -115,7 +115,6 @@ def _move(
     names: Mapping[int, str],
     message: str | None,
 ) -> list[Step]:
-    """At most one step; `names` are words for versions that are not on the server yet."""
     number = facts.aliases.get(alias) if facts else None
     before = facts.targets.get(alias) if facts else None
     after = wanted.target(numbers) if wanted else None

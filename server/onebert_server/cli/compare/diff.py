@@ -175,7 +175,6 @@ def _where(flip: Mapping[str, Any]) -> str:
 
 
 def _text(answer: str) -> str:
-    """An answer for a table; a multi_label answer may be empty."""
     return printable(answer) or "none"
 
 

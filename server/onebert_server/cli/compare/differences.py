@@ -76,7 +76,6 @@ def answered(rows: Sequence[LabeledRow], results: Sequence[TaskResult], task_typ
 
 
 def _answer(row: LabeledRow, result: TaskResult, task_type: str) -> ShortAnswer:
-    """The answer to a row; raises the result's error with the row's place."""
     if result.error is not None:
         error = error_of(result.error)
         error.detail = f"{row.where}: {error.detail}"
@@ -114,7 +113,6 @@ def compared(rows: Sequence[Answered], task_types: Collection[str]) -> dict[str,
 
 
 def _slices(rows: Sequence[Answered], column: str, labeled: bool) -> dict[str, dict[str, int]]:
-    """The counts by the values of a column, which are grouped as by `onebert evaluate --slice`."""
     groups = group([row.row.cells[column] for row in rows])
     return {value: _part([rows[at] for at in places], labeled) for value, places in groups.items()}
 

@@ -53,14 +53,12 @@ class StoreStatus:
         return Picture(shown, [_line(*pair) for pair in sorted(read, key=lambda pair: pair[0].version)])
 
     def _added(self, statuses: Sequence[TaskStatus], whole: bool) -> list[TaskStatus]:
-        """Adds what extensions keep in the store."""
         columns: list[Mapping[str, Mapping[str, Any]]] = [
             module.stored(self._registry, statuses, whole) for module in modules("stored")
         ]
         return [schemas.extended(status, columns) for status in statuses]
 
     def _live(self, entries: Sequence[VersionEntry]) -> dict[str, schemas.LiveVersion]:
-        """Reads the live versions, by their tasks."""
         return {
             entry.task: schemas.LiveVersion(
                 manifest.task_type, manifest.base.name, entry.created_at, score_of(manifest.training), manifest.decision

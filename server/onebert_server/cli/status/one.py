@@ -76,7 +76,6 @@ def _place(place: AliasInForce) -> str:
 
 
 def _decision(decision: dict[str, Any]) -> str:
-    """Thresholds, positives and the like on one line."""
     return "; ".join(f"{name}: {_value(value)}" for name, value in decision.items())
 
 
@@ -135,7 +134,6 @@ def _agreement(agreement: ShadowAgreement) -> Iterator[RenderableType]:
 
 
 def _verdicts(response: VerdictsResponse) -> Iterator[str]:
-    """A line for each candidate that feedback is known of."""
     for verdict in response.verdicts:
         if verdict.wins + verdict.losses + verdict.alike == 0:
             continue

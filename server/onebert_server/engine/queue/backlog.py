@@ -224,11 +224,9 @@ class Backlog:
 
     @property
     def _counted(self) -> float:
-        """The work of a new request that count at most for its wait."""
         return COUNTED * self._limits.max_seconds / self.seconds_per_token if self.seconds_per_token else INFINITY
 
     def _work_of(self, flow: int | None) -> int:
-        """Returns the waiting work of a principal; the server's own does not count."""
         return int(self._flows.table["work"][flow]) if flow else 0
 
     def _wait(self, flow: int | None, work: float) -> float:

@@ -222,7 +222,6 @@ class FairQueue:
         return slack[of], errors and {place: errors[n] for place, n in enumerate(of.tolist()) if n in errors}
 
     def _by_host(self, rows: NDArray[Any]) -> Any:
-        """Returns the tokens of rows, or of turns, of each host."""
         tokens, hosts = rows["tokens"], len(self._tokens_of)
         return int(tokens.sum()) if hosts == 1 else np.bincount(rows["host"], tokens, hosts).astype(np.int64)
 
@@ -233,7 +232,6 @@ class FairQueue:
         return flows[self._flows.table["sequences"][flows] > 0]
 
     def _head(self) -> int:
-        """Returns the principal whose turn it is."""
         self._list()
         return int(self._flows.sorted(self._flows.waiting())[0])
 
@@ -282,7 +280,6 @@ class FairQueue:
         return joined(texts)
 
     def _take(self, allowed: Numbers, room: Room, now: float) -> Texts:
-        """Takes a batch of what some principals have waiting."""
         batch = choose(self._waiting, self._flows, allowed, room, now)
         flows, rounds, table = batch.flows, batch.rounds, self._flows.table
         taken = self._waiting.serve(batch.turns, batch.rows, now)

@@ -171,7 +171,6 @@ class Waiting:
         return Texts(rows, self._ids[ranges(rows["start"], rows["tokens"])])
 
     def _append(self, texts: Texts) -> int:
-        """Appends rows and their ids; returns the place of the first row."""
         (rows, ids), place = texts, self._end
         if place + len(rows) > len(self.rows) or self._ids_end + len(ids) > len(self._ids):
             texts = joined([self._texts(picked(self.rows, self._live())), texts])

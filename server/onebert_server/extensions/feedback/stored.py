@@ -32,7 +32,6 @@ def stored(registry: Registry, tasks: Sequence[TaskStatus], whole: bool) -> dict
 
 
 def _rollout(task: TaskStatus) -> Target | None:
-    """The target of `live` if it has candidates."""
     facts = task.live and task.live.target
     return AliasRequest(split=facts.split, sticky=facts.sticky, shadow=facts.shadow).target if facts else None
 

@@ -130,7 +130,6 @@ def _micro_f1(right: Sequence[ShortAnswer], answers: Sequence[ShortAnswer]) -> f
 
 
 def _pearson(right: Sequence[ShortAnswer], answers: Sequence[ShortAnswer]) -> float:
-    """The correlation of numbers; 0 if one side is constant."""
     gold, predicted = np.array(right, np.float64), np.array(answers, np.float64)
     return float(np.corrcoef(gold, predicted)[0, 1]) if np.ptp(gold) > 0 and np.ptp(predicted) > 0 else 0.0
 

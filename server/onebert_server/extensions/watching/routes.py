@@ -73,7 +73,6 @@ def _version(number: int, aliases: list[str], watched: Watched) -> WatchedVersio
 
 
 def _labels(labels: Sequence[str], reference: Reference, live: Live | None) -> Iterator[WatchedLabel]:
-    """Every label, and last the answers that abstain, if there are any."""
     counts = [*reference.labels, reference.abstained]
     live_counts = live.labels.tolist() if live is not None else [0] * len(counts)
     for label, before, now in zip((*labels, ABSTAINED), counts, live_counts, strict=True):

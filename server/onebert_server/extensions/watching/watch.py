@@ -152,7 +152,6 @@ class Watch(Collector):
                 logger.error("a version is not judged: %s", type(error).__name__)
 
     def _resume(self) -> None:
-        """Goes on with the alarms of the last start."""
         for key in self._kept.alarms():
             self._begin(key)
 

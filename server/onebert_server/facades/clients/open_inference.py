@@ -152,7 +152,6 @@ def _text_output_of(facts: Facts) -> str:
 
 
 def _as_wanted(tensors: Mapping[str, Tensor], output: Output, facts: Facts) -> Tensor:
-    """An output, or its best classes as strings `score:index:label`."""
     if output.name not in tensors:
         raise InvalidInput(f"the outputs of {facts.ref} are {', '.join(tensors)}")
     tensor, best = tensors[output.name], output.parameters.classification

@@ -303,7 +303,6 @@ class HttpProtocol(asyncio.Protocol):
     # Waiting
 
     def _linger(self) -> None:
-        """Waits for data that will be discarded."""
         self._wait(LINGER_TIMEOUT)
         self._lingers = True
 

@@ -116,7 +116,6 @@ class Reader:
             raise Unreadable(TOO_LARGE)
 
     def _end_of_piece(self, at: int) -> int:
-        """The end of the next piece, behind an empty line."""
         if self._tail and (joint := (self._tail + self._received[at : at + 3]).find(_EMPTY_LINE)) >= 0:
             return at + joint + len(_EMPTY_LINE) - len(self._tail)
         most = min(len(self._received), at + PIECE_BYTES)

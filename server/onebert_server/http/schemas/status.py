@@ -83,7 +83,6 @@ def in_force(status: TaskStatus, stored: Stored, last: Sequence[Change]) -> Task
 
 
 def _alias_of(name: str, at: Alias, versions: Container[int]) -> AliasInForce:
-    """An alias as clients read it."""
     target, back = rollout_of(at.target), at.back(versions)
     previous_target = back and rollout_of(back)
     return AliasInForce(
@@ -134,7 +133,6 @@ def _next(status: TaskStatus, stored: Stored, last: Sequence[Change]) -> str | N
 
 
 def _versions_of(move: Change) -> Iterator[int | None]:
-    """The versions that an alias had before a move and after it."""
     yield from (move.before, move.version)
     for target in (move.before_target, move.target):
         yield from target.numbers if target else ()

@@ -85,7 +85,6 @@ class Loader:
         self._queue.wait(LOOK_EVERY)
 
     def _take(self) -> dict[Version, str]:
-        """Waits for the next versions to load; returns none if there are none."""
         # Versions that no request waits for come one at a time, because a rest follows each.
         later = self._later and not (self._begun and self._begun.state is State.LOADING)
         self._queue.wait(0.0 if later else LOOK_EVERY)

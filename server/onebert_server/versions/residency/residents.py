@@ -170,7 +170,6 @@ class Residents:
         return next(iter(self._engine.hosts.values()))
 
     def _host_of(self, delta: Delta) -> Host:
-        """Returns the host of a delta's base; raises BaseMismatch."""
         spec = base_of(delta.manifest, [host.base.spec for host in self._engine.hosts.values()])
         return self._engine.hosts[spec.digest]
 

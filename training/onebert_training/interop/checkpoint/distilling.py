@@ -90,7 +90,6 @@ def import_by_distillation(
 
 
 def _imported(delta: Delta, facts: Mapping[str, Any]) -> Delta:
-    """The delta with facts on its training, and without the name of a task, which the user gives."""
     training = {key: value for key, value in delta.manifest.training.items() if key != "task"}
     return delta.with_manifest(training={**training, **facts})
 

@@ -102,7 +102,6 @@ def _read(folder: Path) -> Teacher:
 
 
 def _outputs(raw: Mapping[str, Any]) -> int:
-    """The number of outputs that a configuration names; transformers' default is two."""
     names, number = raw.get("id2label"), raw.get("num_labels", 2)
     count = len(names) if isinstance(names, dict) else number
     if type(count) is not int or not 1 <= count <= MAX_LABELS:
