@@ -1,4 +1,4 @@
-"""What a server says of moves: a line of the log and a count of each that it shows, and what aliases mean now."""
+"""Logs and counts the moves and deletions that a server shows, and exports the shares of its aliases."""
 
 import logging
 from collections.abc import Iterable, Iterator
@@ -22,8 +22,8 @@ logger = logging.getLogger("onebert.moves")
 DELETIONS = frozenset({Action.DELETE_VERSION, Action.DELETE_TASK})
 
 
-class Told:
-    """Gets each change that the server shows, whoever made it, and tells of those that move or delete something."""
+class MoveLog:
+    """Gets each change that the server shows, whoever made it; logs and counts moves and deletions."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._moves = metrics.counter("moves", "Moves of aliases, and deletions, that are shown here.", "action")

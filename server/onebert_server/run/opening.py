@@ -18,7 +18,7 @@ from onebert_server.hooks import Hooks
 from onebert_server.hosts import begin_loading, compute_threads, front_ends_for, on_a_thread
 from onebert_server.progress import Progress
 from onebert_server.run.extension import installed
-from onebert_server.run.moves import AliasShares, Told
+from onebert_server.run.moves import AliasShares, MoveLog
 from onebert_server.runtime import Runtime
 from onebert_server.settings import Settings
 from onebert_server.store import store_address
@@ -69,7 +69,7 @@ def open_runtime(
         residents = Residents(engine, registry)
         loader = Loader(residents)
         presence = Presence(registry.replicas) if registry.shared else None
-        follower = Follower(registry.feed, residents.directory, presence, Told(metrics))
+        follower = Follower(registry.feed, residents.directory, presence, MoveLog(metrics))
         catalog = Catalog(registry, residents, follower, settings.max_upload_bytes, hooks.deleting, hooks.storage)
         opened.callback(follower.close)
         opened.callback(loader.close)
