@@ -212,6 +212,14 @@ def test_load_split_matches_labels_by_name(folder):
         load_split(str(folder), ReadOptions(), "single_label", ("spam",))
 
 
+def test_labels_in_one_cell_of_a_task_of_several_are_told_the_option(tmp_path):
+    data = write_csv(tmp_path / "data.csv", [("t", "late"), ("u", "late;size")], ("text", "label"))
+    with pytest.raises(
+        InvalidData, match=r"line 3: the label 'late;size' is not .*--label-separator ';' reads several"
+    ):
+        load_split(str(data), ReadOptions(), "multi_label", ("late", "size"))
+
+
 TEN = [("t", label) for label in "xy"] * 5
 
 

@@ -197,7 +197,8 @@ class Cells:
             except BadRow as problem:
                 bad.setdefault(str(problem), []).append(row)
         if bad and self._bad is None:
-            raise InvalidData(describe_bad_rows(bad, self.table.where))
+            note = self.names.form.note
+            raise InvalidData(describe_bad_rows(bad, self.table.where) + (f"; {note}" if "--label" in note else ""))
         return examples
 
     def _text(self, row: int) -> Text:
