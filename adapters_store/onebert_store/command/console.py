@@ -18,6 +18,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from onebert_store.errors import InvalidInput
+
 HEARTBEAT_S = 30.0
 
 # Columns if the output is not a terminal: a pipe or a file gets each row whole, on one line.
@@ -40,6 +42,13 @@ def say(line: str | Text) -> None:
 def tell(line: str) -> None:
     """Prints a line on standard error, apart from the results."""
     err.print(line, soft_wrap=True)
+
+
+def confirm(what: str, otherwise: str) -> None:
+    """Asks whether that may happen; raises InvalidInput, with what to say instead, where nobody can answer."""
+    if not sys.stdin.isatty():
+        raise InvalidInput(f"{what}; {otherwise}")
+    typer.confirm(f"{what}; go on?", abort=True, err=True)
 
 
 def print_json(value: Any) -> None:

@@ -62,6 +62,7 @@ def delete(
         bool, typer.Option("--all", help="Delete the whole task: its aliases and all its versions.")
     ] = False,
     message: Message = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Answer the question whether a whole task shall go.")] = False,
     url: Url = URL,
     api_key: ApiKey = None,
 ) -> None:
@@ -73,15 +74,16 @@ def delete(
         raise typer.BadParameter(f"{ref} is deleted without --all, which deletes the whole of {parsed.task}")
     with Client(url, api_key) as client:
         facts = client.task(parsed.task)
+        versions = f"with {len(facts.versions)} version{'' if len(facts.versions) == 1 else 's'}"
+        if everything and not yes:
+            console.confirm(f"{ref} goes for good, {versions}", "say --yes")
         if everything:
             client.delete_task(parsed.task, message=message)
         elif parsed.version is not None:
             client.delete_version(parsed.task, parsed.version, message=message)
         elif parsed.alias is not None:
             client.delete_alias(parsed.task, parsed.alias, tag_of(facts, parsed.alias), message=message)
-    versions = len(facts.versions)
-    gone = f"with {versions} version{'' if versions == 1 else 's'}" if everything else ""
-    console.say(f"{ref}: deleted {gone}".rstrip())
+    console.say(f"{ref}: deleted {versions if everything else ''}".rstrip())
 
 
 def _every_version(client: Client, names: Sequence[str] | None) -> list[tuple[str, int]]:

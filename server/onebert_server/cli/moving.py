@@ -1,11 +1,8 @@
 """Moves an alias to a version or a target, and says what that changed."""
 
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
-
-import typer
 
 from onebert_server.cli.compare.measured import breaking_changes, lacking, manifest_of, measure, not_alike, training_in
 from onebert_server.cli.refusals import print_checks
@@ -65,9 +62,7 @@ def before(place: AliasPlace, yes: bool) -> int | TargetFacts:
     if place.target is not None and len(place.target.split) > 1 and not yes:
         back = f"{meaning(place.target, at)} back to {meaning(to, place.previous)}"
         going = f"{ref} goes from {back}, not to {at} alone"
-        if not sys.stdin.isatty():
-            raise InvalidInput(f"{going}; say --yes, or onebert promote {place.task} {at}")
-        typer.confirm(f"{going}; go on?", abort=True, err=True)
+        console.confirm(going, f"say --yes, or onebert promote {place.task} {at}")
     return to or place.previous
 
 

@@ -251,6 +251,7 @@ def test_texts_cannot_write_to_the_terminal(onebert, task):
         (["classify", "mood", "--pair", "one"], "", 2, "even number"),
         (["delete", "mood"], "", 2, "to delete all of mood: onebert delete mood --all"),
         (["delete", "mood@1", "--all"], "", 2, "mood@1 is deleted without --all"),
+        (["delete", "mood", "--all"], "y\n", 1, "mood goes for good, with 1 version; say --yes"),
         (["delete", "mood@1"], "", 1, "has the alias live"),
         (["delete", "mood@none"], "", 1, "no alias none"),
         (["download", "mood@none"], "", 1, "no alias none"),
@@ -289,12 +290,12 @@ def test_push_says_what_is_live(onebert, server, file):
     first, second = file(seed=22), file(seed=23)
     assert 'it is live: `onebert classify again "a text"` asks it' in onebert("push", first, "--task", "again")
     assert "live is 1\nnext: onebert rollout again --shadow 2\n" in onebert("push", second, "--task", "again")
-    assert "deleted with 2 versions" in onebert("delete", "again", "--all")
+    assert "deleted with 2 versions" in onebert("delete", "again", "--all", "--yes")
     out = onebert("push", first, "--task", "again")
     assert "is version 3" in out
     assert "it is live" in out
     assert "promote" not in out
-    assert onebert("delete", "again", "--all").endswith("deleted with 1 version\n")
+    assert onebert("delete", "again", "--all", "--yes").endswith("deleted with 1 version\n")
     pairs = file(seed=47, training={"data": {"name": "questions", "pairs": True}})
     assert 'it is live: `onebert classify same --pair "a text" "another"` asks it' in onebert(
         "push", pairs, "--task", "same"
