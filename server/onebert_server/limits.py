@@ -9,7 +9,7 @@ MAX_TEXT = 65536
 MAX_ITEMS = 64
 # Default bound on a JSON body, in bytes.
 BODY_BYTES = 2**20
-# Bytes of incomplete bodies that a process holds; at least four times the largest body.
+# Bytes of incomplete bodies that all processes with HTTP hold; each at least four times the largest body.
 MAX_COMING_BYTES = 2**27
 # Pairs of text and task in one request: the tasks of a fan-out, or texts × tasks of a façade's request.
 MAX_FANOUT = 1024
@@ -25,7 +25,7 @@ MAX_SEQUENCES = 4096
 MAX_LOGITS = 2**24
 # Bytes of JSON in one response.
 MAX_ANSWER_BYTES = 2**24
-# Bytes of large responses that a process holds until clients read them.
+# Bytes of large responses that all processes with HTTP hold until clients read them.
 MAX_UNTAKEN_BYTES = 2**29
 
 # Characters in tokenization or waiting for it: the largest request, 64 pairs of the longest texts.

@@ -33,7 +33,7 @@ ORIGIN = re.compile(r"https?://[A-Za-z0-9.\[\]:-]+")
 OF_FRONT_ENDS = {
     *("host", "port", "api_keys", "oidc_issuer", "oidc_audience", "oidc_jwks", "cors_origins", "request_timeout"),
     *("max_body_bytes", "max_upload_bytes", "drain_delay", "shutdown_timeout"),
-    *("access_log", "task_metrics", "log_level"),
+    *("access_log", "task_metrics", "log_level", "front_ends"),
 }
 # Variables that the client commands read.
 OF_COMMANDS = frozenset({"ONEBERT_URL", "ONEBERT_API_KEY"})

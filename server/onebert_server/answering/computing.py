@@ -15,7 +15,7 @@ from onebert_server.answering.plan import BlankText, Questions, grouped
 from onebert_server.answering.resolution import Resolutions, Resolved
 from onebert_server.answering.tokenizing import Splitter, Tokenizing
 from onebert_server.answering.turn import Asking, Part, Turn
-from onebert_server.versions.facts import Facts
+from onebert_server.versions.facts import Facts, Identity
 from onebert_store import errors
 from onebert_store.errors import OneBertError
 
@@ -42,14 +42,17 @@ class Computing:
         self, context: Context, wanted: Wanted, texts: Sequence[Text], numbers: Sequence[int], part: Part
     ) -> Asking:
         """Has the current versions compute; resolves them again if remembered ones are not current any more."""
-        refused = False
+        refusal: tuple[OneBertError, list[Identity]] | None = None
         for _ in range(_TRIES):
             began = time.monotonic()
             # After a refusal never a remembered version: the next question may have remembered the same one since.
-            remembered = None if refused or wanted.refs is None else self._resolutions.find(wanted.refs, context)
+            remembered = None if refusal or wanted.refs is None else self._resolutions.find(wanted.refs, context)
             resolved = remembered or await self._resolve(context, wanted)
+            versions = [version.facts.identity for version in resolved]
             asking: Asking | None = None
             try:
+                if refusal is not None and versions == refusal[1]:
+                    raise refusal[0]
                 numbers = numbers if wanted.refs is not None else range(len(resolved))
                 inputs = texts if len(texts) > 1 else [*texts] * len(resolved)
                 questions = grouped(resolved, wanted.asked, numbers, inputs, self._splitters)
@@ -66,7 +69,8 @@ class Computing:
                 self._give_back(resolved)
                 if not _may_be_outdated(error, remembered is not None):
                     raise
-                refused = isinstance(error, errors.InvalidInput | errors.TooLarge)
+                if isinstance(error, errors.InvalidInput | errors.TooLarge):
+                    refusal = error, versions
                 self._resolutions.forget(zip(wanted.refs or (), resolved, strict=False))
         raise errors.VersionUnavailable("the version changes whenever it is asked", 1)
 

@@ -16,9 +16,10 @@ class Listening(Protocol):
     telemetry: Telemetry
 
 
-def _untaken() -> Permits:
+def untaken(processes: int = 1) -> Permits:
+    """The bytes of large responses that one of so many processes holds."""
     return Permits(
-        MAX_UNTAKEN_BYTES,
+        MAX_UNTAKEN_BYTES // processes,
         "as many large answers wait for their clients to take them as the server holds; try again soon",
     )
 
@@ -35,7 +36,7 @@ class Edge:
     answerer: Answerer
     metrics: RequestCounts
     telemetry: Telemetry = field(default_factory=Telemetry, kw_only=True)
-    untaken: Permits = field(default_factory=_untaken, kw_only=True)
+    untaken: Permits = field(default_factory=untaken, kw_only=True)
     draining: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:

@@ -86,17 +86,18 @@ BODY = "body"
 
 
 class Bodies:
-    """The limits of all bodies; `timeout` is in seconds from the first read of a body to its end.
+    """The limits of all bodies in one of so many `processes`; `timeout`: seconds from the first read to the end of one.
 
     Attributes:
         most_at_once: maximum bytes of a body that has arrived and is decoded without a Body, if it is plain.
     """
 
-    def __init__(self, max_bytes: int, timeout: float = RECEIVE_TIMEOUT) -> None:
+    def __init__(self, max_bytes: int, timeout: float = RECEIVE_TIMEOUT, processes: int = 1) -> None:
         self.max_bytes, self.most_at_once = max_bytes, min(max_bytes, MAX_BYTES_ON_LOOP)
         self.timeout = timeout
         self.incomplete = Permits(
-            max(MAX_COMING_BYTES, 4 * max_bytes), "as many bytes of bodies wait for their ends as the server holds"
+            max(MAX_COMING_BYTES // processes, 4 * max_bytes),
+            "as many bytes of bodies wait for their ends as the server holds",
         )
 
 

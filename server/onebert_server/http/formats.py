@@ -15,7 +15,7 @@ from starlette.types import Scope
 from onebert_server.access.context import Context
 from onebert_server.answering.edge import Edge
 from onebert_server.contract.declared import REF
-from onebert_server.http.strict import ContextOf, parsed, validated
+from onebert_server.http.strict import ContextOf, counted, parsed, validated
 
 NONE: Mapping[str, str] = {}
 # Headers of a façade's reply: how many of its answers are about texts that were cut, and how many abstain.
@@ -68,7 +68,7 @@ class OwnFormat:
     plain: Callable[[bytes], Any] | None = None
 
     def read(self, body: bytes, scope: Scope) -> Any:
-        plain = self.plain(body) if self.plain is not None else None
+        plain = self.plain(counted(body)) if self.plain is not None else None
         return self.validate(parsed(body)) if plain is None else plain
 
     def reply(self, parameters: Mapping[str, str], body: Any, context: Context, edge: Edge) -> Awaitable[Reply]:

@@ -19,8 +19,8 @@ from joserfc.jwk import KeySet
 from joserfc.jws import JWSRegistry
 
 from onebert_server.access.principal import Principal
+from onebert_server.fairness.attempts import Attempts
 from onebert_server.fairness.places import Places
-from onebert_server.http.auth import Attempts
 from onebert_server.loopback import direct_mounts
 from onebert_store.errors import InvalidInput
 from onebert_store.registry.grants import UNLIMITED, Grant, Quotas, Scope, check_grant

@@ -130,7 +130,7 @@ class Dispatch:
         self._control = control
         self._keys = keys
         self._timeout = settings.request_timeout
-        self._bodies = Bodies(settings.max_body_bytes)
+        self._bodies = Bodies(settings.max_body_bytes, processes=settings.front_ends or 1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state, edge = scope["state"], self._edge

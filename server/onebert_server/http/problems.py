@@ -36,8 +36,7 @@ HTTP_ERRORS = {
     #: Target and header fields together, or the framing of a chunked body, exceed 32 KiB or 100 lines. The connection
     #: is closed.
     431: ("headers-too-large", "Header fields too large"),
-    #: All connections are taken and have running requests. Or 16 requests of this connection wait behind the running
-    #: one; the server does not read further ones.
+    #: All connections are taken and have running requests.
     503: ("too-many-connections", "Too many connections"),
 }
 DETAILS = {404: "there is no such route; /docs lists those that there are"}

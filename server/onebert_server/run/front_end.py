@@ -11,9 +11,10 @@ from starlette.types import ASGIApp
 
 from onebert_server.access.keys import KeyRing
 from onebert_server.answering.answers import WORKERS, Answerer
-from onebert_server.answering.edge import Edge
+from onebert_server.answering.edge import Edge, untaken
 from onebert_server.facades.routes import answering, form_of
 from onebert_server.garbage import collect_seldom
+from onebert_server.http.connection.listener import ListeningServer
 from onebert_server.http.web import oidc_tokens, uvicorn_config, web_app
 from onebert_server.remote import wire
 from onebert_server.remote.gateway import RemoteGateway
@@ -25,7 +26,7 @@ from onebert_server.settings import Settings
 from onebert_server.telemetry.telemetry import RequestCounts, Telemetry
 
 
-class FrontEnd(uvicorn.Server):
+class FrontEnd(ListeningServer):
     """Tokenizes and answers questions over a transport, and relays other requests.
 
     It listens once the transport has brought the keys. `routers`: the routes that it answers itself, besides questions.
@@ -46,7 +47,7 @@ class FrontEnd(uvicorn.Server):
         self._keys = KeyRing(settings.api_keys, closed=settings.oidc is not None)
         workers = ThreadPoolExecutor(WORKERS, "onebert-worker")
         answerer = Answerer(splitters_of(setup), RemoteGateway(transport, telemetry.tracing), workers)
-        self.edge = Edge(answerer, counts, telemetry=telemetry)
+        self.edge = Edge(answerer, counts, telemetry=telemetry, untaken=untaken(settings.front_ends or 1))
         super().__init__(config_of(self.edge, transport, self._keys, settings, routers))
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

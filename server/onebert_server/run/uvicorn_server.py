@@ -13,9 +13,9 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import typer
-import uvicorn
 
 from onebert_server.garbage import collect_seldom, importing
+from onebert_server.http.connection.listener import ListeningServer
 from onebert_server.http.starting import StartingApp
 from onebert_server.http.web import WebApp, uvicorn_config
 from onebert_server.progress import Progress, shown
@@ -30,7 +30,7 @@ logger = logging.getLogger("onebert.serve")
 GIVE_UP_TIMEOUT = 2.0
 
 
-class Server(uvicorn.Server):
+class Server(ListeningServer):
     """Opens a runtime while it listens, reports when it is ready, and exits with status 0 after a stop signal.
 
     `failure` is the error that stopped it; `stuck`: an abandoned start is still running.

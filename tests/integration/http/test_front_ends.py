@@ -8,6 +8,7 @@ import signal
 import socket
 import stat
 import subprocess
+import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -168,6 +169,44 @@ def test_one_that_cannot_be_started_is_said(tmp_path, monkeypatch, caplog):
     with opened(tmp_path, front_ends=1) as runtime, pytest.raises(OneBertError, match="could not be started"):
         asyncio.run(start(runtime))
     assert "a front end could not be started: No such file or directory" in caplog.text
+
+
+# The first one listens, the next ones hang before they connect.
+HANGS = """
+import os, socket, sys, time
+from onebert_server.remote import wire
+from onebert_server.remote.unix import frames
+from onebert_server.remote.unix.channel import framed
+start = wire.decoder(frames.Start)(os.pread(0, os.fstat(0).st_size, 0))
+with socket.socket(socket.AF_UNIX) as engine:
+    if not os.path.exists(sys.argv[1]):
+        open(sys.argv[1], "w").close()
+        engine.connect(start.engine_path)
+        engine.sendall(framed(frames.Connected(os.getpid())) + framed(frames.Accepting()))
+    time.sleep(600)
+"""
+
+
+def test_one_that_hangs_before_it_listens_is_killed(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(front_ends_of_server, "COMMAND", [sys.executable, "-c", HANGS, str(tmp_path / "one")])
+    monkeypatch.setattr(front_ends_of_server, "RESTART_DELAY", 0.0)
+
+    async def start(runtime):
+        fronts = FrontEnds(runtime, None)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            try:
+                await fronts.start([listener])
+                monkeypatch.setattr(front_ends_of_server, "START_TIMEOUT", 0.1)
+                [first] = fronts._processes
+                os.kill(first, signal.SIGKILL)
+                async with asyncio.timeout(120):
+                    while "does not listen" not in caplog.text:
+                        await asyncio.sleep(0.01)
+            finally:
+                await fronts.close()
+
+    with opened(tmp_path, front_ends=1) as runtime:
+        asyncio.run(start(runtime))
 
 
 def test_front_ends_end_with_the_engines_process(tmp_path):

@@ -10,12 +10,12 @@ import pytest
 
 from bases import loaded
 from directories import retire
-from onebert_encoder.answering.asked import Asked
+from onebert_encoder.answering.asked import Asked, AskedWindow
 from onebert_server.answering import showing, sizes, turn
 from onebert_server.answering.answers import PART_NUMBERS, WORKERS
 from onebert_server.answering.gateway import Wanted
 from onebert_server.answering.many import GO_ON, ask_many
-from onebert_server.answering.plan import BlankText
+from onebert_server.answering.plan import BlankText, Questions
 from onebert_server.answering.reading.logits import read_together
 from onebert_server.answering.showing import Unanswered
 from onebert_server.observed import Observed
@@ -250,6 +250,30 @@ def test_what_a_version_refuses_is_no_answer_of_the_one_that_follows_it(parts):
             assert_like(answered, parts.alone(f"turns@{version}", asked))
 
     parts.run(ask)
+
+
+@pytest.mark.parametrize(
+    ("ref", "text", "asked"),
+    [("good", "\u200b", Asked()), ("good", "late " * 200, Asked(window=AskedWindow(8)))],
+    ids=["blank", "too large"],
+)
+def test_what_a_remembered_version_refuses_is_laid_once(parts, monkeypatch, ref, text, asked):
+    monkeypatch.setattr(sizes, "MAX_SEQUENCES", 20)
+    laid, lay = [], Questions.lay
+
+    def counted(questions, *given):
+        laid.append(questions)
+        lay(questions, *given)
+
+    async def ask(answerer):
+        for _ in range(2):
+            await answerer.answer(context(), Wanted([ref]), ["it is late"], same)
+        monkeypatch.setattr(Questions, "lay", counted)
+        with pytest.raises((InvalidInput, TooLarge)):
+            await answerer.answer(context(), Wanted([ref], asked=asked), [text], same)
+
+    parts.run(ask)
+    assert len(laid) == 1
 
 
 def test_a_number_that_a_restored_registry_gives_again_is_the_new_version(parts):

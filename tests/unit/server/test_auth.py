@@ -9,7 +9,8 @@ import pytest
 from onebert_server.access.key_poller import KeyPoller
 from onebert_server.access.keys import Holder, KeyRing
 from onebert_server.access.principal import Action, root
-from onebert_server.http.auth import ApiKeys, Attempts
+from onebert_server.fairness.attempts import Attempts
+from onebert_server.http.auth import ApiKeys
 from onebert_server.http.head import HEAD, Head
 from onebert_store.errors import StorageUnavailable, TooManyAttempts, Unauthorized
 from onebert_store.registry.grants import Grant, Scope

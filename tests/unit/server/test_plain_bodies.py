@@ -1,6 +1,7 @@
 """Plain bodies of questions, read at once: as the slower reading reads them, or not at all."""
 
 import json
+import tracemalloc
 
 import pytest
 from fastapi.exceptions import RequestValidationError
@@ -12,7 +13,7 @@ from onebert_server.http.routes.classify import ROUTES
 from onebert_server.http.schemas.questions import ClassifyRequest
 from onebert_server.http.strict import parsed, validated
 from onebert_server.limits import MAX_ITEMS, MAX_TEXT
-from onebert_store.errors import OneBertError
+from onebert_store.errors import OneBertError, TooLarge
 
 FORMAT = next(route.format for route in ROUTES if route.path == "/v1/tasks/{task}/classify")
 TEXT = "It broke after a week."
@@ -74,6 +75,16 @@ def test_texts_alone_are_read_at_once(inputs, written):
 )
 def test_other_bodies_are_read_as_they_were_and_refused_as_they_were(body):
     assert read(body) == slowly(body)
+
+
+def test_values_are_counted_before_they_are_made():
+    body = b'{"inputs":[' + b'"no",' * 200_000 + b'"no"]}'
+    tracemalloc.start()
+    with pytest.raises(TooLarge, match="2048 values"):
+        FORMAT.read(body, {})
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8 * len(body)
 
 
 @given(st.one_of(st.text(), st.lists(st.one_of(st.text(), st.integers()))), st.booleans())

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
@@ -26,6 +27,7 @@ from onebert_server.http.connection.refusals import REFUSAL
 from onebert_server.http.formats import formats_of
 from onebert_server.http.head import HEAD, Head
 from onebert_server.http.problems import problems_alone
+from onebert_server.limits import MAX_COMING_BYTES, MAX_UNTAKEN_BYTES
 from onebert_server.remote import relay, wire
 from onebert_server.remote.relay import MAX_RELAYED, Relay, Template
 from onebert_server.remote.relayed import Relayed
@@ -36,6 +38,7 @@ from onebert_server.remote.unix.relaying import relayed_to
 from onebert_server.run import front_end
 from onebert_server.settings import Settings
 from onebert_server.telemetry.metrics import Metrics
+from onebert_server.telemetry.telemetry import Telemetry
 from onebert_store.errors import DeadlineExceeded, OneBertError, QueueFull, ShuttingDown, Unhealthy
 
 REQUEST = wire.Request(
@@ -339,16 +342,23 @@ def test_questions_stay_with_the_front_end(method: str, path: str, is_own: bool)
     assert (asked is not None) == is_own
 
 
+def test_front_ends_hold_together_what_one_process_holds() -> None:
+    settings, transport = Settings.model_construct(front_ends=8), cast(Any, SimpleNamespace())
+    front = front_end.FrontEnd({}, transport, settings, cast(Any, Metrics()), Telemetry())
+    untaken, incomplete = front.edge.untaken, Bodies(2**20, processes=8).incomplete
+    assert untaken.fits("one", MAX_UNTAKEN_BYTES // 8)
+    assert incomplete.fits("one", MAX_COMING_BYTES // 8)
+    assert not (untaken.fits("one", MAX_UNTAKEN_BYTES // 8 + 1))
+    assert not (incomplete.fits("one", MAX_COMING_BYTES // 8 + 1))
+
+
 @pytest.mark.parametrize(("method", "path"), [("POST", "/v1/classify"), ("GET", "/v1/tasks")])
 def test_a_token_is_checked_once_whoever_refuses_it(monkeypatch: pytest.MonkeyPatch, method: str, path: str) -> None:
     """The signature of one that is not valid costs the front end's event loop a while, and nobody remembers it."""
     checked, sent = [], []
 
     class Tokens:
-        def remembered(self, digest: bytes) -> None:
-            return None
-
-        async def find(self, token: str, digest: bytes) -> None:
+        async def find(self, token: str, digest: bytes, address: str) -> None:
             checked.append(token)
 
     async def send(message: Message) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 import resource
+from contextlib import suppress
 from typing import Protocol
 
 from onebert_server.logs import Seldom
@@ -10,6 +11,7 @@ logger = logging.getLogger("onebert.http")
 
 # Descriptors reserved for the database, files and sockets between a server's processes.
 OTHER_DESCRIPTORS = 64
+MAX_CONNECTIONS = 2**16
 
 
 class Connection(Protocol):
@@ -39,6 +41,11 @@ class Connections:
 
 
 def most_connections() -> int:
-    """Half of the process's descriptors, since a request may need one in addition to its connection's."""
-    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 2**16 if descriptors == resource.RLIM_INFINITY else max(16, (descriptors - OTHER_DESCRIPTORS) // 2)
+    """Half of the descriptors that the process may have, since a request may need one beside its connection's."""
+    descriptors, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # A system may have a limit of its own below the hard one.
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        descriptors = hard
+    half = (descriptors - OTHER_DESCRIPTORS) // 2
+    return MAX_CONNECTIONS if descriptors == resource.RLIM_INFINITY else min(max(16, half), MAX_CONNECTIONS)

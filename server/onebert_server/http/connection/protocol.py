@@ -18,12 +18,13 @@ from onebert_server.http.connection.exchange import Exchange
 from onebert_server.http.connection.reader import Reader, Request, Unreadable
 from onebert_server.http.head import HEAD, Head
 
-# Seconds for a complete request head, counted from when the connection begins to wait for it.
+# Seconds for a complete request head, from its first byte, and for this byte on a new connection.
 HEAD_TIMEOUT = 10.0
 # Seconds in which a client must read some of its response.
 SEND_TIMEOUT = 30.0
-# Seconds for which a connection without a request stays open.
-KEEP_ALIVE = 5.0
+# Seconds for which a connection stays open after a request: longer than the 60 of nginx and of load balancers, which
+# would else send a request to a connection that is being closed.
+KEEP_ALIVE = 75.0
 # Bytes that a connection holds, of an untaken body or of requests sent ahead, before it stops reading.
 HIGH_WATER = 2**16
 # Bytes of a response that a client must read within `SEND_TIMEOUT`.
@@ -58,8 +59,8 @@ class HttpProtocol(asyncio.Protocol):
         self._app, self._server, self._shared = config.loaded_app, server_state, connections
         self._loop = _loop or asyncio.get_running_loop()
         self._reader = Reader()
-        # Seconds of the loop's clock: the timer's start, and its due time, 0 while nothing is waited for.
-        self._since = self._due = 0.0
+        # Seconds of the loop's clock: what is waited for is due then, 0 while nothing is.
+        self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._socket: asyncio.Transport
         self._common: Scope = {}  # the part of the scope that all requests share
@@ -174,8 +175,7 @@ class HttpProtocol(asyncio.Protocol):
         if reader.request is not None:
             self._begin(reader.request)
         elif reader.in_head and not (began or self._lingers):
-            # A head has its time from the beginning of the wait for it.
-            self._due = self._since + HEAD_TIMEOUT
+            self._set_due(HEAD_TIMEOUT)
         exchange = self._exchange
         if exchange is None or not (reader.parts or reader.ended):
             return
@@ -273,7 +273,7 @@ class HttpProtocol(asyncio.Protocol):
         elif self._closing or self._socket.is_closing():
             return
         elif exchange.whole:
-            self._wait(KEEP_ALIVE)  # the next request has `HEAD_TIMEOUT` from now once it begins
+            self._wait(KEEP_ALIVE)
             if self._reader.ahead or not self.reads:
                 self._read_on()
         else:
@@ -311,8 +311,10 @@ class HttpProtocol(asyncio.Protocol):
         waiting.pop(self, None)
         waiting[self] = None
         self._lingers = False
-        self._since = self._loop.time()
-        self._due = self._since + seconds
+        self._set_due(seconds)
+
+    def _set_due(self, seconds: float) -> None:
+        self._due = self._loop.time() + seconds
         if self._timer is None or self._timer.when() > self._due:
             self._set_timer()
 

@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING
 
 import msgspec
 
+from onebert_server.http.connection.listener import Listener
 from onebert_server.remote import wire
 from onebert_server.remote.relayed import Relayed
 from onebert_server.remote.setup import setup_of
@@ -41,7 +42,7 @@ VARIABLES = re.compile(
 )
 # A front end tokenizes a turn's texts on one core: there are other front ends for the others.
 DEFAULTS = {"TOKENIZERS_PARALLELISM": "false"}
-# Seconds in which all front ends must listen.
+# Seconds in which a front end must listen.
 START_TIMEOUT = 60.0
 # Seconds between two beats, by which a front end and the engine's process each notice that the other one stands still.
 BEAT = 0.5
@@ -55,8 +56,6 @@ MAX_ENDS = 5
 ENDS_WITHIN = 60.0
 # Name prefix of the socket directories in the shared temporary directory, and the name of the engine's socket there.
 PREFIX, SOCKET = "onebert-", "engine"
-# Connections in the listen backlog; each relayed request has a connection of its own.
-BACKLOG = 2048
 
 
 class FrontEnds:
@@ -70,9 +69,11 @@ class FrontEnds:
         told = runtime.hooks.sample, runtime.telemetry.access_log, runtime.telemetry.tracing
         self._served = Served(runtime.admission, runtime.metrics, runtime.keys, *told)
         self._opened = ExitStack()
-        self._servers: list[asyncio.AbstractServer] = []
+        self._servers: list[Listener] = []
         self._keepers: list[asyncio.Task[None]] = []
         self._processes: dict[int, asyncio.subprocess.Process] = {}
+        # By process, until it listens.
+        self._starting: dict[int, asyncio.TimerHandle] = {}
         self._desks: set[FrontDesk] = set()
         self._listening = asyncio.Semaphore(0)
         self._started = self._draining = self._stopping = False
@@ -82,7 +83,7 @@ class FrontEnds:
 
         Raises:
             InvalidSettings: the temporary directory is not writable or does not support sockets.
-            OneBertError: a front end exited, or not all of them listened within `START_TIMEOUT`.
+            OneBertError: a front end ended before it listened, at the latest after `START_TIMEOUT`.
         """
         keys = self._runtime.keys
         keys.tell(lambda: self._tell(wire.keys(keys)))
@@ -93,11 +94,7 @@ class FrontEnds:
         self._opened.callback(loop.create_task(self._watch()).cancel)
         listening = loop.create_task(self._all_listen(count))
         try:
-            done, _ = await asyncio.wait(
-                [listening, *self._keepers], timeout=START_TIMEOUT, return_when=asyncio.FIRST_COMPLETED
-            )
-            if not done:
-                raise OneBertError(f"the front ends do not listen after {START_TIMEOUT:.0f} seconds")
+            await asyncio.wait([listening, *self._keepers], return_when=asyncio.FIRST_COMPLETED)
             if not listening.done():
                 raise OneBertError("a front end could not be started; the log says why")
         finally:
@@ -141,12 +138,14 @@ class FrontEnds:
         except OSError:
             raise InvalidSettings("ONEBERT_FRONT_ENDS: the temporary folder cannot be written") from None
         try:
-            self._servers = [
-                await asyncio.get_running_loop().create_unix_server(
-                    lambda: self._desk().channel, engine_path, backlog=BACKLOG
-                ),
-                await asyncio.start_unix_server(relayed_to(self._relayed), relay_path, backlog=BACKLOG),
-            ]
+            relayed = relayed_to(self._relayed)
+            for path, make in (
+                (engine_path, lambda: self._desk().channel),
+                (relay_path, lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader(), relayed)),
+            ):
+                bound = self._opened.enter_context(socket.socket(socket.AF_UNIX))
+                bound.bind(path)
+                self._servers.append(Listener(bound, make))
         except OSError:
             raise InvalidSettings("ONEBERT_FRONT_ENDS: the temporary folder takes no Unix sockets") from None
         return start
@@ -180,11 +179,14 @@ class FrontEnds:
             )
         except OSError as error:
             return f"could not be started: {error.strerror}"
-        self._processes[process.pid] = process
+        pid, loop = process.pid, asyncio.get_running_loop()
+        self._processes[pid] = process
+        self._starting[pid] = loop.call_later(START_TIMEOUT, self._kill, pid, "does not listen", START_TIMEOUT)
         try:
             await process.wait()
         finally:
-            del self._processes[process.pid]
+            del self._processes[pid]
+            self._listens(pid)
             if process.returncode is None:
                 process.kill()
         return f"ended with status {process.returncode}"
@@ -195,14 +197,20 @@ class FrontEnds:
         while True:
             await asyncio.sleep(BEAT)
             for desk in list(self._desks):
-                process = self._processes.get(desk.process or 0)
-                if desk.unanswered * BEAT >= silence and process is not None:
-                    logger.error("a front end says nothing for %.0f seconds, and is killed", silence)
-                    # Its end may not be known here yet.
-                    with suppress(ProcessLookupError):
-                        process.kill()
+                if desk.unanswered * BEAT >= silence and desk.process in self._processes:
+                    self._kill(desk.process, "says nothing", silence)
                 else:
                     desk.beat()
+
+    def _kill(self, pid: int, why: str, seconds: float) -> None:
+        logger.error("a front end %s for %.0f seconds, and is killed", why, seconds)
+        # Its end may not be known here yet.
+        with suppress(ProcessLookupError):
+            self._processes[pid].kill()
+
+    def _listens(self, pid: int) -> None:
+        if starting := self._starting.pop(pid, None):
+            starting.cancel()
 
     async def _all_listen(self, count: int) -> None:
         for _ in range(count):
@@ -215,6 +223,7 @@ class FrontEnds:
 
     def _accepts(self, desk: FrontDesk) -> None:
         self._listening.release()
+        self._listens(desk.process or 0)
         if self._draining:
             desk.channel.send(frames.Drain())
         if self._stopping:
