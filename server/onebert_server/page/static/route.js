@@ -19,16 +19,12 @@ function decoded(part) {
 export const here = cell(read());
 addEventListener("hashchange", () => here.set(read()));
 
-const hash = (parts, query = {}) => {
+export const link = (parts, query = {}) => {
   const said = new URLSearchParams(Object.entries(query).filter(([, value]) => value)).toString();
   return `#/${parts.map(encodeURIComponent).join("/")}${said && `?${said}`}`;
 };
-export const link = (parts, query) => hash(parts, query);
-export const go = (parts, query) => {
-  location.hash = hash(parts, query);
-};
 /** Updates the address without a step in the browser's history. */
 export function stay(parts, query) {
-  history.replaceState(null, "", hash(parts, query));
+  history.replaceState(null, "", link(parts, query));
   here.set(read());
 }

@@ -51,12 +51,6 @@ constexpr int64_t GROUP = 4 / sizeof(Input<T>);
 
 inline int64_t panels(int64_t out) { return (out + PANEL - 1) / PANEL; }
 
-// Numbers of a packed weight, without the prefetched bytes behind it.
-template <typename T>
-int64_t packed_size(int64_t out, int64_t in) {
-    return panels(out) * PANEL * in;
-}
-
 template <typename T>
 void pack_weight(const T *w, int64_t out, int64_t in, T *packed) {
     constexpr int64_t G = GROUP<T>;
