@@ -44,7 +44,7 @@ class _BadCell(str):
 
 @dataclass(frozen=True)
 class LabelNames:
-    """Maps a column's cells to labels.
+    """Maps a column's cells to labels of a task of one type.
 
     Attributes:
         listed: names of the labels by index, if the source lists them.
@@ -54,6 +54,7 @@ class LabelNames:
         words: pattern of the words, if cells are spans of the text.
     """
 
+    task_type: TaskType
     listed: tuple[str, ...] | None
     by_index: bool | None
     form: Form
@@ -61,15 +62,15 @@ class LabelNames:
     inside: bool = False
     words: re.Pattern[str] | None = None
 
-    def in_cell(self, cell: Any, task_type: TaskType) -> list[str]:
+    def in_cell(self, cell: Any) -> list[str]:
         """Returns the labels that a cell names; raises BadRow, or InvalidData if cells could be names or indices."""
         if isinstance(cell, _BadCell):
             raise BadRow(str(cell))
         # Only a text file may have an empty cell for a row with none of the labels: it has no other way to write that.
-        if task_type == "multi_label" and not isinstance(cell, str) and is_unlabeled(cell, task_type):
+        if self.task_type == "multi_label" and not isinstance(cell, str) and is_unlabeled(cell, self.task_type):
             raise BadRow(NO_LABEL)
         cells = self.form.names(cell)
-        if task_type == "single_label":
+        if self.task_type == "single_label":
             if len(cells) > 1:
                 raise BadRow(SEVERAL)
             cells = cells or [""]
@@ -84,9 +85,9 @@ class LabelNames:
         names = [*map(self._bio, self.listed)]
         return tuple(dict.fromkeys([*names, *(f"B-{name[2:]}" for name in names if self.inside and name[:2] == "I-")]))
 
-    def known(self, cell: Any, task_type: TaskType, labels: Collection[str]) -> list[str]:
+    def known(self, cell: Any, labels: Collection[str]) -> list[str]:
         """Returns the labels like `in_cell`; raises BadRow for a label that is not in `labels`."""
-        names = self.in_cell(cell, task_type)
+        names = self.in_cell(cell)
         if unknown := [name for name in names if name not in labels]:
             raise BadRow(f"the label {unknown[0][:40]!r} is not one of the {len(labels)} known ({listed(labels)})")
         return names
@@ -186,7 +187,7 @@ def find_names(
             split: read.tables[split][name] for split in cells for name in find_texts(read.tables[split], columns) or ()
         }
         words = find_words(row for split, column in texts.items() for row in zip(column, cells[split], strict=True))
-        return {split: LabelNames(None, False, Form(), words=words) for split in read.tables}
+        return {split: LabelNames(task_type, None, False, Form(), words=words) for split in read.tables}
     known = _known(next(filter(None, names_listed.values()), None)) | {*labels}
     form = find_form([cell for column in cells.values() for cell in column], task_type, columns.label_separator, known)
     # Typed columns (`ClassLabel`) hold indices.
@@ -198,7 +199,7 @@ def find_names(
         tags = tags or set[str]().union(*(_distinct(column, (), form) for column in cells.values())) - {""}
         # Tags that a trained task has stay.
         bio = {tag: name for tag, name in bio_names(tags).items() if tag not in labels}
-    names = {split: LabelNames(names_listed[split], by_index, form, bio) for split in read.tables}
+    names = {split: LabelNames(task_type, names_listed[split], by_index, form, bio) for split in read.tables}
     kinds = begin_inside(_tags(names, cells)) if task_type == "token" else set[str]()
     # A trained task may have an I-x alone; a kind that it lacks gets both tags where others have a B-x.
     begun = not labels or any(tag.startswith("B-") for tag in labels)
@@ -214,7 +215,7 @@ def _tags(names: Mapping[str, LabelNames], cells: Mapping[str, Sequence[Any]]) -
     for split, column in cells.items():
         for cell in column:
             with suppress(BadRow):  # reported with the other bad rows
-                yield names[split].in_cell(cell, "token")
+                yield names[split].in_cell(cell)
 
 
 def _known(listed: Sequence[str] | None) -> set[str]:

@@ -123,28 +123,26 @@ def load_dataset(
         InvalidData: one sentence, with line numbers if rows are bad.
         InvalidSettings: the encoding is unknown.
     """
-    task_type, train_rows = options.task_type, options.train_rows
-    share, max_validation_rows = options.validation_share, options.validation_rows
+    share, train_rows = options.validation_share, options.train_rows
     if share is not None and not 0 < share < 1:
         raise InvalidData("the share of the training rows to validate on is above 0 and below 1")
     read = options.read(source) if isinstance(source, str) else source
     if "train" not in read.tables:
         raise InvalidData("the data has no training split")
-    read, columns, notes = usable_rows(read, options, task_type)
+    guessed = options.task_type is None and read.task_type is None
+    read, columns, task_type, notes = usable_rows(read, options, options.task_type)
     tables = dict(read.tables)
     read_as = [note for table in tables.values() for note in table.notes]
     if share is not None and "validation" in tables:
         tables.pop("test", None)
         notes.append("the validation split of the data is the test split")
     read = replace(read, tables=tables)
-    guessed = task_type is None and read.task_type is None
-    task_type = task_type or infer_task_type(read, columns)
     names = find_names(read, columns, task_type)
     cells = {split: Cells(table, columns, names[split]) for split, table in tables.items()}
     tables = {split: part.table for split, part in cells.items()}
-    notes += [*cells["train"].notes(task_type), *(note for part in cells.values() for note in part.left_out)]
-    labels = cells["train"].label_names(task_type)
-    splits = {name: part.split(task_type, labels) for name, part in cells.items()}
+    notes += [*cells["train"].notes(), *(note for part in cells.values() for note in part.left_out)]
+    labels = cells["train"].label_names()
+    splits = {name: part.split(labels) for name, part in cells.items()}
     checks.check_validation_labels(splits, task_type, labels)
     digest = digest_of(task_type, labels, splits)
     if share is not None and "validation" in splits:
@@ -154,13 +152,8 @@ def load_dataset(
     splits["train"] = subset(splits["train"], task_type, train_rows, SPLIT_SEED)
     checks.check_variety(splits["train"], task_type)
     checks.check_names(labels, task_type)
-    wanted = share is not None or max_validation_rows is not None
-    spares = wanted or not keep_few or len(splits["train"]) >= TOO_FEW_TO_SPARE
     # Rows are divided before others are added: versions of the same data are measured on the same rows.
-    if "validation" not in splits and spares and not keep_all:
-        splits, held_out_notes = with_held_out(splits, task_type, share, max_validation_rows)
-    else:
-        splits, held_out_notes = with_given_validation(splits, task_type, max_validation_rows)
+    splits, held_out_notes = _divided(splits, task_type, options, keep_few, keep_all)
     notes += held_out_notes
     notes += checks.shortages(splits, task_type, labels)
     if train_rows is not None and rows_there < train_rows:
@@ -171,6 +164,18 @@ def load_dataset(
     if extra is not None:
         return _with_added(dataset, extra, "feedback", options, by_index)
     return dataset if options.more is None else _with_added(dataset, options.more, "more", options, by_index)
+
+
+def _divided(
+    splits: Mapping[str, Split], task_type: TaskType, options: DataOptions, keep_few: bool, keep_all: bool
+) -> tuple[dict[str, Split], list[str]]:
+    """The splits with validation rows, unless few rows or all of them stay together; and notes."""
+    share, rows = options.validation_share, options.validation_rows
+    wanted = share is not None or rows is not None
+    spares = wanted or not keep_few or len(splits["train"]) >= TOO_FEW_TO_SPARE
+    if "validation" not in splits and spares and not keep_all:
+        return with_held_out(splits, task_type, share, rows)
+    return with_given_validation(splits, task_type, rows)
 
 
 def _with_added(
@@ -240,31 +245,37 @@ def load_split(
         InvalidData: one sentence, with the row if one is bad.
     """
     source = reading.read(source) if isinstance(source, str) else source
-    read, columns, _ = usable_rows(source, reading, task_type)
+    read, columns, _, _ = usable_rows(source, reading, task_type)
     name = choose_split(read, split)
     cells = Cells(read.tables[name], columns, find_names(read, columns, task_type, labels)[name], labels)
-    data_labels = cells.label_names(task_type)
+    data_labels = cells.label_names()
     if widen:
         labels = widened(labels, data_labels, task_type)
     elif data_labels and task_type != "regression" and not set(data_labels) & set(labels):
         theirs, known = checks.listed(data_labels), checks.listed(labels)
         raise InvalidData(f"no label of the data, {theirs}, is one of the task, which has {known}")
-    examples = cells.split(task_type, tuple(labels))
+    examples = cells.split(tuple(labels))
     rows = cells.table.take(cells.used_rows).only(source.tables[name])
     notes = (*cells.table.notes, *cells.left_out)
     return Labeled("all" if read.single_file else name, examples, read.metric, read.name, rows, notes, tuple(labels))
 
 
-def usable_rows(source: Source, options: ReadOptions, task_type: TaskType | None) -> tuple[Source, Columns, list[str]]:
-    """The source and its columns, without an unlabeled test split and, by `options`, rows without label or text."""
+def usable_rows(
+    source: Source, options: ReadOptions, task_type: TaskType | None
+) -> tuple[Source, Columns, TaskType, list[str]]:
+    """The source without an unlabeled test split and, by `options`, rows without label or text; columns, type, notes.
+
+    The task type is the given one, else that of the source, else the one that its rows suggest.
+    """
     read, columns = join_label_columns(source, options.columns, task_type)
+    task_type = task_type or infer_task_type(read, columns)
     tables, notes = dict(read.tables), list[str]()
     if "test" in tables and len(tables) > 1 and not has_labels(tables["test"], columns):
         del tables["test"]
         notes.append("the test split has no labels and is skipped")
     rows_with: dict[str, Callable[[Table], list[int]]] = {}
     if options.drop_unlabeled:
-        rows_with["label"] = partial(_labeled, columns, task_type or infer_task_type(read, columns))
+        rows_with["label"] = partial(_labeled, columns, task_type)
     if options.drop_empty:
         rows_with["text"] = partial(_with_text, columns)
     for column, keep in rows_with.items():
@@ -277,7 +288,7 @@ def usable_rows(source: Source, options: ReadOptions, task_type: TaskType | None
                 notes.append(
                     f"{table.rows - len(rows):,} of {table.rows:,} {split} rows have no {column} and are skipped"
                 )
-    return replace(read, tables=tables), columns, notes
+    return replace(read, tables=tables), columns, task_type, notes
 
 
 def _labeled(columns: Columns, task_type: TaskType, table: Table) -> list[int]:

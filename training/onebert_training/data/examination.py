@@ -11,7 +11,7 @@ from onebert_encoder.text.tokens import Text
 from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import TaskType
 from onebert_store.tables.columns import find_columns
-from onebert_store.tables.labels import find_names, infer_task_type
+from onebert_store.tables.labels import find_names
 from onebert_store.tables.records import BETWEEN_COLUMNS
 from onebert_store.tables.table import Place, Table
 from onebert_store.tables.tables import SPLITS, Fault, Faults, Source
@@ -85,9 +85,8 @@ def _examine_tables(
 ) -> None:
     if "train" not in read.tables:
         raise InvalidData("the data has no training split")
-    read, columns, _ = usable_rows(read, options, options.task_type)
+    read, columns, task_type, _ = usable_rows(read, options, options.task_type)
     tables = read.tables
-    task_type = options.task_type or infer_task_type(read, columns)
     texts, label = find_columns(tables["train"], columns)
     examination.facts |= {"task_type": task_type, "text": list(texts), "label": label}
     names = find_names(read, columns, task_type)
@@ -100,11 +99,11 @@ def _examine_tables(
             examination.refuse(error.detail)
     if "train" not in cells:
         return
-    labels = cells["train"].label_names(task_type)
+    labels = cells["train"].label_names()
     tables = {name: part.table for name, part in cells.items()}
     splits, bad = {}, dict[str, dict[str, list[int]]]()
     for name, part in cells.items():
-        splits[name] = part.split(task_type, labels, bad.setdefault(name, {}))
+        splits[name] = part.split(labels, bad.setdefault(name, {}))
     for name, kinds in bad.items():
         examination.bad += [Fault(tables[name].places[row], message) for message, rows in kinds.items() for row in rows]
     for name, examples in splits.items():

@@ -144,37 +144,37 @@ class Cells:
             return cell
         return tagged(text, spans, self.names.words, trained)
 
-    def label_names(self, task_type: TaskType) -> tuple[str, ...]:
+    def label_names(self) -> tuple[str, ...]:
         """The source's label names, else the sorted distinct labels of this split (as numbers, if all are decimal)."""
-        if task_type == "regression":
+        if self.names.task_type == "regression":
             return (REGRESSION_LABEL,)
-        if task_type == "span":
+        if self.names.task_type == "span":
             return tuple(SPAN_LABELS)
         if self.names.labels is not None:
             return self.names.labels
         names = set[str]()
         for cell in self.labels:
             with suppress(BadRow):  # `split` reports it together with other bad rows
-                names.update(self.names.in_cell(cell, task_type))
+                names.update(self.names.in_cell(cell))
         if len(names) > MAX_LABELS:
             raise InvalidData(f"the labels have {len(names)} different values; a task has at most {MAX_LABELS}")
         if all(map(str.isdecimal, names)):
             return tuple(sorted(names, key=lambda name: (int(name), name)))
         return tuple(sorted(names))
 
-    def notes(self, task_type: TaskType) -> list[str]:
+    def notes(self) -> list[str]:
         notes = [self.names.form.note] if self.names.form.note else []
         # Empty label cells are strings in text files only.
-        if task_type == "multi_label" and (empty := self.labels.count("")):
+        if self.names.task_type == "multi_label" and (empty := self.labels.count("")):
             notes.append(
                 f"{empty:,} of {len(self.labels):,} training rows have an empty label cell and count as rows without "
                 "any of the labels; --drop-unlabeled leaves them out"
             )
         return notes
 
-    def split(self, task_type: TaskType, labels: tuple[str, ...], bad: dict[str, list[int]] | None = None) -> Split:
+    def split(self, labels: tuple[str, ...], bad: dict[str, list[int]] | None = None) -> Split:
         """Reads texts and gold answers; moves bad rows to `bad`, or refuses them if `bad` is None."""
-        self._bad = bad
+        self._bad, task_type = bad, self.names.task_type
         if task_type == "span":
             questions = self._of_rows(self._question)
             return Split(tuple(text for text, _ in questions), tuple(answers for _, answers in questions))
@@ -183,7 +183,7 @@ class Cells:
             examples = self._of_rows(lambda row: self._tagged(row, index))
             texts, tags = tuple(text for text, _, _ in examples), tuple(tags for _, _, tags in examples)
             return Split(texts, tags, tuple(places for _, places, _ in examples))
-        rows = self._of_rows(lambda row: (self._gold(row, task_type, index), self._text(row)))
+        rows = self._of_rows(lambda row: (self._gold(row, index), self._text(row)))
         gold = np.array([gold for gold, _ in rows], dtype=np.int64 if task_type == "single_label" else np.float32)
         return Split(tuple(text for _, text in rows), gold)
 
@@ -218,7 +218,7 @@ class Cells:
             if not isinstance(cell, TaggedWords):
                 raise BadRow(NO_LABEL)
             places = cell.places
-        tags = tuple(self._indices(row, "token", index))
+        tags = tuple(self._indices(row, index))
         if len(tags) != len(places):
             raise BadRow(f"{len(places)} words have {len(tags)} tags")
         return text, places, tags
@@ -245,16 +245,16 @@ class Cells:
             raise BadRow("an answer's text is not at its answer_start in the context")
         return text, answers
 
-    def _gold(self, row: int, task_type: TaskType, index: Mapping[str, int]) -> Any:
-        if task_type == "regression":
+    def _gold(self, row: int, index: Mapping[str, int]) -> Any:
+        if self.names.task_type == "regression":
             return self._number(self.labels[row])
-        indices = self._indices(row, task_type, index)
-        if task_type == "single_label":
+        indices = self._indices(row, index)
+        if self.names.task_type == "single_label":
             return indices[0]
         return [float(i in indices) for i in range(len(index))]
 
-    def _indices(self, row: int, task_type: TaskType, index: Mapping[str, int]) -> list[int]:
-        return [index[name] for name in self.names.known(self.labels[row], task_type, index)]
+    def _indices(self, row: int, index: Mapping[str, int]) -> list[int]:
+        return [index[name] for name in self.names.known(self.labels[row], index)]
 
     def _number(self, cell: Any) -> float:
         if is_unlabeled(cell, "regression"):

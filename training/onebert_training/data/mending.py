@@ -10,7 +10,7 @@ from onebert_store.errors import InvalidSettings
 from onebert_store.file.manifest import TaskType
 from onebert_store.tables.cells import BadRow
 from onebert_store.tables.columns import Columns, find_columns, find_label_columns
-from onebert_store.tables.labels import LabelNames, find_names, infer_task_type
+from onebert_store.tables.labels import LabelNames, find_names
 from onebert_store.tables.table import Place, Table
 from onebert_store.tables.tables import Source
 from onebert_training.data.dataset import usable_rows
@@ -51,15 +51,14 @@ def mend(source: Source, options: DataOptions, fold_labels: bool, drop_duplicate
     columns = options.columns
     if find_label_columns(source.tables["train"], columns):
         raise InvalidSettings("--fold-labels and --drop-duplicates read labels in one column, not in one each")
-    task_type = options.task_type or infer_task_type(source, columns)
+    source, columns, task_type, _ = usable_rows(source, options, options.task_type)
     if fold_labels and task_type not in _OF_TEXTS:
         raise InvalidSettings(f"--fold-labels is for labels of whole texts, not for a {task_type} task")
-    source, columns, _ = usable_rows(source, options, task_type)
     table, names = source.tables["train"], find_names(source, columns, task_type)["train"]
     folded, changed = dict[str, str](), 0
     if fold_labels:
-        table, folded, changed = _folded(table, columns, task_type, names)
-    dropped: list[int] = _repeated(table, columns, task_type, names) if drop_duplicates else []
+        table, folded, changed = _folded(table, columns, names)
+    dropped: list[int] = _repeated(table, columns, names) if drop_duplicates else []
     places = tuple(table.places[row] for row in dropped)
     kept = sorted({*range(table.rows)}.difference(dropped))
     return Mended(replace(source, tables={"train": table.take(kept)}), folded, changed, places)
@@ -75,15 +74,13 @@ def spellings(counts: Mapping[str, int]) -> dict[str, str]:
     return {name: spelling for name, spelling in best.items() if name != spelling}
 
 
-def _folded(
-    table: Table, columns: Columns, task_type: TaskType, names: LabelNames
-) -> tuple[Table, dict[str, str], int]:
+def _folded(table: Table, columns: Columns, names: LabelNames) -> tuple[Table, dict[str, str], int]:
     _, label = find_columns(table, columns)
     if label not in list(table):
         raise InvalidSettings("--fold-labels: the label is a field of an object; give labels a column of their own")
     if names.listed is not None:
         raise InvalidSettings("--fold-labels: the data list the names of their labels; change that list")
-    rows = [_labels(names, cell, task_type) for cell in table[label]]
+    rows = [_labels(names, cell) for cell in table[label]]
     folded = spellings(Counter(name for row in rows for name in row))
     cells = [
         _written(cell, list(dict.fromkeys(folded.get(name, name) for name in row)), names)
@@ -103,18 +100,18 @@ def _written(cell: Any, labels: list[str], names: LabelNames) -> Any:
     return (names.form.separator or "").join(labels)
 
 
-def _labels(names: LabelNames, cell: Any, task_type: TaskType) -> Iterable[str]:
+def _labels(names: LabelNames, cell: Any) -> Iterable[str]:
     try:
-        return names.in_cell(cell, task_type)
+        return names.in_cell(cell)
     except BadRow:  # `examine` names the row
         return ()
 
 
-def _repeated(table: Table, columns: Columns, task_type: TaskType, names: LabelNames) -> list[int]:
+def _repeated(table: Table, columns: Columns, names: LabelNames) -> list[int]:
     texts, label = find_columns(table, columns)
     seen, rows = set[Any](), list[int]()
     for row, (cell, *text) in enumerate(zip(table[label], *(table[name] for name in texts), strict=True)):
-        labels = frozenset(_labels(names, cell, task_type) if task_type in _OF_TEXTS else ())
+        labels = frozenset(_labels(names, cell) if names.task_type in _OF_TEXTS else ())
         key = (tuple(map(repr, text)), labels, None if labels else repr(cell))
         if key in seen:
             rows.append(row)

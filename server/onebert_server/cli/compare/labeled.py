@@ -81,7 +81,7 @@ def labeled_rows(
     texts = texts_of_rows(table, cells_of_texts)
     right: Sequence[ShortAnswer] = [None] * len(texts)
     if task_type is not None and names is not None:
-        right = _right(table, texts, require_label(table, columns), _Reader(names, task_type, known))
+        right = _right(table, texts, require_label(table, columns), _Reader(names, known))
     cells = {name: table[_column(table, name)] for name in keep}
     return [
         LabeledRow(text, table.place(row), right[row], {name: plain(cells[name][row]) for name in keep})
@@ -103,20 +103,21 @@ class _Reader(NamedTuple):
     """Reads label cells as answers; `known` are the labels that a version has."""
 
     names: LabelNames
-    task_type: TaskType
     known: Collection[str]
 
     def answer(self, text: Input, cell: Any) -> ShortAnswer:
         """The right answer in a cell; raises BadRow."""
-        if self.task_type != "multi_label" and is_unlabeled(cell, self.task_type):
+        if self.names.task_type != "multi_label" and is_unlabeled(cell, self.names.task_type):
             # A list without spans says that the text has no entity.
-            return () if self.task_type == "token" and spans_in(cell) == [] else None
-        if self.task_type == "regression":
+            return () if self.names.task_type == "token" and spans_in(cell) == [] else None
+        if self.names.task_type == "regression":
             return self._number(cell)
-        if self.task_type == "token":
+        if self.names.task_type == "token":
             return self._entities(str(text), cell)
-        labels = answer_from(list(self.names.known(cell, self.task_type, self.known)))
-        return labels if self.task_type == "multi_label" or not isinstance(labels, tuple) else cast(str, labels[0])
+        labels = answer_from(list(self.names.known(cell, self.known)))
+        return (
+            labels if self.names.task_type == "multi_label" or not isinstance(labels, tuple) else cast(str, labels[0])
+        )
 
     def _number(self, cell: Any) -> float:
         try:
@@ -130,7 +131,7 @@ class _Reader(NamedTuple):
     def _entities(self, text: str, cell: Any) -> ShortAnswer:
         """The entities of spans, or of one tag for each word, in the form of a version's answer."""
         if self.names.words is None:
-            tags, places = self.names.known(cell, "token", self.known), spans_of(text.split(" "))
+            tags, places = self.names.known(cell, self.known), spans_of(text.split(" "))
         else:
             words = tagged(text, spans_in(cell) or (), self.names.words, self.known)
             tags, places = words, words.places
