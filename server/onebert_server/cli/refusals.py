@@ -62,4 +62,4 @@ def _cell(answer: Any) -> str:
     from onebert_server.cli.compare.differences import answer_in_words  # noqa: PLC0415 - slow to import
     from onebert_store.comparison import answer_from  # noqa: PLC0415 - slow to import
 
-    return "–" if answer is None else printable(answer_in_words(answer_from(answer)))
+    return "–" if answer is None else printable(answer_in_words(answer_from(answer)) or "none")

@@ -135,13 +135,15 @@ def test_wrong_entities_are_shown_as_spans(server, tmp_path):
         task = Task("bitfit", "none", ["O", "B-THING", "I-THING"], seed=seed, task_type="token")
         with server.client() as client:
             client.push("things", task.file)
-    (tmp_path / "rows.jsonl").write_text(
-        json.dumps({"text": "late parcel", "entities": [{"start": 5, "end": 11, "label": "THING"}]}) + "\n"
-    )
+    row = {"text": "late parcel", "entities": [{"start": 5, "end": 11, "label": "THING"}]}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row))
     file = tmp_path / "tasks.toml"
     file.write_text('[tasks.things.gate]\ndata = "rows.jsonl"\nmin = { entity_f1 = 1.0 }\n')
     made = run_onebert("apply", "-f", file, url=server.url)
     assert made.returncode == 0, made.stderr
     made = run_onebert("promote", "things", "2", url=server.url)
     assert "Traceback" not in made.stderr
-    assert re.search("row 1 +THING 5–11", made.stdout)
+    assert re.search("row 1 +THING 5–11 +none", made.stdout)
+    made = run_onebert("diff", "things@1", "things@2", "--data", tmp_path / "rows.jsonl", url=server.url)
+    assert "of 1 rows are answered differently" in made.stdout
+    assert "right by" not in made.stdout  # no label of whole texts has a count

@@ -147,7 +147,8 @@ def _print_answers(record: Mapping[str, Any]) -> None:
     keys = ("a", "b", "rows", "right_a", "right_b")
     labels = answers["labels"].items()
     rows = ((_text(name), *(str(counts[key]) for key in keys if key in counts)) for name, counts in labels)
-    console.show(columns, rows, numbers=columns[1:])
+    if answers["labels"]:
+        console.show(columns, rows, numbers=columns[1:])
     for column, values in answers["slices"].items():
         console.say("")
         console.show((column, "rows", "flips", *columns[4:]), _values(values), numbers=("rows", "flips", *columns[4:]))
