@@ -60,8 +60,9 @@ async def shadows_ended(runtime):
     """Waits for the shadows of what this event loop has asked, which begin in its next turn."""
     await asyncio.sleep(0)
     shadows = runtime.parts.find(Shadows)
-    if shadows and (comparing := shadows._comparing):
-        await asyncio.wait(comparing)
+    for comparing in (runtime.answerer.showing._comparing, shadows._comparing) if shadows else ():
+        if comparing:
+            await asyncio.wait(comparing)
 
 
 def get(runtime, path):

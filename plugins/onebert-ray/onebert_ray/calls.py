@@ -32,10 +32,10 @@ logger = logging.getLogger("onebert.on_ray")
 
 
 class Calls:
-    """Answers the calls of all front ends, as one edge; `replica` is this replica's id."""
+    """Answers the calls of all front ends, as one edge."""
 
-    def __init__(self, admission: Admission, position: Position, replica: str, tracing: "Tracing | None") -> None:
-        self._admission, self._position, self._replica = admission, position, replica
+    def __init__(self, admission: Admission, position: Position, tracing: "Tracing | None") -> None:
+        self._admission, self._position = admission, position
         self._edge = RemoteEdge(admission, self._hand_over, tracing)
         self._loop = asyncio.get_running_loop()
         self._numbers = itertools.count()
@@ -43,7 +43,7 @@ class Calls:
 
     async def resolve(self, question: wire.Resolve) -> Resolution:
         """Resolves references to rows of this replica."""
-        return Resolution(await self._edge.resolve(question), self._position.seq, self._replica)
+        return Resolution(await self._edge.resolve(question), self._position.seq)
 
     def computed(self, questions: Computed) -> None:
         """Has shadows of this replica compute questions."""

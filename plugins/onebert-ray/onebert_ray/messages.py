@@ -35,11 +35,10 @@ class Asked(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Resolution(msgspec.Struct, frozen=True, array_like=True):
-    """From a replica: its reply, with its own rows; the registry's change that it shows, and the replica's id."""
+    """From a replica: its reply, with its own rows, and the registry's change that it shows."""
 
     reply: wire.Versions | wire.Refused
     seq: int
-    replica: str
 
 
 def task_of(refs: Iterable[str]) -> str:

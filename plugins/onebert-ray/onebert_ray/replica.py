@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from ray import serve
-
 from onebert_ray import measured
 from onebert_ray.calls import Calls
 from onebert_ray.messages import Asked
@@ -50,9 +48,8 @@ class Replica:
         self._runtime = runtime
         app = create_app(runtime)
         self._relayed = Relayed(app.control, app.form_of, settings)
-        self._replica = serve.get_replica_context().replica_id.unique_id
         tracing = runtime.telemetry.tracing
-        self._calls = Calls(runtime.admission, runtime.directory.position, self._replica, tracing)
+        self._calls = Calls(runtime.admission, runtime.directory.position, tracing)
         self._keys = Keys(runtime.keys)
         self._work = Work(lambda: runtime.metrics.busy_seconds, lambda: runtime.engine.queue.seconds)
 
@@ -72,10 +69,9 @@ class Replica:
         """Computes an encoded `Asked`; returns an encoded `wire.Ended`."""
         return wire.encode(await self._calls.compute(_asked(asked)))
 
-    async def computed(self, questions: bytes, replica: str) -> None:
-        """Has shadows compute the questions of an encoded `Computed`, if the shadows are held by this replica."""
-        if replica == self._replica:
-            self._calls.computed(_computed(questions))
+    async def computed(self, questions: bytes) -> None:
+        """Has shadows compute the questions of an encoded `Computed`."""
+        self._calls.computed(_computed(questions))
 
     async def keep(self, samples: bytes) -> None:
         """Keeps the answers of an encoded `wire.Samples`."""

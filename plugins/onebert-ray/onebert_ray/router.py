@@ -14,8 +14,6 @@ HALF_LIFE = 10.0
 MAX_TASKS = 4096
 # Factor on a task's share of the replicas. With exactly its share, each of them would need the same number of requests.
 ROOM = 1.25
-# In place of a task, before the id of the only replica that is meant; no task's name begins so.
-OF_REPLICA = "@"
 
 
 class Spread:
@@ -56,9 +54,6 @@ class ByTask(RequestRouter):  # type: ignore[misc]
     ) -> list[list[RunningReplica]]:
         """Returns ranks of replicas: the task's own first, then all others for when the first accept no more."""
         task = pending_request.metadata.multiplexed_model_id if pending_request is not None else ""
-        if task.startswith(OF_REPLICA):
-            only = [one for one in candidate_replicas if one.replica_id.unique_id == task.removeprefix(OF_REPLICA)]
-            return [only or candidate_replicas]
         if not task:
             return [candidate_replicas]
         ordered = sorted(

@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import itertools
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -17,7 +16,6 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
 from onebert_ray.messages import Asked, Resolution, Rows, failed, moved, task_of
-from onebert_ray.router import OF_REPLICA
 from onebert_server.access.keys import KeyRing
 from onebert_server.answering.gateway import Computed
 from onebert_server.engine.block import ENDED
@@ -66,8 +64,6 @@ class RayTransport:
             for name in ("resolve", "compute", "computed", "keep")
         )
         self._rows, self._seq = Rows(), 0
-        self._shadows: dict[int, tuple[str, int]] = {}
-        self._shadow_numbers = itertools.count(1)
         self._computing: dict[int, asyncio.Task[None]] = {}
         self._request = replicas.options(method_name="request")
         self._digest = b""
@@ -98,7 +94,7 @@ class RayTransport:
         if isinstance(resolution.reply, wire.Refused):
             return resolution.reply
         self._seq = max(self._seq, resolution.seq)
-        return self._rows.named(self._shadowed(resolution.reply, resolution.replica), question.refs)
+        return self._rows.named(resolution.reply, question.refs)
 
     def submit(self, block: wire.Block) -> None:
         """Sends each request on its own, since a replica that dies or is busy shall delay no other request."""
@@ -116,10 +112,9 @@ class RayTransport:
                 computing.cancel()
 
     def computed(self, questions: Computed) -> None:
-        """Tells the replica that holds the shadows."""
-        replica, number = self._shadows.pop(questions.shadows)
-        method = self._computed.options(multiplexed_model_id=f"{OF_REPLICA}{replica}")
-        method.remote(wire.encode(questions._replace(shadows=number)), replica)
+        """Tells a replica of the task."""
+        method = self._computed.options(multiplexed_model_id=task_of([questions.shadows.versions[0][0]]))
+        method.remote(wire.encode(questions))
 
     async def _answer(self, number: int, request: NDArray[Any], asked: Asked) -> None:
         method = self._compute.options(multiplexed_model_id=task_of([reference for reference, _ in asked.rows]))
@@ -142,16 +137,6 @@ class RayTransport:
 
     def _forget(self, number: int, _: asyncio.Task[None]) -> None:
         del self._computing[number]
-
-    def _shadowed(self, reply: wire.Versions, replica: str) -> wire.Versions:
-        """Returns a reply with numbers of shadows of its own, since two replicas may use the same ones."""
-        numbers = [next(self._shadow_numbers) if one.shadows else 0 for one in reply.found]
-        for one, number in zip(reply.found, numbers, strict=True):
-            if number:
-                self._shadows[number] = replica, one.shadows
-        renamed = zip(reply.found, numbers, strict=True)
-        found = [msgspec.structs.replace(one, shadows=number) for one, number in renamed]
-        return msgspec.structs.replace(reply, found=found)
 
     async def relay(self, request: wire.Request, body: Body) -> AsyncGenerator[wire.Relayed]:
         """Relays bodies as a whole; a replica that does not answer in time counts as silent."""

@@ -195,8 +195,8 @@ class Admission(Entry):
         return await self._resolver.resolve(context, wanted)
 
     def computed(self, questions: Computed) -> None:
-        held = self._resolver.take_shadows(questions.shadows)
-        for listener in self._computed if held and questions.texts else ():
+        held = self._resolver.held(questions.shadows)
+        for listener in self._computed if len(held) > 1 else ():
             listener(held, questions)
 
     def entry(self, answered: Callable[[Ended], None]) -> Entry:

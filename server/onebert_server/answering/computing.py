@@ -2,20 +2,19 @@
 
 import asyncio
 import time
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, repeat
 from typing import Any
 
-from onebert_encoder.answering.asked import PLAIN
 from onebert_encoder.text.tokens import Text
 from onebert_server.access.context import Context
-from onebert_server.answering.gateway import Computed, Gateway, Wanted
+from onebert_server.answering.gateway import Gateway, Wanted
 from onebert_server.answering.plan import BlankText, Questions, grouped
 from onebert_server.answering.resolution import Resolutions, Resolved
 from onebert_server.answering.tokenizing import Splitter, Tokenizing
 from onebert_server.answering.turn import Asking, Part, Turn
-from onebert_server.versions.facts import Facts, Identity
+from onebert_server.versions.facts import Facts, Identity, Shadowing
 from onebert_store import errors
 from onebert_store.errors import OneBertError
 
@@ -48,6 +47,8 @@ class Computing:
             # After a refusal never a remembered version: the next question may have remembered the same one since.
             remembered = None if refusal or wanted.refs is None else self._resolutions.find(wanted.refs, context)
             resolved = remembered or await self._resolve(context, wanted)
+            if wanted.shadows is not None:
+                resolved = _shadowed(resolved, wanted.shadows)
             versions = [version.facts.identity for version in resolved]
             asking: Asking | None = None
             try:
@@ -66,7 +67,6 @@ class Computing:
                     self._turn.withdraw(asking)
                     if asking.requests:
                         context.requests.append(asking.requests)
-                self._give_back(resolved)
                 if not _may_be_outdated(error, remembered is not None):
                     raise
                 if isinstance(error, errors.InvalidInput | errors.TooLarge):
@@ -79,9 +79,8 @@ class Computing:
 
         Those of references are loaded, those of all tasks are not.
         """
-        resolved = await self._gateway.resolve(context, Wanted(refs, only_facts=refs is None))
-        self._give_back(resolved)
-        return [version.facts for version in resolved]
+        wanted = Wanted(refs, only_facts=refs is None)
+        return [version.facts for version in await self._gateway.resolve(context, wanted)]
 
     async def compute_each(
         self, context: Context, wanted: Wanted, texts: Sequence[Text], part: Part
@@ -97,12 +96,10 @@ class Computing:
             done, late = await asyncio.wait(tasks, timeout=context.remaining, return_when=asyncio.FIRST_EXCEPTION)
             for task in done:
                 task.result()
-        except BaseException:
-            for task in tasks:
-                task.add_done_callback(self._drop)
-            raise
         finally:
             for task in tasks:
+                # One error ends all; nobody asks for those beside it.
+                task.add_done_callback(lambda task: task.cancelled() or task.exception())
                 task.cancel()
         too_late = errors.DeadlineExceeded("the answer was not there when the request's time was over")
         return [too_late if task in late else task.result() for task in tasks]
@@ -134,14 +131,11 @@ class Computing:
             for group in each:
                 group.tokenized = by_text
 
-    def _drop(self, task: "asyncio.Task[Asking | OneBertError]") -> None:
-        """Gives back the shadows of questions that were computed and are not shown."""
-        if not task.cancelled() and task.exception() is None and isinstance(asking := task.result(), Asking):
-            self._give_back(questions.resolved for questions in asking.questions)
 
-    def _give_back(self, resolved: Iterable[Resolved]) -> None:
-        for shadows in {version.shadows for version in resolved} - {0}:
-            self._gateway.computed(Computed(shadows, (), (), PLAIN))
+def _shadowed(resolved: Sequence[Resolved], shadows: dict[str, Shadowing]) -> list[Resolved]:
+    """Gives the versions of a part the shadows that they have in the parts before it."""
+    shadows |= {version.facts.ref: version.shadows for version in resolved if version.shadows}
+    return [version._replace(shadows=shadows.get(version.facts.ref)) for version in resolved]
 
 
 async def _outcome(asking: Coroutine[Any, Any, Asking]) -> Asking | OneBertError:

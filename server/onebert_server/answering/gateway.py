@@ -1,12 +1,13 @@
 """An edge's view of the engine's process: `admission` implements it there, `remote/gateway` in a front end."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from onebert_encoder.answering.asked import PLAIN, Asked
 from onebert_encoder.text.tokens import Text
 from onebert_server.access.context import Context
+from onebert_server.versions.facts import Shadowing
 
 if TYPE_CHECKING:
     # `Resolver`, in the file of `Resolved`, takes the `Wanted` of this one.
@@ -27,12 +28,15 @@ class Wanted:
         pair: whether the input is a pair of texts; read only without references.
         only_facts: whether nothing shall answer, so that no version is loaded and no row is named; only without
             references.
+        shadows: of a request in parts, the shadows that its versions have, by their references: those of its first part
+            compute the questions of all parts.
     """
 
     refs: Sequence[str] | None
     pair: bool = False
     asked: Asked = PLAIN
     only_facts: bool = False
+    shadows: dict[str, Shadowing] | None = field(default=None, compare=False)
 
 
 Item: TypeAlias = tuple[str, int, int]
@@ -40,16 +44,14 @@ Item: TypeAlias = tuple[str, int, int]
 
 
 class Computed(NamedTuple):
-    """Questions of one request to a reference with shadows, once the request has ended.
+    """Questions of one request to a reference with shadows, once the request has ended; `texts` are the inputs.
 
     Attributes:
-        shadows: the number of the pinned shadows; see `Resolved`.
-        texts: the inputs; none if the request ended before its questions were submitted.
         answers: the parts of each input's answer by the version's own rules; None without an answer.
         asked: the options for the shadows; see `Asked.of_shadows`.
     """
 
-    shadows: int
+    shadows: Shadowing
     texts: Sequence[Text]
     answers: Sequence[tuple[Item, ...] | None]
     asked: Asked
@@ -70,8 +72,6 @@ class Gateway(Protocol):
     async def resolve(self, context: Context, wanted: Wanted) -> "list[Resolved]":
         """Returns the version of each reference, or of every task, once all are in memory; resolved at one moment.
 
-        The caller tells `computed` of each one that has shadows.
-
         Raises:
             Forbidden: the principal may not classify.
             InvalidInput: a malformed reference, or too many tasks.
@@ -91,4 +91,4 @@ class Gateway(Protocol):
         """Withdraws requests, by their numbers, that nobody waits for; `answered` gets none of them any more."""
 
     def computed(self, questions: Computed) -> None:
-        """Has the shadows of a reference compute its questions, and gives the pins of the shadows back."""
+        """Has the shadows of a reference compute its questions."""

@@ -16,6 +16,7 @@ from onebert_server.answering.plan import BlankText
 from onebert_server.answering.showing import Answered, Unanswered
 from onebert_server.answering.tokenizing import characters_of
 from onebert_server.limits import MAX_ITEMS, MAX_TEXT, parts_of
+from onebert_server.versions.facts import Shadowing
 from onebert_store.errors import OneBertError, OverQuota, OverShare, QueueFull, TooLarge
 
 T = TypeVar("T")
@@ -65,7 +66,7 @@ async def ask_many(
     """
     number = context.observed.number(len(texts))
     shown: list[T] = []
-    resolved: dict[str, str] = {}
+    resolved, shadows = dict[str, str](), dict[str, Shadowing]()
     costs, most = [*map(characters_of, texts)], MAX_TEXT if policy.goes_on else inf
     waiting = deque(parts_of(costs, most, MAX_ITEMS))
     while waiting and not (shown and policy.until is not None and time.monotonic() >= policy.until):
@@ -76,7 +77,7 @@ async def ask_many(
                 resolved.setdefault(refs[part[index]], answered.facts.ref)
             return show(part[index], answered)
 
-        wanted = Wanted([resolved.get(refs[index], refs[index]) for index in part], asked=asked)
+        wanted = Wanted([resolved.get(refs[index], refs[index]) for index in part], asked=asked, shadows=shadows)
         questions = context, wanted, [texts[index] for index in part], of_part
         try:
             if policy.each:

@@ -8,7 +8,7 @@ from onebert_encoder.answering.answer import kind_of
 from onebert_encoder.answering.asked import Asked
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
-from onebert_server.versions.facts import Facts
+from onebert_server.versions.facts import Facts, Shadowing
 from onebert_store.registry.keeping import Keeping
 
 # Approximate bytes of labels that an edge remembers: Python's overhead in bytes per label, and per reference.
@@ -27,8 +27,7 @@ class Resolved(NamedTuple):
         keeping: how much its task keeps of its answers.
         lasting: whether a later request may use it, too. False if each request has a choice of its own: of a split's
             versions, or of shadows.
-        shadows: number under which the engine's process remembers the shadows that shall compute the questions, until
-            `Gateway.computed`; 0 without any.
+        shadows: those that shall compute the questions, too; see `Gateway.computed`.
     """
 
     facts: Facts
@@ -37,7 +36,7 @@ class Resolved(NamedTuple):
     generation: int
     keeping: Keeping | None = None
     lasting: bool = True
-    shadows: int = 0
+    shadows: Shadowing | None = None
 
 
 class Resolutions:

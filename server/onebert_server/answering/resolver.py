@@ -1,9 +1,8 @@
 """Resolves the references of edges in the engine's process, once the versions are in memory."""
 
 import random
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
-from itertools import count
+from contextlib import suppress
 
 from onebert_encoder.maths.batch import BASE_ROW
 from onebert_server.access.context import Context
@@ -14,15 +13,13 @@ from onebert_server.engine.host import Host
 from onebert_server.limits import MAX_FANOUT
 from onebert_server.versions.choice import KeyOf
 from onebert_server.versions.directory import Meaning
-from onebert_server.versions.facts import Facts
+from onebert_server.versions.facts import Facts, Identity, Shadowing
 from onebert_server.versions.residency.residents import Residents
 from onebert_server.versions.version import Held, Version
-from onebert_store.errors import HeaderNeeded, InvalidInput, TaskNotFound
+from onebert_store.errors import HeaderNeeded, InvalidInput, NotFound, TaskNotFound
 
 # Seconds for which a row that was loaded for a request stays until the request is there.
 ABOUT_TO_USE = 0.5
-# Resolutions whose shadows are remembered; an edge that died tells of none of its own.
-MAX_SHADOWED = 2**16
 # In place of the number of a version, in answers of a base itself.
 _NUMBER = 0
 
@@ -39,8 +36,6 @@ class Resolver:
         self._hosts = {host: index for index, host in enumerate(self._directory.hosts)}
         self._keeps, self._shadowed = keeps, shadowed
         self._bare = {host: _facts_of(host) for host in self._hosts}
-        self._numbers = count(1)
-        self._shadows: OrderedDict[int, Held] = OrderedDict()
 
     async def resolve(self, context: Context, wanted: Wanted) -> list[Resolved]:
         """See `Gateway.resolve`.
@@ -80,9 +75,18 @@ class Resolver:
             raise InvalidInput(facts)
         return Resolved(facts, self._hosts[hosts[0]], BASE_ROW, int(hosts[0].bank.generation[BASE_ROW]))
 
-    def take_shadows(self, number: int) -> Held:
-        """Returns, once, the version and the shadows of a resolution; nothing if they were forgotten."""
-        return self._shadows.pop(number, Held(()))
+    def held(self, shadowing: Shadowing) -> Held:
+        """Returns the version and its shadows as far as they are still there; nothing without the version itself."""
+        answering, *shadows = map(self._version, shadowing.versions)
+        return Held([answering, *filter(None, shadows)] if answering else (), shadowing.payer)
+
+    def _version(self, identity: Identity) -> Version | None:
+        task, _, number = identity[0].rpartition("@")
+        with suppress(NotFound):
+            version = self._directory.version(task, int(number))
+            if version.entry.digest == identity[1]:
+                return version
+        return None
 
     async def _in_memory(self, context: Context, wanted: Wanted, refs: Sequence[str] | None) -> list[Meaning]:
         pinned: list[Version] = []
@@ -111,14 +115,11 @@ class Resolver:
         versions, row, keeping = meaning
         if row is None:
             raise ValueError("this version is not in memory")
-        number = 0
+        shadowing = None
         if self._shadowed and len(versions) > 1:
-            number = next(self._numbers)
-            self._shadows[number] = versions
-            if len(self._shadows) > MAX_SHADOWED:
-                self._directory.miss(*self._shadows.popitem(last=False)[1])
+            shadowing = Shadowing(tuple(version.facts.identity for version in versions), versions.payer)
         place = self._hosts[row.slot.host], row.slot.number, row.generation
-        return Resolved(row.facts, *place, keeping if self._keeps else None, versions.lasting, number)
+        return Resolved(row.facts, *place, keeping if self._keeps else None, versions.lasting, shadowing)
 
 
 def _facts_of(host: Host) -> Facts | str:

@@ -10,13 +10,13 @@ from onebert_encoder.explaining.words import Explanation
 from onebert_server.access.context import Context
 from onebert_server.answering.gateway import Computed, Gateway, Item, Wanted
 from onebert_server.answering.plan import BlankText, Questions
-from onebert_server.answering.reading.logits import TINY_NUMBERS, Reading, joined, read_together
+from onebert_server.answering.reading.logits import TINY_NUMBERS, Reading, Results, joined, read_together
 from onebert_server.answering.reading.seen import items_of, note
 from onebert_server.answering.resolution import Resolved
 from onebert_server.answering.tokenizing import Splitter
 from onebert_server.answering.turn import Asking, note_phases
 from onebert_server.fairness.places import PartByPart
-from onebert_server.versions.facts import Facts
+from onebert_server.versions.facts import Facts, Shadowing
 from onebert_store.errors import AnswerNotFinite, OneBertError
 
 T = TypeVar("T")
@@ -49,6 +49,7 @@ class Showing:
 
     def __init__(self, splitters: Mapping[str, Splitter], gateway: Gateway, parts: PartByPart) -> None:
         self._splitters, self._gateway, self._parts = splitters, gateway, parts
+        self._comparing: set[asyncio.Task[None]] = set()
 
     async def show(
         self,
@@ -86,8 +87,12 @@ class Showing:
             )
             for group in questions:
                 if group.resolved.shadows:
-                    # Once the caller's answer is written as far as it does not wait.
-                    asyncio.get_running_loop().call_soon(self._compare, group)
+                    # Begins once the caller's answer is written as far as it does not wait.
+                    comparing = asyncio.ensure_future(
+                        self._compare(context.principal.name, group, group.resolved.shadows)
+                    )
+                    self._comparing.add(comparing)
+                    comparing.add_done_callback(self._comparing.discard)
         note_phases(context.observed, askings, began)
         if len(questions) == 1 and not missed and (every or not questions[0].blank):
             return results_shown
@@ -106,16 +111,23 @@ class Showing:
             return work(slice(0, None))
         return await self._parts.run(principal, numbers, work)
 
-    def _compare(self, questions: Questions) -> None:
+    async def _compare(self, principal: str, questions: Questions, shadows: Shadowing) -> None:
         """Tells the shadows of a version's questions how it has answered, by its own rules."""
-        asked, answers = questions.asked.of_shadows, list[tuple[Item, ...] | None]()
-        if questions.computed is not None:
-            items = [item._replace(asked=asked) for item in questions.items]
-            for reading in read_together(items, *questions.computed, self._splitters):
-                answer = reading.answer if isinstance(reading, Reading) else None
-                answers.append(None if answer is None else items_of(questions.facts, answer))
-        texts = [item.text for item in questions.items[: len(answers)]]
-        self._gateway.computed(Computed(questions.resolved.shadows, texts, answers, asked))
+        if questions.computed is None:
+            return
+        asked, results = questions.asked.of_shadows, Results()
+        results.items = [item._replace(asked=asked) for item in questions.items]
+        results.logits, results.sizes = [questions.computed[0]], [questions.computed[1]]
+
+        def answers(part: slice) -> list[tuple[Item, ...] | None]:
+            readings = read_together(*results.part(part), self._splitters)
+            return [
+                items_of(questions.facts, reading.answer) if isinstance(reading, Reading) else None
+                for reading in readings
+            ]
+
+        answered = await self.here_or_beside(principal, results.costs(), answers)
+        self._gateway.computed(Computed(shadows, [item.text for item in results.items], answered, asked))
 
 
 def _blank(version: Resolved) -> Unanswered:

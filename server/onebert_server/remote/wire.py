@@ -11,7 +11,7 @@ from onebert_server.access.keys import Holder, KeyRing
 from onebert_server.access.principal import Principal
 from onebert_server.answering.gateway import Computed
 from onebert_server.observed import Carried, Kept
-from onebert_server.versions.facts import Facts, Identity
+from onebert_server.versions.facts import Facts, Identity, Shadowing
 from onebert_store.errors import OneBertError
 from onebert_store.registry.keeping import Keeping
 
@@ -66,7 +66,7 @@ class Found(msgspec.Struct, frozen=True, array_like=True):
     generation: int
     keeping: Keeping | None
     lasting: bool
-    shadows: int
+    shadows: Shadowing | None
 
 
 class Versions(msgspec.Struct, tag=True, frozen=True, array_like=True):

@@ -3,18 +3,21 @@
 import sys
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from onebert_store.file.decision import Decision
 from onebert_store.file.manifest import PER_TOKEN, Pooling, TaskType
-
-if TYPE_CHECKING:
-    # A front end knows facts, and not the registry.
-    from onebert_store.registry.records import VersionRecord
-
+from onebert_store.registry.records import Payer, VersionRecord
 
 Identity = tuple[str, str]
 """Reference and digest of a version: a registry that was put back gives its numbers to other versions."""
+
+
+class Shadowing(NamedTuple):
+    """A version that answers, then its shadows, which shall compute its questions as well; `payer` pays their work."""
+
+    versions: tuple[Identity, ...]
+    payer: Payer | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +43,7 @@ class Facts:
     normalized: bool = False
 
     @classmethod
-    def from_record(cls, record: "VersionRecord") -> "Facts":
+    def from_record(cls, record: VersionRecord) -> "Facts":
         manifest = record.manifest
         # Interned, because many versions share the names.
         labels = [sys.intern(label) for label in manifest.labels]

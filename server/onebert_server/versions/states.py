@@ -164,12 +164,6 @@ class States:
             if all(one.bank.oldest() is None for one in self.hosts):
                 self._unused_now.wait(seconds)
 
-    def miss(self, answering: Version, *shadows: Version) -> None:
-        """Counts a question that shadows did not compute."""
-        with self._lock:
-            for shadow in shadows:
-                self._miss(answering, shadow)
-
     # The methods below are called under the lock.
 
     def _refusal(self, version: Version) -> VersionUnavailable:

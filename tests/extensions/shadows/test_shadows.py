@@ -3,12 +3,15 @@
 import asyncio
 import hashlib
 from collections import Counter
+from threading import current_thread, main_thread
 
 import pytest
 
 from bases import tiny_base
 from onebert_server.access.keys import Holder
 from onebert_server.access.principal import EVERY_SCOPE, Principal, root
+from onebert_server.answering import showing
+from onebert_server.answering.reading.seen import items_of
 from onebert_server.versions.version import State
 from onebert_store.registry.grants import Quotas
 from runtimes import (
@@ -55,6 +58,27 @@ def test_a_shadow_computes_what_was_answered_and_is_compared_label_by_label(runt
     lines = get(runtime, "/metrics").text.splitlines()
     same = next(one for one in agreements() if one["shadow"] == 2)["same"]
     assert f'onebert_shadow_answers_total{{same="true",shadow="2",task="tone",version="1"}} {float(same)}' in lines
+
+
+@pytest.mark.parametrize("texts", [130, 1])
+def test_all_parts_of_a_large_request_are_compared_and_read_beside_the_event_loop(tmp_path, monkeypatch, texts):
+    read = set()
+
+    def reading(*given):
+        read.add(current_thread())
+        return items_of(*given)
+
+    monkeypatch.setattr(showing, "items_of", reading)
+    with opened(tmp_path) as runtime:
+        for seed in (1, 2):
+            upload(runtime, "tone", Task(labels=[f"label {n}" for n in range(3000)], seed=seed))
+        move(runtime, {"version": 1, "shadow": [{"version": 2}]})
+        body = {"contents": [f"it is late {number}" for number in range(texts)]}
+        answer = ask(runtime, "POST", "/t/tone/api/v1/text/contents", json=body)
+        assert answer.status_code == 200, answer.text
+        [agreement] = get(runtime, f"{LIVE}/shadows").json()["shadows"]
+        assert (agreement["answers"], agreement["left_out"]) == (texts, 0)
+    assert main_thread() not in read
 
 
 def test_many_requests_at_once_are_all_compared_and_no_pin_is_left(runtime):

@@ -9,19 +9,19 @@ from onebert_encoder.text.tokenizer import CutOnce
 from onebert_server.answering.plan import grouped
 from onebert_server.answering.resolution import Resolved
 from onebert_server.answering.tokenizing import Splitter
-from onebert_server.versions.facts import Facts
+from onebert_server.versions.facts import Facts, Shadowing
 
 TOKENIZER = loaded().tokenizer
 SPLITTERS = {"base": Splitter(TOKENIZER, 64)}
 TEXTS = ["late", "it is late " * 9, "good order", "it", " "]
 
 
-def version(number, labels, room=64, shadows=0):
+def version(number, labels, room=64, shadows=None):
     facts = Facts(f"t{number}", 1, "digest", "base", "single_label", [f"l{i}" for i in range(labels)], room, "cls")
     return Resolved(facts, 0, number, 100 + number, None, not shadows, shadows)
 
 
-VERSIONS = [version(0, 2), version(1, 3), version(2, 40), version(3, 2, 8), version(4, 2, 64, 7)]
+VERSIONS = [version(0, 2), version(1, 3), version(2, 40), version(3, 2, 8), version(4, 2, 64, Shadowing((), None))]
 
 
 def laid(versions, numbers, texts):

@@ -16,7 +16,7 @@ from onebert_store.errors import OverQuota, QueueFull
 
 def versions(*found):
     """A replica's reply: (version, lasting) of each reference, in rows that are its own."""
-    return wire.Versions([wire.Found(identity(one), 0, 7, 99, None, lasting, 0) for one, lasting in found], [])
+    return wire.Versions([wire.Found(identity(one), 0, 7, 99, None, lasting, None) for one, lasting in found], [])
 
 
 def identity(version):

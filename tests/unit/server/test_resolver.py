@@ -18,6 +18,7 @@ from onebert_server.engine.banks.bank import Bank
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host import Host
 from onebert_server.engine.queue.backlog import QueueLimits
+from onebert_server.versions.facts import Shadowing
 from onebert_server.versions.residency.residents import Residents
 from onebert_server.versions.version import State, Version
 from onebert_store.errors import (
@@ -107,7 +108,7 @@ def test_versions_in_memory_are_resolved_at_once_each_with_its_row(loading):
         ("tone", one.slot.number),
     ]
     assert [each.generation for each in found] == [version.slot.generation for version in (one, two, one)]
-    assert {(each.host, each.lasting, each.shadows, each.keeping) for each in found} == {(0, True, 0, None)}
+    assert {(each.host, each.lasting, each.shadows, each.keeping) for each in found} == {(0, True, None, None)}
 
 
 def test_a_version_that_was_loaded_for_a_request_stays_until_the_request_is_there(loading):
@@ -200,25 +201,27 @@ def test_headers_that_a_front_end_did_not_send_are_asked_for_and_no_version_stay
         loading.resolve("tone", asks=asks)
 
 
-def test_shadows_are_remembered_by_number_until_they_are_taken_and_only_so_many(monkeypatch):
-    monkeypatch.setattr(resolver, "MAX_SHADOWED", 2)
+def test_shadows_are_named_with_their_payer_and_found_as_long_as_they_are_there():
     loading = Loading(shadowed=[lambda *_: None])
-    live, shadow = loading.add("tone", 1), loading.add("tone", 2)
-    loading.move("tone", live=Target(((1, 100),), None, (Shadow(2, 100),)))
-    numbers = [loading.resolve("tone", "tone")[0].shadows for _ in range(3)]
-    assert len(set(numbers)) == 3
-    assert loading.resolver.take_shadows(numbers[0]) == ()
-    assert shadow.missed == {1: 1}, "what is not compared is counted"
-    assert loading.resolver.take_shadows(numbers[2]) == (live, shadow)
-    assert loading.resolver.take_shadows(numbers[2]) == ()
-    assert loading.resolver.take_shadows(0) == ()
+    live, shadow, payer = loading.add("tone", 1), loading.add("tone", 2), Payer("key:k", None, None)
+    target = Target(((1, 100),), None, (Shadow(2, 100),))
+    loading.directory.show("tone", (), {"live": Alias(target, payer=payer)}, ())
+    [found] = loading.resolve("tone")
+    assert found.shadows == Shadowing((live.facts.identity, shadow.facts.identity), payer)
+    for _ in range(2):
+        assert loading.resolver.held(found.shadows) == (live, shadow)
+    assert loading.resolver.held(found.shadows).payer == payer
+    other = found.shadows._replace(versions=(found.facts.identity, ("tone@2", "another digest")))
+    assert loading.resolver.held(other) == (live,)
+    retire(loading.directory, "tone", 1)
+    assert loading.resolver.held(found.shadows) == ()
 
 
 def test_shadows_that_nobody_follows_are_not_remembered(loading):
     loading.add("tone", 1)
     loading.add("tone", 2)
     loading.move("tone", live=Target(((1, 100),), None, (Shadow(2, 100),)))
-    assert loading.resolve("tone")[0].shadows == 0
+    assert loading.resolve("tone")[0].shadows is None
 
 
 def test_how_much_is_kept_is_said_where_anybody_keeps(loading):
@@ -271,14 +274,3 @@ def test_every_task_means_those_that_take_such_a_question_and_that_the_principal
     monkeypatch.setattr(resolver, "MAX_FANOUT", 3)
     with pytest.raises(InvalidInput, match="more than 3 tasks"):
         names()
-
-
-def test_the_payer_of_shadows_is_remembered_with_them():
-    loading = Loading(shadowed=[lambda *_: None])
-    loading.add("tone", 1)
-    loading.add("tone", 2)
-    payer = Payer("key:k", None, None)
-    target = Target(((1, 100),), None, (Shadow(2, 100),))
-    loading.directory.show("tone", (), {"live": Alias(target, payer=payer)}, ())
-    [found] = loading.resolve("tone")
-    assert loading.resolver.take_shadows(found.shadows).payer == payer

@@ -21,8 +21,10 @@ from onebert_server.remote import wire
 from onebert_server.remote.blocks import block_message, block_of, ended_message, ended_of
 from onebert_server.remote.unix import frames
 from onebert_server.remote.unix.channel import Channel, framed
+from onebert_server.versions.facts import Shadowing
 from onebert_store.errors import OneBertError, OverQuota, QueueFull
 from onebert_store.registry.grants import Quotas
+from onebert_store.registry.records import Payer
 
 numbers = st.integers(0, 2**40)
 seconds = st.floats(allow_nan=False)
@@ -46,9 +48,11 @@ questions = st.builds(
 carried = st.none() | st.tuples(st.text(), st.text())
 arrays = st.binary().map(memoryview)
 blocks = st.builds(wire.Block, st.lists(callers), arrays, arrays, arrays, st.lists(carried))
+identities = st.tuples(st.text(), st.text())
+payers = st.none() | st.builds(Payer, st.text(), rates, rates)
 shadowed = st.builds(
     Computed,
-    numbers,
+    st.builds(Shadowing, st.lists(identities).map(tuple), payers),
     st.lists(st.text() | st.tuples(st.text(), st.text())),
     st.lists(st.none() | st.lists(st.tuples(st.text(), numbers, numbers)).map(tuple)),
     st.builds(Asked),
