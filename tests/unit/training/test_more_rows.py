@@ -44,13 +44,7 @@ def test_rows_are_added_and_their_labels_win(data: Path, tmp_path: Path) -> None
     assert [found.labels[at] for at in found.splits["validation"].gold] == ["good", "good"], "a correction is right"
     assert found.splits["test"].gold.tolist() == plain.splits["test"].gold.tolist()
     assert found.notes[-1] == "rows of feedback.jsonl: 1 added, 2 of the data corrected by them"
-
-
-def test_the_digest_is_of_the_data_alone_and_added_rows_are_counted(data: Path, tmp_path: Path) -> None:
-    more = write(tmp_path / "feedback.jsonl", [("it leaks", "bad"), ("it died", "good")])
-    plain, found = load_dataset(str(data)), load_dataset(str(data), DataOptions(more=more))
-    assert plain.facts == {"name": "data", "digest": plain.digest}
-    assert found.facts == plain.facts | {"more": {"rows": 2, "relabeled": 1}}
+    assert found.facts == plain.facts | {"more": {"rows": 3, "relabeled": 1}}
 
 
 def test_the_last_of_several_labels_of_one_text_counts(data: Path, tmp_path: Path) -> None:
