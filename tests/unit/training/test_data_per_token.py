@@ -103,31 +103,36 @@ def tags_in(scheme, tags):
     return written
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("indices", [False, True])
-def test_tags_of_every_scheme_are_read_as_bio(tmp_path, scheme, indices):
-    rows = [*SENTENCES, (["Bank", "of", "New", "England"], ["B-ORG", "I-ORG", "I-ORG", "I-ORG"])] * 3
-    other = [(words, tags_in(scheme, tags)) for words, tags in rows]
+def notes_of(folder, bio, other, indices):
+    """Reads sentences in another scheme as those in BIO, of the data, measured, and by a delta of that scheme."""
     names = sorted({tag for _, tags in other for tag in tags})
     by_number = [(words, [names.index(tag) for tag in tags]) for words, tags in other]
-    for folder, content in (("bio", rows), ("other", by_number if indices else other)):
-        (tmp_path / folder).mkdir()
-        if indices and folder == "other":
-            (tmp_path / folder / "labels.json").write_text(json.dumps({"labels": names}))
+    for name, content in (("bio", bio), ("other", by_number if indices else other)):
+        (folder / name).mkdir()
+        if indices and name == "other":
+            (folder / name / "labels.json").write_text(json.dumps({"labels": names}))
         for split in ("train", "test"):
-            write(tmp_path / folder / f"{split}.jsonl", ("tokens", "ner_tags"), content)
-    as_bio, data = load(tmp_path / "bio"), load(tmp_path / "other")
+            write(folder / name / f"{split}.jsonl", ("tokens", "ner_tags"), content)
+    as_bio, data = load(folder / "bio"), load(folder / "other")
 
     def tags_of(dataset):
         return [[dataset.labels[tag] for tag in tags] for tags in dataset.splits["train"].gold]
 
     assert (set(data.labels), tags_of(data)) == (set(TAGS), tags_of(as_bio))
-    assert any("tags get BIO's names: " in note for note in data.notes)
     assert not any("BIO" in note for note in as_bio.notes)
-    measured = load_split(str(tmp_path / "other"), ReadOptions(), "token", as_bio.labels, "test").split
-    assert measured.gold == load_split(str(tmp_path / "bio"), ReadOptions(), "token", as_bio.labels, "test").split.gold
-    earlier = load_split(str(tmp_path / "other"), ReadOptions(), "token", names, "test").split
+    measured = load_split(str(folder / "other"), ReadOptions(), "token", as_bio.labels, "test").split
+    assert measured.gold == load_split(str(folder / "bio"), ReadOptions(), "token", as_bio.labels, "test").split.gold
+    earlier = load_split(str(folder / "other"), ReadOptions(), "token", names, "test").split
     assert [[names[tag] for tag in tags] for tags in earlier.gold] == [tags for _, tags in other], "an earlier delta's"
+    return data.notes
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("indices", [False, True])
+def test_tags_of_every_scheme_are_read_as_bio(tmp_path, scheme, indices):
+    rows = [*SENTENCES, (["Bank", "of", "New", "England"], ["B-ORG", "I-ORG", "I-ORG", "I-ORG"])] * 3
+    notes = notes_of(tmp_path, rows, [(words, tags_in(scheme, tags)) for words, tags in rows], indices)
+    assert any("tags get BIO's names: " in note for note in notes)
 
 
 @pytest.mark.parametrize(
@@ -155,27 +160,8 @@ def test_entities_that_begin_inside_get_a_first_tag(tmp_path, indices, touching)
         for words, pairs in ((words, [*zip(["O", *tags], tags, strict=False)]) for words, tags in bio)
     ]
     assert any("B-PER" in tags for _, tags in other) == touching, "IOB1, or IO"
-    names = sorted({tag for _, tags in other for tag in tags})
-    by_number = [(words, [names.index(tag) for tag in tags]) for words, tags in other]
-    for folder, content in (("bio", bio), ("other", by_number if indices else other)):
-        (tmp_path / folder).mkdir()
-        if indices and folder == "other":
-            (tmp_path / folder / "labels.json").write_text(json.dumps({"labels": names}))
-        for split in ("train", "test"):
-            write(tmp_path / folder / f"{split}.jsonl", ("tokens", "ner_tags"), content * 3)
-    as_bio, data = load(tmp_path / "bio"), load(tmp_path / "other")
-
-    def tags_of(dataset):
-        return [[dataset.labels[tag] for tag in tags] for tags in dataset.splits["train"].gold]
-
-    assert (set(data.labels), tags_of(data)) == (set(TAGS), tags_of(as_bio))
-    assert any("I-LOC is B-LOC where it begins an entity" in note for note in data.notes)
-    measured = load_split(str(tmp_path / "other"), ReadOptions(), "token", as_bio.labels, "test").split
-    assert measured.gold == load_split(str(tmp_path / "bio"), ReadOptions(), "token", as_bio.labels, "test").split.gold
-    earlier = load_split(str(tmp_path / "other"), ReadOptions(), "token", names, "test").split
-    assert [[names[tag] for tag in tags] for tags in earlier.gold] == [tags for _, tags in other * 3], (
-        "an earlier delta's"
-    )
+    notes = notes_of(tmp_path, bio * 3, other * 3, indices)
+    assert any("I-LOC is B-LOC where it begins an entity" in note for note in notes)
 
 
 def test_a_stray_inside_tag_among_first_ones_stays(tmp_path):
