@@ -9,7 +9,6 @@ import pytest
 
 from onebert_server.access.keys import Holder
 from onebert_server.answering import sizes
-from onebert_server.facades.clients import models
 from onebert_server.facades.routes import facade_paths, form_of
 from onebert_server.http.problems import Fault
 from tenants import TENANTS, Asker, tenants_runtime
@@ -119,39 +118,6 @@ def test_a_list_of_tasks_that_grows_too_large_says_less_of_each(asker, monkeypat
     none = listed()
     assert (none.status_code, none.json()["error"]["code"]) == (413, "too-large")
     assert "/v1/tasks" in none.json()["error"]["message"]
-
-
-def test_a_list_of_tasks_reads_no_more_manifests_than_it_needs(runtime, asker, monkeypatch):
-    """What is known is not read again; a list that is too large, or that many others lack, reads none."""
-    read = []
-    manifests = runtime.catalog.manifests
-    known = manifests.learn_all
-    monkeypatch.setattr(manifests, "learn_all", lambda versions: (read.append(len(versions)), known(versions)))
-
-    def forget():
-        for name in ("acme-tone", "acme-two1", "blue-tone"):
-            runtime.directory.version(name, 1).known_facts = None
-
-    def listed():
-        return ask(asker, "/v1/models", "key-of-all", method="GET")
-
-    whole = listed().json()
-    assert read == []
-    forget()
-    monkeypatch.setattr(sizes, "MAX_ANSWER_BYTES", 300)
-    assert listed().status_code == 413
-    monkeypatch.setattr(models, "_CARD_BYTES", 200)
-    assert listed().status_code == 413
-    monkeypatch.undo()
-    monkeypatch.setattr(models, "_PAGE", 2)
-    assert not any("heads" in one for one in listed().json()["data"])
-    monkeypatch.setattr(manifests, "learn_all", lambda versions: (read.append(len(versions)), known(versions)))
-    monkeypatch.setattr(models, "_PAGE", 3)
-    monkeypatch.setattr(models, "_TOGETHER", 2)
-    assert listed().json() == whole
-    assert read == [2, 1]
-    listed()
-    assert read == [2, 1]
 
 
 def test_metrics_name_routes_by_their_template(runtime, asker):

@@ -36,10 +36,7 @@ def test_vllm_gives_logits_where_it_is_asked_to(web):
         {"activation": False},
         {"truncate_prompt_tokens": 8},
         {"truncation_side": "left"},
-        {"add_special_tokens": False},
-        {"messages": []},
         {"input": [1, 2, 3]},
-        {"input": []},
     ],
     ids=str,
 )
@@ -64,15 +61,6 @@ def test_a_moderation_has_the_positive_labels_over_their_thresholds(web):
             assert one["category_applied_input_types"][name] == (["text"] if name in HARMS[:3] else [])
         assert one["flagged"] is any(one["categories"].values())
     assert len({one["flagged"] for one in answer["results"]}) == 2
-
-
-def test_one_of_two_labels_is_flagged_over_one_half(web):
-    [positive] = telling().manifest["decision"]["positives"]
-    status, answer = post(web, "/t/risk/v1/moderations", input=[{"type": "text", "text": TEXTS[0]}])
-    assert status == 200
-    [one] = answer["results"]
-    assert (one["flagged"], one["categories"][positive]) == (True, True)
-    assert one["category_scores"][positive] == pytest.approx(telling().scores(TEXTS[0])[positive], abs=1e-4)
 
 
 def test_a_task_without_positive_labels_is_no_moderation(web):

@@ -50,23 +50,16 @@ def test_stretches_are_json_in_a_tensor(web):
     "body",
     [
         {},
-        {"inputs": []},
         {"inputs": [tensor(shape=[2])]},
         {"inputs": [tensor(shape=[1, 3])]},
-        {"inputs": [tensor(shape=[-3])]},
         {"inputs": [tensor(datatype="INT64", data=[1, 2, 3])]},
-        {"inputs": [tensor(data=["a", 1])]},
-        {"inputs": [tensor(data=["a", " "])]},
         {"inputs": [tensor(data=[["a"], "b"])]},
         {"inputs": [tensor(), tensor()]},
         {"inputs": [tensor(), tensor(["a"], name="text_pair")]},
         {"inputs": [tensor(parameters={"shared_memory_region": "a"})]},
         {"inputs": [tensor()], "outputs": [{"name": "logits"}]},
         {"inputs": [tensor()], "outputs": [{"name": "label", "parameters": {"classification": 1}}]},
-        {"inputs": [tensor()], "outputs": [{"name": "scores", "parameters": {"shared_memory_region": "a"}}]},
         {"inputs": [tensor()], "parameters": {"temperature": 2}},
-        {"inputs": [tensor()], "parameters": {"timeout": -1}},
-        {"inputs": [tensor()], "unheard_of": 1},
     ],
 )
 def test_what_is_no_question_is_refused(web, body):

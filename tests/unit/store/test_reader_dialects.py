@@ -57,18 +57,6 @@ CZECH = (
     "Zákaznická linka mi nikdo nezvedá už třetí den.",
     "Peníze mi ještě nebyly vráceny na účet.",
 )
-HUNGARIAN = (
-    "A csomag későn érkezett, és a doboz sérült volt.",
-    "Szeretném visszaküldeni a terméket, mert nem jó a méret.",
-    "Az ügyfélszolgálat három napja nem veszi fel a telefont.",
-    "A futár a szomszédnál hagyta a csomagot, nem szólt előre.",
-)
-ROMANIAN = (
-    "Comanda a sosit târziu şi cutia era deteriorată.",
-    "Aş dori să returnez produsul, nu mi se potriveşte mărimea.",
-    "De trei zile nu răspunde nimeni la relaţii cu clienţii.",
-    "Banii încă nu au fost returnaţi în contul meu.",
-)
 TURKISH = (
     "Sipariş geç geldi ve kutu hasarlıydı.",
     "Ürünü iade etmek istiyorum, bedeni olmadı.",
@@ -88,21 +76,16 @@ JAPANESE = (
     "三日前からお客様窓口に電話がつながりません。",
     "アプリがすぐに終了してログインできません。",
 )
-CHINESE = ("订单送到得太晚，盒子也坏了。", "客服电话已经三天没有人接了。")
 
 
 @pytest.mark.parametrize(
     ("sentences", "encoding"),
     [
-        *(
-            (CZECH, "cp1250"),
-            (HUNGARIAN, "cp1250"),
-            (HUNGARIAN, "iso8859-2"),
-            (ROMANIAN, "cp1250"),
-            (TURKISH, "cp1254"),
-        ),
-        *((GERMAN, "cp1252"), (RUSSIAN, "cp1251"), (RUSSIAN, "koi8-r")),
-        *((JAPANESE, "shift_jis"), (CHINESE, "gb18030")),
+        (CZECH, "cp1250"),
+        (TURKISH, "cp1254"),
+        (GERMAN, "cp1252"),
+        (RUSSIAN, "cp1251"),
+        (JAPANESE, "shift_jis"),
     ],
 )
 def test_an_encoding_is_guessed_from_all_rows_and_said(sentences, encoding):
@@ -116,13 +99,6 @@ def test_an_encoding_is_guessed_from_all_rows_and_said(sentences, encoding):
 def test_bytes_of_no_encoding_are_asked_for():
     with pytest.raises(InvalidData, match=r"a\.csv line 3 is not readable as UTF-8; say what it is with --encoding"):
         read_file(file("a.csv", b"text,label\nplain,b\n\xff\x81\x8d\x01\x02\x90\x9d\xff\xfe,a\n"))
-
-
-def test_mixed_encodings_name_a_line_of_each_kind():
-    lines = ["text,label", "gut,a", "süß,a", "schön,b", "größe,b"]
-    mixed = b"\n".join(line.encode("cp1252" if line.startswith("sch") else "utf-8") for line in lines)
-    with pytest.raises(InvalidData, match=r"mixes encodings: line 4 is not UTF-8, while line 3 is;"):
-        read_file(file("a.csv", mixed))
 
 
 @given(

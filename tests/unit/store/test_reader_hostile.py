@@ -15,7 +15,7 @@ from onebert_store.tables import tables
 from onebert_store.tables.file import File
 from onebert_store.tables.records import READERS
 from onebert_store.tables.sample import sample_of
-from onebert_store.tables.tables import Faults, read_file
+from onebert_store.tables.tables import read_file
 from onebert_store.tables.text import json_rows, lines
 from table_files import book, file, replaced
 
@@ -45,7 +45,6 @@ BIG = b"x" * (16 * 2**20 + 1)
     ("name", "content", "said"),
     [
         ("a.csv", b"text,label\na,b\nc\0,d\n", "a.csv line 3 has a byte 0; is it a text file?"),
-        ("a.csv", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "a.csv line 3 has a byte 0"),
         ("a.csv", b'text,label\na,b\n"' + BIG + b'",b\n', "a.csv line 3 is not CSV: a cell has more than 16,777,216"),
         ("a.csv", b'text,label\na,b\n"c,d\ne,f\n', "a.csv line 3 is not CSV: a quote is left open"),
         ("a.csv", b"text,label\na,b\nc\nd\ne,f\n", "a.csv lines 3 and 4: 1 cell under 2 columns"),
@@ -66,14 +65,10 @@ BIG = b"x" * (16 * 2**20 + 1)
         ("a.json", b'[{"text": ' + b"[" * 99999, "a.json line 1 is not JSON: it is nested too deeply"),
         ("a.json", b'[{"text": ' + b"9" * 9999 + b"}]", "a.json line 1 is not JSON: a number is too long"),
         ("a.json", b'{"text": "a"}\nnull\n{"text": "b"}\n', "a.json row 2: not a JSON object"),
-        ("a.json", b'null\n{"text": "a"}\n', "a.json row 1: not a JSON object"),
-        ("a.json", b"null", "a.json has neither an array of JSON objects nor"),
         ("a.json", b'{"data": []}', "a.json has no rows"),
-        ("a.json", b'{"version": "1.1", "data": []}', "a.json has no rows"),
         ("a.json", b'"text"', "a.json has neither an array of JSON objects nor"),
         ("a.json", b"", "a.json has neither an array of JSON objects nor"),
         ("a.json", b'{"text": ["a", "b"], "label": ["c"]}', "a.json: the columns have different numbers of rows"),
-        ("a.json", b'{"text": ["a", "b"], "meta": [{"x": 1}]}', "a.json: the columns have different numbers of rows"),
         (
             "a.json",
             b'{"columns": ["text", "label"], "data": [["a", "b"], ["c"], ["d", "e", "f"]]}',
@@ -123,16 +118,13 @@ class Endless(io.RawIOBase):
     [
         ("a.csv", b"text,label\na,b\n", b"no line end, ", "line 3 is not CSV: a row has more than 65,536 characters"),
         ("a.csv", b"", b"no line end, ", "line 1 is not CSV: a row has more than 65,536 characters"),
-        ("a.csv", b"", b"a\tb;c,d", "line 1 is not CSV: a row has more than 65,536 characters"),
         ("a.csv", b"sep=;", b" ", "line 1 is not CSV: a row has more than 65,536 characters"),
         ("a.csv", b'text,label\na,b\n"x\n', b'","x\n', "line 3 is not CSV: a row has more than 65,536 characters"),
         ("a.jsonl", b'{"text": "a"}\n\n{"text": "', b"x", "line 3: a row has more than 65,536 characters"),
         ("a.json", b'[{"text": "a"},\n{"text": "', b"x", "line 2 is not JSON: a value has more than 65,536 characters"),
-        ("a.json", b'[{"text": "a"},\n{"text": [', b"1, ", "line 2 is not JSON: a value has more than 65,536 charac"),
         ("a.json", b'{"data": [', b'{"text": "a"},', "line 1 is not JSON: a value has more than 131,072 characters"),
         ("a.json", b'{"text": "a"} and the rest is', b" none", "line 1 is not JSON: Expecting value"),
         ("a.json", b'[{"text": "a"}]\n', b"none", "line 2 is not JSON: something follows the array"),
-        ("a.json", b'[{"text": "a"},\n{"text": } ', b", 1", "line 2 is not JSON: Expecting value"),
         ("a.json", b'[{"text": ' + b"9" * 9999, b"9", "line 1 is not JSON: a number is too long"),
     ],
 )
@@ -176,18 +168,6 @@ def test_columns_that_few_rows_have_are_no_mistake(monkeypatch):
     monkeypatch.setattr(tables, "_EMPTY", 2**12)
     rows = [b'{"text": "t%d", "label": "a"%s}\n' % (i, b', "n%d": 1' % i if i % 9 == 0 else b"") for i in range(999)]
     assert len(read_file(file("a.jsonl", b"".join(rows)))) == 2 + 111
-
-
-def test_all_bad_rows_are_taken_note_of_and_the_good_ones_kept():
-    faults = Faults()
-    content = b'text,label\na,b\nc\nd,e,f\ng,h\n"open,i\n'
-    found = read_file(file("a.csv", content), faults=faults)
-    assert found["text"] == ["a", "g"]
-    assert [(*fault.place, fault.reason) for fault in faults.rows] == [
-        ("a.csv", "line", 3, "1 cell under 2 columns"),
-        ("a.csv", "line", 4, "3 cells under 2 columns"),
-    ]
-    assert faults.broken == ["a.csv line 6 is not CSV: a quote is left open, or text follows a closing quote"]
 
 
 @given(

@@ -41,18 +41,6 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_labels_json_names_the_indices(tmp_path):
-    write_csv(tmp_path / "train.csv", [("a", 1), ("b", 0), ("c", 1)])
-    write_csv(tmp_path / "validation.csv", [("d", 0)])
-    facts = {"task_type": "single_label", "labels": ["no", "yes", "never"], "metric": "f1/accuracy"}
-    (tmp_path / "labels.json").write_text(json.dumps(facts))
-    data = load(tmp_path)
-    assert data.labels == ("no", "yes", "never")
-    assert data.splits["train"].gold.tolist() == [1, 0, 1]
-    assert data.metric == "f1/accuracy"
-    assert "1 of 3 labels have no training row: 'never'" in data.notes
-
-
 def write_stars(folder, listed, **splits):
     for split, stars in splits.items():
         write_csv(folder / f"{split}.csv", [(f"t{i}", star) for i, star in enumerate(stars)])
@@ -101,9 +89,6 @@ def test_a_label_of_a_thousand_digits_is_one_bad_row(tmp_path):
     write_stars(tmp_path, ["no", "yes"], train=[0, 1, "9" * 5000], validation=[0])
     with pytest.raises(InvalidData, match=r"train\.csv line 4: no label has the name or index '9999"):
         load(tmp_path, task_type="single_label")
-    path = write_csv(tmp_path / "b.csv", [*ROWS, ("text", "9" * 5000)])
-    with pytest.raises(InvalidData, match=r"b\.csv line 42: the label has over 256 characters"):
-        load(path)
 
 
 @pytest.mark.parametrize("task_type", ["multi_label", "token", "span"])
@@ -170,8 +155,6 @@ def test_columns_can_be_given(tmp_path):
         (['["a"]', "[]", '["b", "c"]'], "multi_label", ("a", "b", "c")),
         ([["a"], [], ["b"]], "multi_label", ("a", "b")),
         ([True, False, True], "single_label", ("False", "True")),
-        ([1.0, 0.0, 1.0], "single_label", ("0", "1")),
-        (["nan or not", "1.5", "x"], "single_label", ("1.5", "nan or not", "x")),
         (["3.10", "3.11", "unreleased"], "single_label", ("3.10", "3.11", "unreleased")),
         (["unreleased", "١", "2"], "single_label", ("2", "unreleased", "١")),
     ],
@@ -228,14 +211,10 @@ TEN = [("t", label) for label in "xy"] * 5
     [
         (TEN, ("body", "label"), r"data.csv: no text column; .*\(the columns are body, label\)"),
         (TEN, ("text", "kind"), "data.csv: no label column"),
-        (TEN, ("text", "text"), "two columns have one name"),
         ([*TEN, ("", "x")], ("text", "label"), "data.csv line 12: the text is empty"),
-        ([*TEN, ("  ", "x")], ("text", "label"), "data.csv line 12: the text is empty"),
         ([*TEN, ("t", "")], ("text", "label"), "data.csv line 12: there is no label"),
-        ([*TEN, ("t", "x", "z")], ("text", "label"), "data.csv line 12: 3 cells under 2 columns"),
         ([("t", "x")] * 20, ("text", "label"), "all training rows have the same label"),
         ([("good", "x"), ("bad", "y")] * 10, ("text", "label"), "after 10 of 20 .* rows that are left have the same"),
-        ([("t", "0.5")] * 20, ("text", "label"), "all training rows have the same label"),
         ([("t", n) for n in ("0.5", "1", "1e39")] * 5, ("text", "label"), "data.csv lines 4, 7, .* 16: the label is"),
         (TEN[:4], ("text", "label"), "at least 10 training rows"),
         (
@@ -248,7 +227,6 @@ TEN = [("t", label) for label in "xy"] * 5
             ("text", "label"),
             "lines 12, 13, 14, 15, 16, 17, 18, 19, 20, 21 and 20 more: there",
         ),
-        ([], ("text", "label"), "data.csv has no rows"),
     ],
 )
 def test_bad_rows_are_named(tmp_path, rows, header, message):
@@ -262,9 +240,7 @@ def test_bad_rows_are_named(tmp_path, rows, header, message):
     [
         ("bad; awful\nlines", "a line break or another control character"),
         ("a\u2028b", "a line break or another control character"),
-        ("a\x85b", "a line break or another control character"),
         ("\u200b", "no visible character"),
-        ("\u3164\ufe0f", "no visible character"),
         ("x" * 257, "over 256 characters"),
         ("\ud800", "half a surrogate pair"),
     ],
@@ -294,9 +270,6 @@ def test_listed_labels_that_no_file_can_hold_are_refused(tmp_path, listed, messa
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", b"", "a.csv has no rows"),
-        ("a.csv.gz", b"not gzip", "a.csv.gz is not readable"),
-        pytest.param("a.jsonl", b'{"text": ' + b"[" * 99999, "a.jsonl line 1: not a JSON object", id="deep"),
         (
             "a.jsonl",
             b'{"label": 0.5, "text": "a"}\n{"label": 1%s, "text": "b"}' % (b"0" * 400),
@@ -326,25 +299,19 @@ def test_bad_folders_are_refused(tmp_path, folder):
     (folder / "labels.json").write_text("[]")
     with pytest.raises(InvalidData, match=r"labels\.json is not a JSON object"):
         load(folder)
-    (folder / "labels.json").write_text('{"task_type": "ranking"}')
-    with pytest.raises(InvalidData, match="task type 'ranking' is not supported"):
-        load(folder)
-    (folder / "labels.json").write_text('{"task_type": ["span"]}')
-    with pytest.raises(InvalidData, match="is not supported; single_label"):
-        load(folder)
+    for task_type in ("ranking", ["span"]):
+        (folder / "labels.json").write_text(json.dumps({"task_type": task_type}))
+        with pytest.raises(InvalidData, match="is not supported; single_label"):
+            load(folder)
     (folder / "labels.json").unlink()
     (folder / "train.csv.gz").unlink()
     with pytest.raises(InvalidData, match="no training split"):
         load(folder)
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    with pytest.raises(InvalidData, match="no file train, validation or test"):
-        load(empty)
     # As programs for pictures have it, with a folder for each label.
-    (empty / "late").mkdir()
-    (empty / "late" / "1.txt").write_text("where is it")
+    (tmp_path / "pictures" / "late").mkdir(parents=True)
+    (tmp_path / "pictures" / "late" / "1.txt").write_text("where is it")
     with pytest.raises(InvalidData, match="no file train, validation or test"):
-        load(empty)
+        load(tmp_path / "pictures")
 
 
 @pytest.mark.parametrize("labels", [["ham", "spam", "rare"], [["ham"], ["spam"], ["rare", "ham"]]])

@@ -76,14 +76,6 @@ def test_of_several_controls_the_named_one_is_the_label(tmp_path):
     assert dict(zip(spans.texts, map(len, spans.gold), strict=True)) == {"a": 1, "b": 1, "c": 1, TEXT: 4}
 
 
-def test_a_control_with_a_usual_name_needs_no_option(tmp_path):
-    tasks = [
-        task("a", [chosen("good", control=("label", "choices")), chosen("slow")]),
-        task("b", [chosen("bad", control=("label", "choices"))]),
-    ]
-    assert labels_of(load(tmp_path, tasks)) == {"a": "good", "b": "bad"}
-
-
 def test_a_field_of_the_data_with_the_name_of_the_control_is_nobodys_answer(tmp_path):
     label = ("label", "choices")
     tasks = [task("a", [chosen("good", control=label)]), task("b", [chosen("bad", control=label)]), task("c")]
