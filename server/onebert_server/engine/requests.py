@@ -44,7 +44,7 @@ class Logits(NamedTuple):
     values: NDArray[np.float32]
 
     def part(self, chosen: Array) -> "Logits":
-        """Those of some sequences, by a mask or by their indices."""
+        """Selects sequences by a mask or by their indices."""
         starts, (places, positions, sizes, values) = self.sizes.cumsum() - self.sizes, self
         values = values[ranges(starts[chosen], sizes[chosen])]
         return Logits(places[chosen], positions[chosen], sizes[chosen], values)

@@ -49,7 +49,7 @@ class AliasShares(Collector):
         yield _family()
 
     def collect(self) -> Iterable[Metric]:
-        """What aliases mean now."""
+        """The present targets of aliases."""
         family = _family()
         tasks = {task.name: task for task in (*self._busy(), *self._directory.tasks("", self._most))}
         shares = (

@@ -45,7 +45,7 @@ class Mending:
 
 
 def mended_facts(mended: Mended, out: Path, unreadable: int) -> dict[str, Any]:
-    """What was mended, as JSON; `unreadable` rows are not in the copy."""
+    """Counts of mended rows as JSON; `unreadable` rows are not in the copy."""
     dropped = [{"file": file, unit: number} for file, unit, number in mended.dropped[:MAX_LISTED]]
     return {
         "out": str(out),

@@ -120,7 +120,7 @@ class Options(RequestBody):
 
 
 class Together(Options):
-    """What a request for many tasks asks besides."""
+    """Options of a request for many tasks."""
 
     partial: Annotated[
         bool, Field(description="whether what can be answered is, beside an `error` where something cannot, or is late")
