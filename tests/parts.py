@@ -29,7 +29,7 @@ from onebert_server.answering.reading.logits import Reading
 from onebert_server.engine.banks.bank import Bank
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host import Host
-from onebert_server.engine.queue.backlog import QueueLimits
+from onebert_server.engine.queue import QueueLimits
 from onebert_server.facades.facade import Call
 from onebert_server.telemetry.metrics import Metrics
 from onebert_server.versions.residency.residents import Residents

@@ -177,7 +177,7 @@ class _Closed:
         if self._ended.done():
             self._ended.result()
         load = Load(self._latencies, self._refused, time.perf_counter() - started, time.process_time() - cpu)
-        # A server takes it for impatience where clients leave before they are answered, and lets less of theirs wait.
+        # The next load shall find nothing of this one.
         await asyncio.wait([self._ended], timeout=_LAST_WAIT["closed"])
         for connection in connections:
             connection.close()

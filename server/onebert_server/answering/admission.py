@@ -14,10 +14,9 @@ from onebert_server.answering.gateway import Computed, Wanted
 from onebert_server.answering.resolution import Resolved
 from onebert_server.answering.resolver import Resolver
 from onebert_server.answering.tokenizing import Splitter
-from onebert_server.engine.block import ENDED, Block, Ended
+from onebert_server.engine.block import ENDED, Block, Ended, questions
 from onebert_server.engine.engine import Engine
 from onebert_server.engine.host import Host
-from onebert_server.engine.queue.backlog import questions
 from onebert_server.fairness.rates import Rates
 from onebert_server.logs import log_failure
 from onebert_server.versions.residency.residents import Residents

@@ -71,6 +71,20 @@ class Ended(NamedTuple):
     batches: Mapping[int, Sequence[Any]] = {}
 
 
+def questions(requests: NDArray[Any]) -> NDArray[np.bool_]:
+    """Whether a question begins with a request of a block.
+
+    A question to several hosts has several requests, one after another: the first one's number counts for the quota,
+    if any does. All of them wait, or none; half of them would be no answer.
+    """
+    begins = np.ones(len(requests), np.bool_)
+    before, after = requests[:-1], requests[1:]
+    begins[1:] = (after["requests"] > 0) | (after["host"] == before["host"])
+    for name in ("principal", "deadline", "submitted"):
+        begins[1:] |= after[name] != before[name]
+    return begins
+
+
 def check(block: Block, hosts: "Sequence[Host]") -> None:
     """Raises ValueError for a damaged block: every index in it must lie within what the block and the hosts hold."""
     requests, sequences = block.requests, block.sequences

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-import numpy as np
 import torch
 
 from onebert_encoder.answering.scores import Logits
@@ -21,12 +21,11 @@ from onebert_server.engine.block import Ended
 from onebert_server.engine.host import Host
 from onebert_server.engine.lane import Lane
 from onebert_server.engine.own_questions import OwnQuestions
-from onebert_server.engine.passes import Flight
-from onebert_server.engine.queue.backlog import INFINITY, QueueLimits
-from onebert_server.engine.queue.beside import Beside
-from onebert_server.engine.queue.waiting import Texts
-from onebert_server.engine.scheduler import Scheduler
-from onebert_server.engine.speed import measure_speed, run_bare
+from onebert_server.engine.passes import Launched
+from onebert_server.engine.queue import QueueLimits
+from onebert_server.engine.request import Taken
+from onebert_server.engine.scheduler import Beside, Scheduler
+from onebert_server.engine.speed import LEAST_SECONDS, measure_speed, run_bare
 from onebert_server.telemetry.metrics import Metrics
 from onebert_store.errors import EngineFailed, ShuttingDown
 
@@ -40,6 +39,9 @@ T = TypeVar("T")
 # A batch of at least so many seconds lets others run between its layers: one text of 512 tokens may take over 0.25 s on
 # a slow processor.
 _LONG_BATCH = 0.02
+# In a flood a batch that makes way may take this share of what waits, up to so many seconds: beside a busy event loop
+# each batch costs milliseconds that no measurement at start can show.
+_OF_FLOOD, _LONGEST = 0.25, 2 * LEAST_SECONDS
 # Seconds after which a start goes on although the device has not finished the first measurement.
 MEASURE_TIMEOUT = 60.0
 
@@ -54,7 +56,15 @@ class EngineLimits:
 
     max_batch_tokens: int
     queue: QueueLimits
-    max_batch_seconds: float = INFINITY
+    max_batch_seconds: float = inf
+
+
+class Flight(NamedTuple):
+    """A batch under way; `started` is its launch in seconds of `time.monotonic()`."""
+
+    taken: Taken
+    launched: Launched
+    started: float
 
 
 class Engine:
@@ -112,7 +122,7 @@ class Engine:
 
     def lane(self, answered: Callable[[Ended], None]) -> Lane:
         """Returns the way of one edge to the engine; `answered` gets its requests that have ended."""
-        return Lane(self._scheduler, answered)
+        return self._scheduler.lane(answered)
 
     def compute(self, host: Host, tokens: Sequence[Tokens], slot: int) -> Future[list[Logits]]:
         """Queues a question of the server's own, which is always admitted and never late.
@@ -123,7 +133,7 @@ class Engine:
         """
         return self._own.ask(host, tokens, slot)
 
-    def launch(self, taken: Texts, whole: bool = False) -> Flight:
+    def launch(self, taken: Taken, whole: bool = False) -> Flight:
         """The hot path: packs a batch and starts the device on it; never waits for a GPU.
 
         On a CPU a long batch, unless it runs as a `whole`, lets others run between its layers. It is not charged with
@@ -131,18 +141,18 @@ class Engine:
         """
         started, beside = time.monotonic(), None if whole else self._scheduler.beside
         way = None if beside is None else Way(self._scheduler.asked, partial(self._make_way, beside))
-        launched = self._hosts[taken.host].passes.launch(taken.inputs, taken.rows["slot"], way)
-        return Flight(taken, launched, started if beside is None else started + beside.seconds)
+        launched = self._hosts[taken.host].passes.launch(taken.inputs, taken.slots, way)
+        return Flight(taken, launched, started if beside is None else started + beside.spent)
 
     def land(self, flight: Flight) -> None:
         taken, logits = flight.taken, flight.launched.copy.read()
         # Before any request ends: an ended request reports which batches it was in.
-        span = None if self._tracing is None else self._tracing.batch(self._scheduler.traced(taken), flight.started)
+        span = None if self._tracing is None else self._tracing.batch([part[0] for part in taken.parts], flight.started)
         self._scheduler.settle(taken, logits, flight.launched.sizes)
         try:
             self._observe(flight)
             if span is not None:
-                span.set_attributes({"onebert.sequences": len(taken.rows), "onebert.tokens": len(taken.ids)})
+                span.set_attributes({"onebert.sequences": len(taken), "onebert.tokens": taken.num_tokens})
                 span.end()
         except Exception:
             # Its requests have ended: others may have their places by now, and computing it again would be for them.
@@ -184,11 +194,12 @@ class Engine:
 
         In a flood a batch is longer than a plain one, if others run between its layers.
         """
-        host = self._hosts[index]
-        if host.makes_way and not self._overlaps:
-            flood = self.queue.flood_seconds(host.speed.seconds(host.batch_tokens))
-            return host.speed.worthwhile(host.most_tokens, flood) if flood else host.batch_tokens, host.most_tokens
-        return host.batch_tokens, host.most_tokens
+        host, line = self._hosts[index], self.queue.lines[index]
+        cost = host.batch_tokens
+        if host.makes_way and not self._overlaps and line.floods(cost):
+            longest = host.speed.tokens_within(_LONGEST, host.most_tokens)
+            cost = max(cost, min(int(line.work * _OF_FLOOD), longest))
+        return cost, host.most_tokens
 
     def _run(self) -> None:
         try:
@@ -210,7 +221,7 @@ class Engine:
                 following = None
             flight = following
 
-    def _launched(self, taken: Texts, before: Flight | None) -> Flight | None:
+    def _launched(self, taken: Taken, before: Flight | None) -> Flight | None:
         self._pass_started = self._pass_started or time.monotonic()
         flight = self._attempt(taken, partial(self.launch, taken))
         if flight is None:
@@ -231,63 +242,59 @@ class Engine:
             return self._hosts[index].batch_tokens, self._hosts[index].most_tokens
 
         if taken := self._scheduler.take_beside(beside, bounds):
-            self._attempt(taken, lambda: self.land(self.launch(taken, whole=not beside.empty)))
+            self._attempt(taken, lambda: self.land(self.launch(taken, whole=beside.left < inf)))
             self._landed = landed
             self._scheduler.go_on(beside)
-        beside.seconds += time.monotonic() - began
+        beside.spent += time.monotonic() - began
 
     def _land(self, flight: Flight, following: Flight | None) -> None:
         self._attempt(flight.taken, partial(self.land, flight))
         self._pass_started = following.started if following else None
 
-    def _attempt(self, taken: Texts, compute: Callable[[], T]) -> T | None:
+    def _attempt(self, taken: Taken, compute: Callable[[], T]) -> T | None:
         """Returns the result of `compute`; if it raises an Exception, computes each request of the batch apart."""
         try:
             return compute()
         except Exception:
-            logger.exception("a batch of %d sequences failed", len(taken.rows))
+            logger.exception("a batch of %d sequences failed", len(taken))
         # Outside of the block: the error refers to the memory of the failed pass.
         self._compute_apart(taken)
         return None
 
-    def _compute_apart(self, taken: Texts) -> None:
+    def _compute_apart(self, taken: Taken) -> None:
         """Computes the requests of a failed batch once more, each apart: one may have broken the pass of all.
 
         A request that fails again is lost. All are lost if the device fails a batch of the bare base, too.
         """
         host, landed = self._hosts[taken.host], self._landed
-        places = taken.rows["request"]
-        requests = places[np.sort(np.unique(places, return_index=True)[1])]
         answers = self._answered(partial(run_bare, host.base, host.bank.rows))
         self._failed = 0 if answers else self._failed + 1
         lost = 0
-        for request in requests.tolist():
-            part = taken.part(np.flatnonzero(places == request))
+        for part in taken.alone():
             if answers:
-                lost += not self._computed(part, len(requests) > 1)
+                lost += not self._computed(part, len(taken.parts) > 1)
             else:
                 self._scheduler.give_up(part, lost=True)
                 lost += 1
         # The batch in the air is charged with the time of these passes, which may have waited for it.
         self._landed = landed
-        logger.error("%d of the batch's %d requests failed apart", lost, len(requests))
+        logger.error("%d of the batch's %d requests failed apart", lost, len(taken.parts))
 
-    def _computed(self, part: Texts, whole: bool) -> bool:
-        """Computes rows of one request, `whole` or in halves, as memory may hold fewer; returns whether it could.
+    def _computed(self, part: Taken, whole: bool) -> bool:
+        """Computes sequences of one request, `whole` or in halves, as memory may hold fewer; returns whether it could.
 
         Nobody waits for a request that has left.
         """
-        if self._scheduler.left(part):
+        if self._scheduler.is_left(part):
             self._scheduler.give_up(part, lost=False)
             return True
         if whole and self._answered(lambda: self.land(self.launch(part, whole=True))):
             return True
-        if len(part.rows) == 1:
+        if len(part) == 1:
             self._scheduler.give_up(part, lost=True)
             return False
         # A half that fails ends the request, so that the other one is not computed.
-        halves = np.array_split(np.arange(len(part.rows)), [len(part.rows) // 2])
-        computed = [self._computed(part.part(half), whole=True) for half in halves]
+        computed = [self._computed(half, whole=True) for half in part.halves()]
         return all(computed)
 
     def _answered(self, compute: Callable[[], object]) -> bool:
@@ -314,16 +321,11 @@ class Engine:
             self._measured.set()
 
     def _note_speed(self) -> None:
-        """Sizes batches, and tells the queue the seconds of a waiting token of the slowest host in them."""
-        seconds = list[float]()
-        for host in self._hosts:
+        """Sizes batches, and tells the queue the seconds of a computed token in them."""
+        for host, line in zip(self._hosts, self.queue.lines, strict=True):
             host.most_tokens = host.speed.tokens_within(self._limits.max_batch_seconds, self._limits.max_batch_tokens)
             host.batch_tokens = host.speed.worthwhile(host.most_tokens)
-            seconds.append(host.speed.seconds(host.batch_tokens) / host.batch_tokens)
-        slowest = self.queue.backlog.seconds_per_token = max(seconds)
-        if all(seconds):
-            for host, of_token in zip(self._hosts, seconds, strict=True):
-                host.weight = of_token / slowest
+            line.seconds_per_token = host.speed.seconds(host.batch_tokens) / host.batch_tokens
 
     def _observe(self, flight: Flight) -> None:
         """Counts a batch. With overlapping batches, a batch's time begins when the one before it is done."""
@@ -331,4 +333,4 @@ class Engine:
         seconds, self._landed = now - max(flight.started, self._landed), now
         self._hosts[taken.host].speed.observe(flight.launched.computed_tokens, seconds)
         self._note_speed()
-        self._metrics.observe_batch(len(taken.rows), len(taken.ids), seconds)
+        self._metrics.observe_batch(len(taken), taken.num_tokens, seconds)

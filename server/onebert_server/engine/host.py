@@ -3,10 +3,7 @@
 from functools import cached_property
 from typing import NamedTuple
 
-import numpy as np
-
 from onebert_encoder.base.base import Base
-from onebert_encoder.layout.upload import Array
 from onebert_encoder.maths.choose import goes_in_one_call
 from onebert_encoder.maths.rows import Row
 from onebert_server.engine.banks.bank import Bank
@@ -18,8 +15,8 @@ class Host:
     """One base that answers; hosts are found by `digest`, which every delta names.
 
     Attributes:
-        weight: time of one of its tokens as a share of the slowest host's; the engine keeps it and the next two.
         batch_tokens: the fewest tokens of a batch that lose no capacity of the device; a flood's batch may have more.
+            The engine keeps these and the next.
         most_tokens: of a batch.
     """
 
@@ -27,7 +24,6 @@ class Host:
         self.base, self.bank = base, bank
         self.passes = Passes(base, bank)
         self.speed = Speed()
-        self.weight = 1.0
         self.batch_tokens = self.most_tokens = 1
 
     @property
@@ -42,10 +38,6 @@ class Host:
     def install(self, row: Row) -> "Slot":
         """See `Bank.install`."""
         return Slot(self, self.bank.install(row))
-
-    def work(self, lengths: Array) -> Array:
-        """Returns the numbers of tokens of this host in tokens of the slowest one."""
-        return np.ceil(self.weight * lengths)
 
 
 class Slot(NamedTuple):

@@ -15,7 +15,6 @@ from onebert_encoder.text.tokens import Tokens
 from onebert_server.access.principal import OWN_WORK
 from onebert_server.engine.block import REQUEST, SEQUENCE, Block, Ended
 from onebert_server.engine.host import Host
-from onebert_server.engine.lane import Lane
 from onebert_server.engine.scheduler import Scheduler
 
 
@@ -24,7 +23,7 @@ class OwnQuestions:
 
     def __init__(self, hosts: Sequence[Host], scheduler: Scheduler) -> None:
         self._hosts = hosts
-        self._lane = Lane(scheduler, self._answered)
+        self._lane = scheduler.lane(self._answered)
         self._numbers = count()
         # With the lengths of sequences whose tokens are read one by one.
         self._asked: dict[int, tuple[Future[list[Logits]], Array | None]] = {}

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +15,6 @@ from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.sequences import Sequences
 from onebert_server.engine.banks.bank import Bank
 from onebert_server.engine.host_copy import HostCopy
-from onebert_server.engine.queue.waiting import Texts
 
 
 @dataclass(frozen=True)
@@ -60,11 +58,3 @@ class Passes:
         shared[first] = 0
         layers = self._base.config.num_layers
         return np.asarray(np.maximum(lengths * (layers - shared) // layers, 1))
-
-
-class Flight(NamedTuple):
-    """A batch under way; `started` is its launch in seconds of `time.monotonic()`."""
-
-    taken: Texts
-    launched: Launched
-    started: float

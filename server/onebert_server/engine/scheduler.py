@@ -2,30 +2,47 @@
 
 import ctypes
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from math import inf
 from queue import Empty, SimpleQueue
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onebert_encoder.layout.upload import Array
-from onebert_server.engine.block import Block
+from onebert_server.engine.block import Block, questions
 from onebert_server.engine.host import Host
-from onebert_server.engine.queue.backlog import INFINITY, QueueLimits
-from onebert_server.engine.queue.beside import Beside
-from onebert_server.engine.queue.fair_queue import Bounds, FairQueue
-from onebert_server.engine.queue.waiting import Texts
-from onebert_server.engine.requests import Answered, Endings, Requests, deliver
-from onebert_server.engine.rows import hold, let_go, waiting_texts
-from onebert_server.engine.shadow_rows import SHADOW_PAUSE, ShadowRows
+from onebert_server.engine.lane import Answered, Endings, Lane, deliver, ended
+from onebert_server.engine.queue import Bounds, Queue, QueueLimits
+from onebert_server.engine.request import Request, Room, Taken, requests_of
 from onebert_server.telemetry.metrics import Metrics
-from onebert_store.errors import DeadlineExceeded, EngineFailed, OneBertError, QueueFull, RowGone, ShuttingDown
+from onebert_store.errors import DeadlineExceeded, EngineFailed, OneBertError, RowGone, ShuttingDown
 
 # A request that is withdrawn so few seconds before its deadline counts as late, not as left: timers fire a little
 # early.
 DEADLINE_MARGIN = 0.05
+# Seconds without other work before a batch of shadows: the answers of the last batch are written meanwhile.
+SHADOW_PAUSE = 0.001
+# The share of a batch's time that others may have between its layers.
+_BESIDE = 0.5
+
+
+@dataclass
+class Beside:
+    """The principals that may run between the layers of a batch that makes way.
+
+    Attributes:
+        principals: of the batch; they wait for the next one.
+        left: seconds of the device that others may have yet; infinite beside shadows, which make way for all.
+        spent: seconds of everything between the layers.
+    """
+
+    principals: frozenset[str] = frozenset()
+    left: float = inf
+    spent: float = 0.0
 
 
 class Scheduler:
@@ -36,7 +53,7 @@ class Scheduler:
 
     Attributes:
         queue: any thread may read its totals and `check` it; all else happens under the lock.
-        beside: the room between the layers of the batch that was taken last; None if it does not make way for others.
+        beside: of the batch that was taken last; None if it does not make way for others.
         asked: 1 if anybody waits who may run there, perhaps; a long batch then makes way (`take_beside`).
     """
 
@@ -45,12 +62,11 @@ class Scheduler:
     ) -> None:
         """`makes_way`: whether a batch of a host with so many computed tokens lets others run between its layers."""
         self.closing = False
-        self.queue = FairQueue(limits, len(hosts))
+        self.queue = Queue(limits, len(hosts))
         self.beside: Beside | None = None
         self.asked = ctypes.c_int32(0)
         self._hosts, self._metrics, self._makes_way = hosts, metrics, makes_way
-        self._requests = Requests()
-        self._shadows = ShadowRows(hosts)
+        self._lanes = set[Lane]()
         self._texts = 0
         self._serves = False
         self._lock = hosts[0].bank.bound.using
@@ -61,9 +77,11 @@ class Scheduler:
     def open(self) -> None:
         self._serves = True
 
-    def open_lane(self, answered: Answered) -> int:
+    def lane(self, answered: Answered) -> Lane:
+        lane = Lane(self, answered)
         with self._lock:
-            return self._requests.open_lane(answered)
+            self._lanes.add(lane)
+        return lane
 
     def check(self, principal: str) -> None:
         """See `Engine.check`. It takes no lock: only `put` decides."""
@@ -71,27 +89,24 @@ class Scheduler:
             raise closed
         self.queue.check(principal)
 
-    def put(self, lane: int, block: Block) -> Endings:
+    def put(self, lane: Lane, block: Block) -> Endings:
         """Queues the requests of a block and wakes the engine's thread; returns requests that have ended already."""
         with self._lock:
             now, closed = time.monotonic(), self._closed()
-            names = [principal.name for principal in block.principals]
-            places = self._requests.add(lane, block, names)
+            requests = [*requests_of(lane, block, self._hosts, self._texts)]
+            self._texts += len(block.sequences)
+            lane.under_way.update((request.number, request) for request in requests)
             if closed is None:
-                errors = self._queued(block, names, places, now)
+                self._queue(block, requests, now)
                 self._wake()
             else:
-                errors = dict.fromkeys(range(len(places)), closed)
-            ended = block.requests["sequences"] == 0
-            if not (errors or ended.any()):
-                return []
-            for index, error in errors.items():
-                self._requests.lose(places[[index]], error)
-            ended[list(errors)] = True
-            return self._requests.end(np.sort(places[ended]), now)
+                for request in requests:
+                    request.lose(closed)
+                    request.left = 0
+            return ended([request for request in requests if not request.left], now)
 
-    def take(self, bounds: Bounds, only_full: bool) -> Texts | None:
-        """Returns the next batch; blocks until there is one, and first drops late requests.
+    def take(self, bounds: Bounds, only_full: bool) -> Taken | None:
+        """Returns the next batch; blocks until there is one, and drops late requests that it meets.
 
         No batch comes once the engine is closing and nothing waits. With `only_full` it does not block, and returns
         nothing unless more than the batch takes is waiting.
@@ -106,95 +121,99 @@ class Scheduler:
                 if only_full and not self.queue.fills(bounds):
                     return None
                 now = time.monotonic()
-                late = self._late(now)
-                taken = self.queue.take(bounds, now)
-                shadows = not (len(taken.rows) or self.closing)
+                room = self.queue.take(bounds, now)
+                shadows = room is None and not self.closing
                 if shadows:
-                    taken = self._shadows.take(bounds)
-                self._run(self._beside(taken, shadows))
-                self._begin(taken, now)
+                    room = self.queue.take_idle(bounds, now)
+                late, taken = self._begin(room), _taken(room)
+                self._run(self._beside(taken, shadows) if taken else None)
             deliver(late)
-            if len(taken.rows) or (self.closing and not self.queue.sequences):
-                return taken if len(taken.rows) else None
+            if taken is not None or (self.closing and not self.queue.sequences):
+                return taken
 
-    def take_beside(self, beside: Beside, bounds: Bounds) -> Texts | None:
+    def take_beside(self, beside: Beside, bounds: Bounds) -> Taken | None:
         """Returns short sequences of who may run between the layers of the running batch; never blocks.
 
-        `beside` is the room of that batch. After none `asked` is 0 until such a principal asks again. Beside shadows it
-        returns a batch like any other, which makes way itself until `go_on`.
+        After none `asked` is 0 until such a principal asks again. Beside shadows it returns a batch like any other,
+        which makes way itself until `go_on`.
         """
         with self._lock:
-            now = time.monotonic()
-            late = self._late(now)
-            taken = self.queue.take(bounds, now) if beside.empty else self.queue.take_beside(beside, bounds, now)
-            if not len(taken.rows):
+            now, makes_way = time.monotonic(), beside.left == inf
+            if makes_way:
+                rooms = [room] if (room := self.queue.take(bounds, now)) else []
+            else:
+                rooms = self.queue.take_beside(bounds, now, beside.principals, beside.left)
+            late = [ending for room in rooms for ending in self._begin(room)]
+            taken = _taken(rooms[-1]) if rooms else None
+            if taken is None:
                 self.asked.value = 0
-            elif beside.empty:
+            elif makes_way:
                 self._run(self._beside(taken))
-            self._begin(taken, now)
+            else:
+                beside.left -= taken.cost * self.queue.lines[taken.host].seconds_per_token
         deliver(late)
-        return taken if len(taken.rows) else None
+        return taken
 
     def go_on(self, beside: Beside) -> None:
         """Goes on with a batch that made way, and may do so again."""
         with self._lock:
             self._run(beside)
 
-    def settle(self, taken: Texts, logits: NDArray[np.float32], sizes: Array) -> None:
+    def settle(self, taken: Taken, logits: NDArray[np.float32], sizes: Array) -> None:
         """After a batch: answers the requests that have all of their logits."""
-        endings: Endings = []
         with self._lock:
-            if self._serves:
-                endings = self._requests.settle(taken.rows, logits, sizes, time.monotonic())
-                let_go(self._hosts, taken.rows)
+            if not self._serves:
+                return
+            start, stops = 0, [0, *sizes.cumsum().tolist()]
+            for request, first, stop in taken.parts:
+                end = start + stop - first
+                request.add(first, sizes[start:end], logits[stops[start] : stops[end]])
+                start = end
+            self._hosts[taken.host].bank.let_go(taken.slots)
+            endings = ended([request for request, *_ in taken.parts if not request.left], time.monotonic())
         deliver(endings)
 
-    def give_up(self, taken: Texts, lost: bool) -> None:
+    def give_up(self, taken: Taken, lost: bool) -> None:
         """After a batch that failed: it is not computed. Its requests are `lost`, or nobody waits for them."""
-        endings: Endings = []
         with self._lock:
-            if self._serves:
-                places = np.unique(taken.rows["request"])
+            if not self._serves:
+                return
+            for request, first, stop in taken.parts:
                 if lost:
-                    self._requests.lose(places, EngineFailed("the forward pass failed"))
-                now, waiting = time.monotonic(), self._remove(places)
-                endings = self._drop(np.concatenate([waiting, taken.rows]), now)
+                    request.lose(EngineFailed("the forward pass failed"))
+                self._drop(request)
+                request.left -= stop - first
+            self._hosts[taken.host].bank.let_go(taken.slots)
+            endings = ended([request for request, *_ in taken.parts if not request.left], time.monotonic())
         deliver(endings)
 
-    def left(self, taken: Texts) -> bool:
-        """Whether nobody waits for the request of a batch's first row any more."""
-        return not self._serves or bool(self._requests.state["gone"][taken.rows["request"][0]])
+    def is_left(self, taken: Taken) -> bool:
+        """Whether nobody waits for a batch's first request any more."""
+        return not self._serves or taken.parts[0][0].gone
 
-    def traced(self, taken: Texts) -> list[Any]:
-        """Returns the traced requests of a batch."""
-        traced = self._requests.traced
-        return [traced[place] for place in set(taken.rows["request"].tolist()) if place in traced]
-
-    def withdraw(self, lane: int, numbers: Sequence[int] | None = None) -> None:
-        """Withdraws requests that nobody waits for, or closes a lane with all of its requests.
-
-        Well before the deadline this means that the client has left; the queue learns how long this principal's clients
-        wait.
-        """
+    def withdraw(self, lane: Lane, numbers: Sequence[int] | None) -> None:
+        """Withdraws requests that nobody waits for, or closes a lane with all of its requests."""
         now = time.monotonic()
         with self._lock:
-            requests = self._requests
-            places = requests.leave(lane, numbers)
-            submitted, before = requests.table[places], requests.state["left"][places]
-            left = ~submitted["waits"] & (now < submitted["deadline"] - DEADLINE_MARGIN)
-            for place, since in zip(places[left].tolist(), submitted["submitted"][left].tolist(), strict=True):
-                self.queue.note_left(requests.principals[place], now - since, now)
-            rows = self._remove(places)
-            waiting = np.bincount(rows["request"], ~requests.table["waits"][rows["request"]], len(requests.table))[
-                places
-            ]
-            self._drop(rows, now)
-        dropped = waiting > 0
-        self._metrics.count_dropped("left", int((dropped & left).sum()))
-        self._metrics.count_dropped("deadline", int((dropped & ~left).sum()))
-        # A late request is not counted: its client is there, and gets a refusal.
-        running, computed = before - waiting, submitted["sequences"] - before
-        self._metrics.count_left(*(int(sequences[left].sum()) for sequences in (waiting, running, computed)))
+            if numbers is None:
+                self._lanes.discard(lane)
+            numbers = [*lane.under_way] if numbers is None else numbers
+            requests = [lane.under_way.pop(number) for number in numbers if number in lane.under_way]
+            # A request that is late is not counted as left: its client is there, and gets a refusal.
+            left, states = dict[str, int]({"left": 0, "deadline": 0}), [0, 0, 0]
+            for request in requests:
+                request.lose(None)
+                waiting, is_late = self._drop(request), now >= request.deadline - DEADLINE_MARGIN
+                if request.idle:
+                    continue
+                left["deadline" if is_late else "left"] += waiting > 0
+                if not is_late:
+                    running = request.left
+                    computed = len(request.sequences) - waiting - running
+                    states = [one + more for one, more in zip(states, (waiting, running, computed), strict=True)]
+        self._metrics.count_dropped("left", left["left"])
+        self._metrics.count_dropped("deadline", left["deadline"])
+        self._metrics.count_left(*states)
 
     def close(self) -> None:
         """Lets nothing new in; waiting requests are still taken, but no shadows."""
@@ -206,13 +225,15 @@ class Scheduler:
         """Ends every unfinished request with this error, and lets nothing more in."""
         with self._lock:
             self._serves = False
-            let_go(self._hosts, np.concatenate([self.queue.clear(), self._shadows.clear()]))
-            places = self._requests.all
-            self._requests.lose(places, error)
-            endings = self._requests.end(places, time.monotonic())
+            requests = [request for lane in self._lanes for request in lane.under_way.values()]
+            for request in requests:
+                request.lose(error)
+                self._drop(request)
+            endings = ended(requests, time.monotonic())
         deliver(endings)
 
     def _closed(self) -> OneBertError | None:
+        """The error of every request, unless the engine takes new ones."""
         if self.closing:
             return ShuttingDown("the server is shutting down")
         return None if self._serves else EngineFailed("the engine does not run")
@@ -224,75 +245,110 @@ class Scheduler:
 
     def _wait(self, since: float) -> None:
         """Sleeps while nothing waits; it wakes for shadows when their pause is over."""
-        backlog, shadows = self.queue.backlog, self._shadows
-        while not (backlog.sequences or self.closing):
-            left = since + SHADOW_PAUSE - time.monotonic() if shadows.waiting else None
+        queue = self.queue
+        while not (queue.sequences or self.closing):
+            left = since + SHADOW_PAUSE - time.monotonic() if queue.idle_waits else None
             if left is not None and left <= 0:
                 return
             # Look once more: the bell did not ring for what came before this.
             self._idle = True
-            if backlog.sequences or self.closing or (left is None and shadows.waiting):
+            if queue.sequences or self.closing or (left is None and queue.idle_waits):
                 continue
             with suppress(Empty):
                 self._bell.get(timeout=left)
 
-    def _queued(self, block: Block, names: Sequence[str], places: Array, now: float) -> dict[int, OneBertError]:
-        """Queues the requests of a block; returns the errors of the refused ones, by their indices."""
-        requests = block.requests
-        counts, shadows = requests["sequences"], requests["waits"]
-        texts = waiting_texts(self._hosts, block, places, self._texts)
-        self._texts += len(texts.rows)
-        held = hold(self._hosts, texts.rows, block.sequences["generation"], not shadows.all())
-        queued, errors = (counts > 0) & ~shadows, dict[int, OneBertError]()
-        if not held.all():
-            gone = np.unique(np.arange(len(requests)).repeat(counts)[~held])
-            queued[gone] = False
-            errors = {index: RowGone("the version has changed or is not in memory any more") for index in gone.tolist()}
-        for index in (shadows & (counts > 0)).nonzero()[0].tolist():
-            if index not in errors and not self._shadows.put(texts.part(texts.rows["request"] == places[index])):
-                errors[index] = QueueFull("as much work of shadows is waiting as the server holds")
-        if queued.all():
-            errors = self.queue.put(requests, texts, names, now)
-        elif queued.any():
-            refused = self.queue.put(requests[queued], texts.part(queued.repeat(counts)), names, now)
-            indices = queued.nonzero()[0].tolist()
-            errors |= {indices[place]: error for place, error in refused.items()}
-        if errors:
-            let_go(self._hosts, texts.rows[held & np.isin(texts.rows["request"], places[list(errors)])])
+    def _queue(self, block: Block, requests: Sequence[Request], now: float) -> None:
+        """Queues the requests of a block; the refused ones have their errors, and nothing left."""
+        missing = self._hold(block, requests)
+        for question in self._questions(block, requests):
+            error: OneBertError | None = None
+            if missing and not missing.isdisjoint(question):
+                error = RowGone("the version has changed or is not in memory any more")
+            elif waiting := [request for request in question if request.left]:
+                error = self.queue.put(waiting, now)
+            for request in question if error is not None else ():
+                if request not in missing:
+                    self._let_go(request, 0)
+                request.lose(error)
+                request.left = 0
         beside = self.beside
-        if beside is not None and not self.asked.value:
-            self.asked.value = beside.empty or self.queue.may_run_beside(names, beside)
-        return errors
+        if beside is not None and not self.asked.value and beside.left > 0:
+            self.asked.value = any(caller.name not in beside.principals for caller in block.principals)
 
-    def _beside(self, taken: Texts, shadows: bool = False) -> Beside | None:
-        """Returns the room between the layers of a batch; None if it does not make way. Shadows do if they can."""
-        rows = taken.rows
-        if not (len(rows) and self._makes_way(taken.host, INFINITY if shadows else float(rows["cost"].sum()))):
+    def _questions(self, block: Block, requests: Sequence[Request]) -> Iterable[Sequence[Request]]:
+        if len(self._hosts) == 1:
+            return ([request] for request in requests)
+        starts = [*np.flatnonzero(questions(block.requests)).tolist(), len(requests)]
+        return (requests[start:stop] for start, stop in pairwise(starts))
+
+    def _hold(self, block: Block, requests: Sequence[Request]) -> set[Request]:
+        """Counts a use of each row; returns the requests that miss a row, without a use of their other ones."""
+        missing, fresh = set[Request](), not block.requests["waits"].all()
+        for number, host in enumerate(self._hosts):
+            rows, own = block.sequences, requests
+            if len(self._hosts) > 1:
+                own = [request for request in requests if request.host == number]
+                rows = np.concatenate([rows[:0], *(request.sequences for request in own)])
+            held = host.bank.hold(rows["slot"], rows["generation"], fresh)
+            if held.all():
+                continue
+            start = 0
+            for request in own:
+                of_request = held[start : start + request.left]
+                start += request.left
+                if not of_request.all():
+                    missing.add(request)
+                    host.bank.let_go(request.sequences["slot"][of_request])
+        return missing
+
+    def _let_go(self, request: Request, first: int) -> None:
+        """Ends the uses of a request's rows from its sequence `first` on."""
+        self._hosts[request.host].bank.let_go(request.sequences["slot"][first:])
+
+    def _drop(self, request: Request) -> int:
+        """Gives up what waits of a request; returns how many sequences."""
+        if waiting := len(request.sequences) - request.taken:
+            self._let_go(request, request.taken)
+            request.flow.drop(request)
+            request.left -= waiting
+        return waiting
+
+    def _beside(self, taken: Taken, shadows: bool = False) -> Beside | None:
+        """Returns who may run between the layers of a batch; None if it does not make way. Shadows do if they can."""
+        if not self._makes_way(taken.host, inf if shadows else taken.cost):
             return None
-        return Beside() if shadows else Beside(rows, self._hosts[taken.host].weight, self.queue.names)
+        if shadows:
+            return Beside()
+        left = _BESIDE * taken.cost * self.queue.lines[taken.host].seconds_per_token
+        return Beside(frozenset(request.principal for request, *_ in taken.parts), left)
 
     def _run(self, beside: Beside | None) -> None:
         self.beside = beside
-        self.asked.value = beside is not None and self.queue.others_wait(beside.served)
+        self.asked.value = beside is not None and beside.left > 0 and self.queue.others_wait(beside.principals)
 
-    def _begin(self, taken: Texts, now: float) -> None:
-        if len(taken.rows):
-            self._metrics.observe_waits(self._requests.begin(taken.rows, now).tolist())
-
-    def _late(self, now: float) -> Endings:
-        """Drops the requests whose deadline has passed; a request that a batch reads ends after the batch."""
-        rows = self.queue.expire(now)
-        if not len(rows):
+    def _begin(self, room: Room | None) -> Endings:
+        """Notes that requests are in a batch now, and drops the late ones; one that a batch reads ends after it."""
+        if room is None:
             return []
-        places = np.unique(rows["request"])
-        self._metrics.count_dropped("deadline", len(places))
-        self._requests.lose(places, DeadlineExceeded("the request's time was over before its work was done"))
-        return self._drop(rows, now)
+        waits = list[float]()
+        for request, (first, _) in room.parts.items():
+            # A shadow waits for nothing.
+            if not (first or request.idle):
+                waits.append(room.now - request.submitted)
+            request.began = request.began if first else room.now
+        if room.parts:
+            self._metrics.observe_waits(waits)
+        for request, first in room.late:
+            self._let_go(request, first)
+            request.left -= len(request.sequences) - first
+            request.lose(DeadlineExceeded("the request's time was over before its work was done"))
+        if room.late:
+            self._metrics.count_dropped("deadline", len(room.late))
+        return ended([request for request, _ in room.late if not request.left], room.now)
 
-    def _drop(self, rows: NDArray[Any], now: float) -> Endings:
-        """Gives up what is neither waiting nor running any more."""
-        let_go(self._hosts, rows)
-        return self._requests.drop(rows, now)
 
-    def _remove(self, places: Array) -> NDArray[Any]:
-        return np.concatenate([self.queue.remove(places), self._shadows.remove(places)])
+def _taken(room: Room | None) -> Taken | None:
+    """Returns what a batch takes, if it takes anything."""
+    if room is None or not room.parts:
+        return None
+    return Taken([(request, *places) for request, places in room.parts.items()])

@@ -31,9 +31,6 @@ _START_SHARE = 0.028
 # busy machine the engine thread's own turn: a shorter batch would be too short even if its measured fixed cost is
 # small. 512 tokens of MiniLM-L6 take about this time on two cores.
 LEAST_SECONDS = 0.014
-# A batch may take this share of a flood, up to so many times the least duration: beside a busy event loop each batch
-# costs milliseconds that no measurement at start can show.
-_GROWN_SHARE, _MOST_GROWN = 0.25, 3.0
 
 # Tokens of the batches that are measured at start, and of each sequence in them. If a batch but the first takes over
 # `_LONG` seconds, no larger one is measured. The best of `_REPEATED` measurements counts; short batches, which anything
@@ -65,18 +62,16 @@ class Speed:
         left = seconds / self._correction - self._start
         return min(max(int(left / self._per_token), ceil(self._start / self._per_token), 1), most)
 
-    def worthwhile(self, most: int, flood: float = 0.0) -> int:
+    def worthwhile(self, most: int) -> int:
         """Returns the tokens, at most `most`, of the smallest batch with a small share of fixed cost.
 
-        It grows with a `flood`, the estimated seconds of waiting work of principals that all have enough for a batch.
         Batches grow if the machine turns out faster than measured, as after a start beside other work; if it turns out
         slower, they keep their size: smaller ones would be slower still for each token.
         """
         share = _START_SHARE / (1 - _START_SHARE)
         if self._start >= share * most * self._per_token:
             return most
-        grown = min(flood * _GROWN_SHARE, LEAST_SECONDS * _MOST_GROWN)
-        least = max(LEAST_SECONDS / min(self._correction, 1.0), grown / self._correction)
+        least = LEAST_SECONDS / min(self._correction, 1.0)
         return min(ceil(max(self._start / share, least) / self._per_token), most)
 
     def observe(self, tokens: float, seconds: float) -> None:

@@ -13,7 +13,7 @@ from onebert_server.answering.answers import WORKERS, Answerer
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host import Host
 from onebert_server.engine.memory import give_back_freed_memory
-from onebert_server.engine.queue.backlog import QueueLimits
+from onebert_server.engine.queue import QueueLimits
 from onebert_server.hooks import Hooks
 from onebert_server.hosts import begin_loading, compute_threads, front_ends_for, on_a_thread
 from onebert_server.progress import Progress

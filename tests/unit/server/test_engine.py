@@ -28,10 +28,9 @@ from onebert_server.engine.banks.bank import Bank
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host import Host
 from onebert_server.engine.host_copy import HostCopy
-from onebert_server.engine.queue.backlog import QueueLimits
-from onebert_server.engine.scheduler import DEADLINE_MARGIN
+from onebert_server.engine.queue import QueueLimits
 from onebert_server.engine.speed import Speed
-from onebert_store.errors import DeadlineExceeded, EngineFailed, OverShare, QueueFull, ShuttingDown
+from onebert_store.errors import DeadlineExceeded, EngineFailed, QueueFull, ShuttingDown
 from parts import context
 
 KINDS = ("bitfit", "layernorm", "lora", "spafit", "frozen", "everything")
@@ -261,35 +260,6 @@ def test_who_leaves_while_a_part_runs_is_let_go_only_when_the_rows_are_no_longer
     assert gate.left == [(2 - engine._overlaps, int(engine._overlaps), 1)], "waiting, running and computed"
 
 
-def test_who_leaves_says_how_long_its_principals_requests_are_worth_queueing(
-    monkeypatch: pytest.MonkeyPatch, gate: Gate
-) -> None:
-    """Two requests have waited for a minute: the client of one leaves, and the other one's deadline has passed."""
-    monkeypatch.setattr(engine_module, "measure_speed", lambda base, rows: Speed(0.0, 0.001))
-    engine = started(gate, limits=EngineLimits(128, QueueLimits(10**6, 10**9, max_seconds=100.0)))
-    hold(engine, gate)
-    minute_ago = time.monotonic() - 60.0
-    late = submit(engine, [item(1)], context("late", seconds=DEADLINE_MARGIN), submitted=minute_ago)
-    left = submit(engine, [item(1)], context("left"), submitted=minute_ago)
-    assert late.cancel()
-    assert left.cancel()
-    assert gate.dropped == ["deadline", "left"]
-
-    def fill(principal: str) -> float:
-        """Seconds of its work that are let in, where a request is about one."""
-        before = engine.queue.seconds
-        try:
-            while True:
-                submit(engine, [item(1)] * 100, context(principal, seconds=600))
-        except (QueueFull, OverShare):
-            return engine.queue.seconds - before
-
-    assert fill("left") == pytest.approx(30, abs=2)
-    assert fill("late") == pytest.approx(70, abs=4)
-    gate.opened.set()
-    engine.close(0)
-
-
 def test_what_is_late_is_dropped_before_it_costs_a_pass(
     engine: Engine, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -366,13 +336,13 @@ def test_nothing_more_is_run_of_a_request_that_has_failed(engine: Engine, gate: 
     """Its rows are given back when it fails, and may be somebody else's when the rest of it would run."""
     hold(engine, gate)
     split = submit(engine, [item(BASE_ROW, length=60), *[item(2, length=60)] * 3])
-    neighbor = submit(engine, [item(4, length=60)] * 5)  # longer, and so due later
+    neighbor = submit(engine, [item(4, length=60)] * 5)
     gate.opened.set()
     with pytest.raises(EngineFailed):
         split.result(WAIT)
     check([item(4, length=60)] * 5, neighbor.result(WAIT))
     engine.close(WAIT)
-    assert gate.batches == [(1, 8), (2, 120), (2, 120), (1, 60)]
+    assert gate.batches == [(1, 8), (1, 60), (2, 120), (2, 120)]
 
 
 WITHOUT_A_HEAD = item(BASE_ROW)
@@ -662,11 +632,10 @@ def test_a_request_fails_only_when_no_other_batch_reads_its_rows(
         reads.lost = {0}
     hold(engine, gate)
     reads.request = submit(engine, parts)
-    neighbor = submit(engine, [item(2, length=65)] * 4)  # longer, and so due later
     gate.opened.set()
     with pytest.raises(EngineFailed):
         reads.request.result(WAIT)
-    assert len(neighbor.result(WAIT)) == 4
+    assert len(submit(engine, [item(2, length=65)] * 4).result(WAIT)) == 4
     engine.close(WAIT)
     assert reads.ended[: 1 + len(reads.lost)] == [False] * (1 + len(reads.lost))
 

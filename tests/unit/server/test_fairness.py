@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onebert_server.engine.block import REQUEST
-from onebert_server.engine.queue.backlog import Backlog, QueueLimits
-from onebert_server.engine.queue.fair_queue import FairQueue
-from onebert_server.engine.queue.flows import Flows
-from onebert_server.engine.queue.waiting import WAITING, Texts
+from onebert_server.access.principal import root
+from onebert_server.engine.block import REQUEST, SEQUENCE, Block
+from onebert_server.engine.queue import Queue, QueueLimits
+from onebert_server.engine.request import requests_of
 from onebert_server.fairness.places import PartByPart
 from onebert_server.fairness.round_robin import RoundRobin
 from onebert_server.fairness.shares import Permits
@@ -81,23 +80,6 @@ def test_what_a_block_holds_is_given_back_whatever_ends_it():
     assert (permits.total, permits.principals) == (0, 0)
 
 
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3000)), max_size=40), st.integers(0, 4000))
-def test_sums_over_principals_are_those_of_a_walk_through_all(changes, tokens):
-    """Principals whose amounts are not told apart are counted for at most a fifth too much, and never for less."""
-    flows = Flows(32, "reserved")
-    backlog, held = Backlog(flows, QueueLimits()), dict.fromkeys(map(str, range(10)), 0)
-    for who, after in changes:
-        amount = np.array([after - held[str(who)]])
-        backlog.count(flows.numbers([str(who)]), amount, int(amount[0]), amount)
-        held[str(who)] = after
-    assert backlog.tokens == backlog.work == backlog.others == sum(held.values())
-    exact = sum(min(one, tokens) for one in held.values())
-    assert exact <= backlog._served(tokens) <= 1.21 * exact
-    assert backlog._served(10**9) == sum(held.values())
-    least = min(filter(None, held.values()), default=0)
-    assert (least + 1) // 2 <= backlog.least() <= least
-
-
 @given(st.lists(st.tuples(principals, st.integers(0, 9)), max_size=60), st.sets(st.integers(0, 9)))
 def test_things_are_taken_once_and_none_waits_longer_than_its_principals_turns(asked, unwanted):
     """Round robin of a twin: a list of lists, of which each in turn gives its first one."""
@@ -154,12 +136,13 @@ def steps_of(work):
     return count + Counted.steps
 
 
-def put(queue, principals, tokens):
-    """A text of each principal, in one block."""
-    requests, rows = np.zeros(len(principals), REQUEST), np.zeros(len(principals), WAITING)
-    requests["principal"], requests["sequences"], requests["deadline"] = range(len(principals)), 1, 1e9
-    rows["tokens"] = rows["cost"] = rows["work"] = tokens
-    assert not queue.put(requests, Texts(rows, np.zeros(int(rows["tokens"].sum()), np.int32)), principals, 0.0)
+def put(queue, principal, tokens):
+    requests, sequences = np.zeros(1, REQUEST), np.zeros(1, SEQUENCE)
+    requests["sequences"], requests["deadline"], sequences["tokens"] = 1, 1e9, tokens
+    block = Block([root(principal)], requests, sequences, np.zeros(tokens, np.int32))
+    [request] = requests_of(None, block, [], 0)
+    assert queue.put([request], 0.0) is None
+    return request
 
 
 class Crowd:
@@ -167,18 +150,16 @@ class Crowd:
 
     def __init__(self, number):
         self.permits, self.turns = Permits(10**12, "full", "over"), RoundRobin()
-        self.queue = FairQueue(QueueLimits(10**9, 10**12, 1e6))
-        self.queue.backlog.seconds_per_token = 0.001
+        self.queue = Queue(QueueLimits(10**9, 10**12, 1e6))
+        self.queue.lines[0].seconds_per_token = 0.001
         for principal in range(number):
             self.permits.take(str(principal), Counted((23, 512)[principal % 2]))
             self.turns.put(principal, str(principal))
-        put(self.queue, list(map(str, range(number))), np.where(np.arange(number) % 2, 512, 23))
+            put(self.queue, str(principal), (23, 512)[principal % 2])
 
 
-class Room:
-    """Beside a batch."""
-
-    room, served = 70, ("3", "4")
+def bounds(_):
+    return 70, 70
 
 
 OPERATIONS = {
@@ -187,18 +168,15 @@ OPERATIONS = {
     "wait for a turn": lambda crowd: crowd.turns.put("one more", "3"),
     "whose turn": lambda crowd: [crowd.turns.take(lambda one: True) for _ in range(8)],
     "check": lambda crowd: crowd.queue.check("3"),
-    "put": lambda crowd: put(crowd.queue, ["one more"], 10),
-    "take": lambda crowd: crowd.queue.take(lambda _: (70, 70), 0.0),
-    "take beside": lambda crowd: crowd.queue.take_beside(Room, lambda _: (70, 70), 0.0),
-    "expire": lambda crowd: crowd.queue.expire(1.0),
+    "put": lambda crowd: put(crowd.queue, "one more", 10),
+    "take": lambda crowd: crowd.queue.take(bounds, 0.0),
+    "take beside": lambda crowd: crowd.queue.take_beside(bounds, 0.0, ("3", "4"), 0.07),
+    "drop": lambda crowd: (request := put(crowd.queue, "leaves", 10)).flow.drop(request),
 }
 
 
 def test_no_question_and_no_batch_walks_all_principals():
-    """From 16 to 16,384 principals the steps of each operation grow no faster than the logarithm of their number.
-
-    A step of the queue may be an operation on a whole array.
-    """
+    """From 16 to 16,384 principals the steps of each operation grow no faster than the logarithm of their number."""
     few, *more = map(Crowd, (16, 512, 16_384))
     for name, operation in OPERATIONS.items():
         first = steps_of(lambda work=operation: work(few))

@@ -21,7 +21,7 @@ from onebert_server.engine.banks.bank import Bank
 from onebert_server.engine.banks.bank_bytes import BankBytes
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host import Host
-from onebert_server.engine.queue.backlog import QueueLimits
+from onebert_server.engine.queue import QueueLimits
 from onebert_server.engine.speed import Speed
 from onebert_server.hosts import front_ends_for, load_only_host
 from onebert_server.settings import Settings
@@ -240,7 +240,7 @@ def test_a_long_batch_makes_way_for_short_texts_of_another_base_by_their_time(mo
 
     monkeypatch.setattr(one.passes, "launch", launch)
     engine.start()
-    assert (one.weight, other.weight) == (1.0, 0.4)
+    assert [line.seconds_per_token for line in engine.queue.lines] == [1.0, 0.4]
     long = submit(engine, one, [Item(Tokens([7] * 30, [0] * 30), 1)], context("long"))
     long.add_done_callback(lambda _: ended.append("long"))
     long.result(WAIT)

@@ -18,7 +18,7 @@ from onebert_server.engine.banks.bank import Bank
 from onebert_server.engine.block import REQUEST, SEQUENCE, Block, Ended
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host import Host
-from onebert_server.engine.queue.backlog import QueueLimits
+from onebert_server.engine.queue import QueueLimits
 from onebert_store.errors import DeadlineExceeded, OneBertError, QueueFull, ShuttingDown
 from parts import Batches
 

@@ -17,7 +17,7 @@ from onebert_server.answering.resolver import Resolver
 from onebert_server.engine.banks.bank import Bank
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host import Host
-from onebert_server.engine.queue.backlog import QueueLimits
+from onebert_server.engine.queue import QueueLimits
 from onebert_server.versions.facts import Shadowing
 from onebert_server.versions.residency.residents import Residents
 from onebert_server.versions.version import State, Version

@@ -1,19 +1,21 @@
-"""Requests that end before their answer, by deadline or since the client left; and who stops a batch between layers."""
+"""Each request gets its own logits alone, whoever leaves; and who stops a batch between its layers."""
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bases import loaded
 from onebert_encoder.maths.batch import BASE_ROW
 from onebert_server.access.principal import root
 from onebert_server.engine import scheduler as scheduler_module
 from onebert_server.engine.banks.bank import Bank
-from onebert_server.engine.block import REQUEST, SEQUENCE, Block
+from onebert_server.engine.block import REQUEST, SEQUENCE, Block, Ended
 from onebert_server.engine.host import Host
-from onebert_server.engine.queue.backlog import QueueLimits
+from onebert_server.engine.lane import Lane
+from onebert_server.engine.queue import QueueLimits
 from onebert_server.engine.scheduler import Scheduler
 from onebert_server.telemetry.metrics import Metrics
-from onebert_store.errors import OverShare, QueueFull
 
 SECONDS_PER_TOKEN = 0.001
 HOST = Host(loaded(), Bank(loaded()))
@@ -32,51 +34,111 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> type[Clock]:
     return Clock
 
 
-def scheduler(limits: QueueLimits) -> tuple[Scheduler, int]:
+def scheduler(limits: QueueLimits, seconds_per_token: float = 0.0) -> tuple[Scheduler, Lane]:
     """One that has begun to serve, and a lane of it."""
     opened = Scheduler([HOST], limits, Metrics(), makes_way=lambda host, tokens: True)
+    opened.queue.lines[0].seconds_per_token = seconds_per_token
     opened.open()
-    return opened, opened.open_lane(lambda ended: None)
+    return opened, opened.lane(lambda ended: None)
 
 
-def block(tokens: int, deadline: float, principal: str = "someone", number: int = 0) -> Block:
-    """A request for one text."""
-    requests, sequences = np.zeros(1, REQUEST), np.zeros(1, SEQUENCE)
-    requests["number"], requests["sequences"], requests["deadline"] = number, 1, deadline
+def block(tokens: int, deadline: float, principal: str = "someone", number: int = 0, count: int = 1) -> Block:
+    """A request for so many texts."""
+    requests, sequences = np.zeros(1, REQUEST), np.zeros(count, SEQUENCE)
+    requests["number"], requests["sequences"], requests["deadline"] = number, count, deadline
     sequences["tokens"], sequences["generation"] = tokens, HOST.bank.generation[BASE_ROW]
-    return Block([root(principal)], requests, sequences, np.full(tokens, 5, np.int32))
+    sequences["text"] = np.arange(count)
+    return Block([root(principal)], requests, sequences, np.full(tokens * count, 5, np.int32))
+
+
+def logits(number: int, position: int) -> list[float]:
+    """As many as the position says, which nobody else has."""
+    return [number * 100.0 + position] * (1 + position)
+
+
+class Edge:
+    """Keeps the logits of each request that is answered, as an edge reads them: one request after the other."""
+
+    def __init__(self, opened: Scheduler) -> None:
+        self.answered: dict[int, list[list[float]]] = {}
+        self.lane = opened.lane(self.note)
+
+    def note(self, ended: Ended) -> None:
+        parts = np.split(ended.logits, np.cumsum(ended.outputs)[:-1]) if len(ended.outputs) else []
+        assert ended.requests["sequences"].sum() == len(parts)
+        for number, _, sequences, *_ in ended.requests.tolist():
+            self.answered[number], parts = [part.tolist() for part in parts[:sequences]], parts[sequences:]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 1), st.sampled_from("ab"), st.integers(1, 7)), min_size=1, max_size=12),
+    st.randoms(use_true_random=False),
+)
+def test_each_request_gets_its_own_logits_whoever_leaves_while_a_batch_runs(came, random):
+    """Also where a batch ends behind a later one."""
+    opened, _ = scheduler(QueueLimits(10**6, 10**9))
+    uses = HOST.bank.uses.copy()
+    edges, left, batches = [Edge(opened), Edge(opened)], set[int](), []
+    for number, (lane, principal, count) in enumerate(came):
+        assert opened.put(edges[lane].lane, block(30, 60.0 + 1e9, principal, number, count)) == []
+    while opened.queue.sequences or batches:
+        if opened.queue.sequences and random.random() < 0.6:
+            batches.append(opened.take(lambda _: (100, 100), only_full=False))
+            number = random.randrange(len(came))
+            if random.random() < 0.3 and number not in edges[came[number][0]].answered:
+                left.add(number)
+                edges[came[number][0]].lane.withdraw([number])
+        elif batches:
+            taken = batches.pop(random.randrange(len(batches)))
+            parts = [logits(part.number, place) for part, first, stop in taken.parts for place in range(first, stop)]
+            opened.settle(taken, np.concatenate(parts).astype(np.float32), np.array([*map(len, parts)]))
+    for which, edge in enumerate(edges):
+        expected = {
+            number: [logits(number, position) for position in range(count)]
+            for number, (lane, _, count) in enumerate(came)
+            if lane == which and number not in left
+        }
+        assert edge.answered == expected
+    assert (HOST.bank.uses == uses).all()
+
+
+def test_a_client_that_leaves_takes_no_room_from_others_of_its_key(clock: type[Clock]) -> None:
+    """However long it had waited: what waits of others is bounded as ever."""
+    opened, lane = scheduler(QueueLimits(10**6, 10**9, max_seconds=1.0), seconds_per_token=0.001)
+    assert opened.put(lane, block(8, deadline=60.0, number=5)) == []
+    clock.now = 0.8
+    opened.withdraw(lane, [5])
+    assert opened.queue.sequences == 0
+    assert opened.put(lane, block(900, deadline=60.0)) == []
+    opened.check("someone")
 
 
 # A timer of uvloop fires up to a millisecond early. The engine's process counts the deadline of a front end's request
 # from when its message comes, which is later by the time on the way.
 @pytest.mark.parametrize(
-    ("before_deadline", "left"),
-    [(-0.001, False), (0.0009, False), (0.03, False), (0.2, True)],
+    ("before_deadline", "why"),
+    [(-0.001, "deadline"), (0.0009, "deadline"), (0.03, "deadline"), (0.2, "left")],
     ids=["after it", "timer of uvloop", "message under way", "client left"],
 )
-def test_a_request_given_up_at_its_deadline_takes_no_room_from_its_principal(
-    clock: type[Clock], before_deadline: float, left: bool
+def test_a_request_given_up_at_its_deadline_counts_as_late(
+    clock: type[Clock], before_deadline: float, why: str
 ) -> None:
-    opened, lane = scheduler(QueueLimits(10**6, 10**9, max_seconds=1.0))
-    opened.queue.backlog.seconds_per_token = SECONDS_PER_TOKEN
+    opened, lane = scheduler(QueueLimits(10**6, 10**9))
     assert opened.put(lane, block(8, deadline=1.0, number=5)) == []
     clock.now = 1.0 - before_deadline
     opened.withdraw(lane, [5])
-    assert opened.queue.sequences == 0
-    assert opened.put(lane, block(700, deadline=60.0)) == []  # 0.7 s of work
-    if left:
-        with pytest.raises((QueueFull, OverShare)):
-            opened.check("someone")
-    else:
-        opened.check("someone")
+    dropped = {name: f'onebert_dropped_total{{why="{name}"}} 1.0' for name in ("deadline", "left")}
+    text = opened._metrics.exposition().decode()
+    assert [name for name, line in dropped.items() if line in text] == [why]
 
 
 def test_only_who_may_run_between_its_layers_stops_a_batch(clock: type[Clock]) -> None:
     """Each stop takes Python's lock from the event loop, between two layers."""
-    opened, lane = scheduler(QueueLimits(10**6, 10**9))
+    opened, lane = scheduler(QueueLimits(10**6, 10**9), seconds_per_token=1.0)
+    numbers = iter(range(100))
 
     def ask(principal: str, tokens: int) -> int:
-        assert opened.put(lane, block(tokens, 60.0, principal)) == []
+        assert opened.put(lane, block(tokens, 1e9, principal, next(numbers))) == []
         return opened.asked.value
 
     def beside() -> list[int]:
@@ -91,30 +153,16 @@ def test_only_who_may_run_between_its_layers_stops_a_batch(clock: type[Clock]) -
     assert ask("flood", 400) == 0
     assert ask("light", 50) == 1
     assert beside() == [50]
-    assert ask("light", 120) == 1, "it is ahead by 50 tokens of the room, which is 200"
+    assert ask("light", 120) == 1, "of the batch's half 150 tokens are left"
     assert beside() == [120]
-    assert (opened.asked.value, ask("light", 100), ask("flood", 5), ask("long", 300)) == (0, 0, 0, 0)
-    assert beside() == []
+    assert opened.asked.value == 0
+    assert ask("light", 50) == 1
+    assert beside() == [], "30 are left"
+    assert (opened.asked.value, ask("flood", 5)) == (0, 0)
     assert ask("other", 5) == 1
 
 
-def test_a_text_that_many_sequences_share_counts_once_for_the_share_of_its_principal(clock: type[Clock]) -> None:
-    opened, lane = scheduler(QueueLimits(10**6, 10**9))
-    fan_out = block(300, 60.0, "a")
-    sequences = np.repeat(fan_out.sequences, 10)
-    sequences["tokens"], fan_out.requests["sequences"] = 30, 10
-    assert opened.put(lane, fan_out._replace(sequences=sequences)) == []
-    assert opened.put(lane, block(30, 60.0, "b")) == []
-    taken = opened.take(lambda _: (1000, 1000), only_full=False)
-    assert taken is not None
-    assert len(taken.rows) == 11
-    # The bare base shares every layer, and a sequence costs a token at least.
-    assert opened.beside.tokens == 30 + 9 + 30
-    assert opened.beside.served == {"a", "b"}
-
-
-def test_what_requests_leave_behind_is_used_again_and_those_that_stay_keep_theirs(clock: type[Clock]) -> None:
-    """A long one stays while thousands come and go: nothing grows with them, and its ids stay its own."""
+def test_what_requests_leave_behind_is_forgotten_and_those_that_stay_keep_their_ids(clock: type[Clock]) -> None:
     opened, lane = scheduler(QueueLimits(10**6, 10**9))
     staying = block(5, 60.0, number=1)
     staying.ids[:] = [6, 7, 8, 9, 10]
@@ -122,10 +170,7 @@ def test_what_requests_leave_behind_is_used_again_and_those_that_stay_keep_their
     for number in range(2, 402):
         assert opened.put(lane, block(500, 60.0, number=number)) == []
         opened.withdraw(lane, [number])
-    requests = opened._requests
-    assert len(requests.all) == 1
-    waiting = opened.queue._waiting
-    assert max(len(requests.table), len(waiting._ids), len(waiting.rows)) <= 2**13
+    assert [*lane.under_way] == [1]
     taken = opened.take(lambda _: (10**6, 10**6), only_full=False)
     assert taken is not None
     assert taken.inputs.ids.tolist() == [6, 7, 8, 9, 10]

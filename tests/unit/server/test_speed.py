@@ -9,7 +9,7 @@ from bases import loaded
 from onebert_encoder.maths.batch import pack
 from onebert_server.engine import speed as module
 from onebert_server.engine.banks.bank import Bank
-from onebert_server.engine.speed import LEAST_SECONDS, Speed, measure_speed
+from onebert_server.engine.speed import Speed, measure_speed
 
 
 @given(st.floats(0.15, 100.0), st.lists(st.integers(1, 8192), min_size=200, max_size=200))
@@ -61,19 +61,6 @@ def test_after_a_disturbed_start_batches_grow_to_the_size_of_a_calm_one():
     for _ in range(60):
         disturbed.observe(500, 2 * 500 * 8 * 16e-6)
     assert disturbed.worthwhile(8192) < calm.worthwhile(8192) / 7, "as slow as measured, and slower"
-
-
-@pytest.mark.parametrize("slower", [0.5, 1.0, 1.5])
-def test_a_batch_of_a_flood_takes_a_quarter_of_it_and_at_most_three_times_the_least(slower):
-    """On a processor as fast as measured or not; a token more is rounding."""
-    speed, seconds_before = Speed(0.25e-3, 27e-6), Speed(0.25e-3, 27e-6).seconds(500)
-    for _ in range(100):
-        speed.observe(500, slower * seconds_before)
-    plain = speed.worthwhile(8192)
-    assert speed.worthwhile(8192, 0.01) == plain
-    for flood in 0.1, 1.0:
-        seconds = speed.seconds(speed.worthwhile(8192, flood) - 1)
-        assert 0.9 * seconds < min(flood / 4, 3 * LEAST_SECONDS) < 1.1 * seconds
 
 
 def test_batches_that_take_no_time_never_make_the_estimate_nothing():

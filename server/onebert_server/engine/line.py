@@ -1,0 +1,182 @@
+"""The order of waiting requests; pure logic, callers pass the time.
+
+One rule has two uses (`LeastServed`): the next principal is the one that was served least, and so is the next of its
+requests. A request is served in pieces of `QUANTUM` computed tokens, at least one sequence, so that a short text waits
+for a piece of others, never for a fan-out. A newcomer begins a piece ahead of all that wait, but not ahead of what its
+principal was served before.
+"""
+
+from heapq import heapify, heappop, heappush, heapreplace
+from itertools import count
+from math import inf
+from typing import Generic, Protocol, TypeVar
+
+from onebert_server.engine.request import QUANTUM, Request, Room
+
+# However many requests of a principal come, one that waits is served so much of what the principal is.
+LEAST_PART = 16
+# Above this many, principals that owe nothing any more are forgotten.
+_MANY = 4096
+
+
+class _Child(Protocol):
+    """A child of `LeastServed`; it is served while something of it waits."""
+
+    @property
+    def waits(self) -> bool: ...
+
+    def serve(self, room: Room) -> int: ...
+
+
+C = TypeVar("C", bound=_Child)
+
+
+class LeastServed(Generic[C]):
+    """Children that are served piece by piece; the next one is the one that was served least.
+
+    A newcomer begins a piece before the `clock`. The clock stands where the child that was served last stood, or
+    further: each piece moves it by an equal part for each child. So nobody waits for ever beside ever new ones, and
+    each is served at least one in `parts` pieces.
+    """
+
+    def __init__(self, parts: float = inf) -> None:
+        self.clock = 0.0
+        self._parts = parts
+        self._heap: list[tuple[float, int, C]] = []
+        self._numbers = count()
+        self._emptied = 0
+
+    def join(self, child: C, served: float = 0.0) -> None:
+        heappush(self._heap, (max(served, self.clock - QUANTUM), next(self._numbers), child))
+
+    def serve(self, room: Room, passing: int = 0) -> int:
+        """Has one child put a piece into a batch; returns its cost, 0 if no more fits.
+
+        Up to `passing` children are passed over whose next piece does not fit, by one that is not far ahead of them.
+        """
+        heap, passed, cost = self._heap, list[tuple[float, int, C]](), 0
+        while heap and not cost and len(passed) <= passing:
+            served, _, child = heap[0]
+            least = passed[0][0] if passed else served
+            if served > least + room.largest:
+                break
+            if cost := child.serve(room):
+                self.clock = max(least, self.clock + cost / min(len(heap) + len(passed) + 1, self._parts))
+            if not child.waits:
+                heappop(heap)
+                self.leave(child, served + cost)
+            elif cost:
+                heapreplace(heap, (served + cost, next(self._numbers), child))
+            else:
+                passed.append(heappop(heap))
+        for entry in passed:
+            heappush(heap, entry)
+        return cost
+
+    def note_emptied(self) -> None:
+        """Notes that a child left without being served; it goes when it is next, or when it is one of many."""
+        self._emptied += 1
+        if 2 * self._emptied > len(self._heap):
+            entries, self._emptied = self._heap, 0
+            self._heap = [entry for entry in entries if entry[2].waits]
+            heapify(self._heap)
+            for served, _, child in entries:
+                if not child.waits:
+                    self.leave(child, served)
+
+    def leave(self, child: C, served: float) -> None:
+        """Nothing of a child waits any more; it was served so much."""
+
+
+class Flow(LeastServed[Request]):
+    """The waiting requests of a principal.
+
+    Attributes:
+        sequences, tokens, work: all that waits of it; `work` in computed tokens.
+    """
+
+    def __init__(self, principal: str, line: "Line | None" = None) -> None:
+        super().__init__(LEAST_PART)
+        self.principal = principal
+        self.sequences = self.tokens = self.work = 0
+        self._line = line
+
+    @property
+    def waits(self) -> bool:
+        return self.sequences > 0
+
+    def serve(self, room: Room, passing: int = 0) -> int:
+        return 0 if self.principal in room.without else super().serve(room, passing)
+
+    def put(self, request: Request) -> None:
+        request.flow = self
+        self.count(len(request.sequences), request.tokens[-1], request.costs[-1])
+        self.join(request)
+
+    def drop(self, request: Request) -> None:
+        """Withdraws what waits of a request."""
+        if request.waits:
+            request.take(len(request.sequences))
+            self.note_emptied()
+            if not self.sequences and self._line is not None:
+                self._line.note_emptied()
+
+    def count(self, sequences: int, tokens: int, work: int) -> None:
+        """Counts what comes to wait, or with negative numbers what no longer does."""
+        self.sequences += sequences
+        self.tokens += tokens
+        self.work += work
+        if self._line is not None:
+            self._line.count(sequences, tokens, work)
+
+
+class Line(LeastServed[Flow]):
+    """The waiting requests of one host.
+
+    Attributes:
+        flows: by principal.
+        shadows: the flow for idle time; it does not count.
+        seconds_per_token: the estimate of a computed token; the engine keeps it.
+        since: when it gave its last batch, or began to wait.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flows: dict[str, Flow] = {}
+        self.shadows = Flow("shadows")
+        self.sequences = self.tokens = self.work = 0
+        self.seconds_per_token = self.since = 0.0
+        # Amounts that absent principals were served, as long as others wait: leaving and coming again gains nothing.
+        self._served: dict[str, float] = {}
+        self._many = _MANY
+
+    @property
+    def seconds(self) -> float:
+        return self.work * self.seconds_per_token
+
+    def put(self, request: Request, now: float) -> None:
+        if not self.sequences:
+            self.since = now
+        flow = self.flows.get(request.principal)
+        if flow is None:
+            flow = self.flows[request.principal] = Flow(request.principal, self)
+            self.join(flow, self._served.pop(request.principal, 0.0))
+        flow.put(request)
+
+    def count(self, sequences: int, tokens: int, work: int) -> None:
+        self.sequences += sequences
+        self.tokens += tokens
+        self.work += work
+
+    def leave(self, child: Flow, served: float) -> None:
+        del self.flows[child.principal]
+        self._served[child.principal] = served
+        if not self.flows:
+            self._served.clear()
+        elif len(self._served) > self._many:
+            self._served = {name: served for name, served in self._served.items() if served > self.clock}
+            self._many = max(_MANY, 2 * len(self._served))
+
+    def floods(self, work: int) -> bool:
+        """Whether every principal that waits has at least so much work."""
+        return self.sequences > 0 and all(flow.work >= work for flow in self.flows.values())

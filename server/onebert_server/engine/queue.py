@@ -1,0 +1,208 @@
+"""All that waits for the engine, and who may join it; pure logic, callers pass the time.
+
+A batch is of one host, whose requests have a `Line` of their own: the line that has waited longest gives the next one.
+Shadows wait beside a line, in a flow that is served while nothing else waits.
+
+The queue is bounded by the seconds that a new request would wait: for all that waits, or, if that is less, until every
+principal has been served as much as the new one's and its own waiting work. So one principal alone can fill the queue,
+a small request of another one still finds a short wait, and whoever holds most is refused first.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from math import ceil, inf
+
+from onebert_server.access.principal import RESERVED
+from onebert_server.engine.line import Line
+from onebert_server.engine.request import Request, Room
+from onebert_server.limits import MAX_QUEUE_SEQUENCES, MAX_QUEUE_TOKENS
+from onebert_store.errors import DeadlineExceeded, OneBertError, OverShare, QueueFull, TooLarge
+
+# Beside a batch at most so many principals with a text too long for it are passed over.
+MAX_PASSED_OVER = 16
+# A new request counts with its own tokens, up to this share of the longest wait: a larger one is served in pieces,
+# beside others of its kind.
+COUNTED = 0.25
+# Tokens of shadows that may wait, and estimated seconds of a batch of them: a request that comes meanwhile waits for
+# one layer of it.
+MAX_SHADOW_TOKENS, SHADOW_SECONDS = 16_384, 0.006
+
+Bounds = Callable[[int], tuple[int, int]]
+"""Returns the bounds on a batch of a host: on computed tokens, and on all tokens."""
+
+
+@dataclass(frozen=True)
+class QueueLimits:
+    """Bounds on waiting work.
+
+    Attributes:
+        max_sequences, max_tokens: totals. A principal with waiting work may hold no more than is left free.
+        max_seconds: longest estimated wait that a new request may find.
+    """
+
+    max_sequences: int = MAX_QUEUE_SEQUENCES
+    max_tokens: int = MAX_QUEUE_TOKENS
+    max_seconds: float = inf
+
+
+class Queue:
+    """All that waits; not thread-safe, but any thread may `check` and read the totals."""
+
+    def __init__(self, limits: QueueLimits, hosts: int = 1) -> None:
+        self.lines = [Line() for _ in range(hosts)]
+        self._limits = limits
+
+    @property
+    def sequences(self) -> int:
+        return sum([line.sequences for line in self.lines])
+
+    @property
+    def tokens(self) -> int:
+        return sum([line.tokens for line in self.lines])
+
+    @property
+    def seconds(self) -> float:
+        """Estimated seconds of all waiting work."""
+        return sum([line.seconds for line in self.lines])
+
+    @property
+    def idle_waits(self) -> bool:
+        """Whether shadows wait."""
+        return any(line.shadows.waits for line in self.lines)
+
+    def check(self, principal: str) -> None:
+        """Raises QueueFull or OverShare if `put` would refuse the smallest request of this principal; cheap."""
+        if (error := self._refusal(principal, 1, 1, 0.0, inf)) is not None:
+            raise error
+
+    def put(self, question: Sequence[Request], now: float) -> OneBertError | None:
+        """Queues the requests of one question, for several hosts, all or none; returns why none.
+
+        That is TooLarge if they exceed the whole queue; DeadlineExceeded if their deadline has passed; QueueFull and
+        OverShare if the queue is too full, OverShare if it holds more of this principal than of others. The server's
+        own are never refused.
+        """
+        first, sequences, tokens, seconds = question[0], 0, 0, 0.0
+        for request in question:
+            sequences += len(request.sequences)
+            tokens += request.tokens[-1]
+            seconds += request.costs[-1] * self.lines[request.host].seconds_per_token
+        if first.idle:
+            error = self._shadow_refusal(tokens)
+        elif sequences > self._limits.max_sequences or tokens > self._limits.max_tokens:
+            return TooLarge("the request holds more than the server's whole queue; send it in parts")
+        elif now >= first.deadline:
+            return DeadlineExceeded("the request's time was over before its work began")
+        else:
+            error = self._refusal(first.principal, sequences, tokens, seconds, first.deadline - now)
+        for request in question if error is None else ():
+            line = self.lines[request.host]
+            if request.idle:
+                line.shadows.put(request)
+            else:
+                line.put(request, now)
+        return error
+
+    def take(self, bounds: Bounds, now: float) -> Room | None:
+        """Takes the next batch, of one host, and finds late requests on the way; None if nothing waits."""
+        for host in self._by_wait():
+            return self._fill(host, Room(*bounds(host), now))
+        return None
+
+    def take_beside(self, bounds: Bounds, now: float, without: Collection[str], seconds: float) -> list[Room]:
+        """Takes what runs between the layers of a batch: of others than some principals, at most so many seconds.
+
+        Returns:
+            Batches of one host after the other; only the last may have something.
+        """
+        rooms = list[Room]()
+        for host in self._by_wait():
+            per_token = self.lines[host].seconds_per_token
+            room = Room(*bounds(host), now, seconds / per_token if per_token else inf, without)
+            rooms.append(self._fill(host, room))
+            if room.parts:
+                break
+        return rooms
+
+    def take_idle(self, bounds: Bounds, now: float) -> Room | None:
+        """Takes a small batch of shadows; None if none waits."""
+        for host, line in enumerate(self.lines):
+            if line.shadows.waits:
+                per_token = line.seconds_per_token
+                room = Room(*bounds(host), now)
+                room.cost = min(room.cost, SHADOW_SECONDS / per_token) if per_token else room.cost
+                while room.cost > 0 and line.shadows.serve(room):
+                    pass
+                return room
+        return None
+
+    def fills(self, bounds: Bounds) -> bool:
+        """Whether more computed tokens wait for the next batch's host than the batch takes."""
+        return any(self.lines[host].work > bounds(host)[0] for host in self._by_wait()[:1])
+
+    def others_wait(self, principals: Collection[str]) -> bool:
+        """Whether anybody but these principals waits."""
+        return any(flow.waits and name not in principals for line in self.lines for name, flow in line.flows.items())
+
+    def _by_wait(self) -> list[int]:
+        """Returns the hosts for which anything waits, first the one that has waited longest."""
+        waiting = [host for host, line in enumerate(self.lines) if line.sequences]
+        return sorted(waiting, key=lambda host: self.lines[host].since) if len(waiting) > 1 else waiting
+
+    def _fill(self, host: int, room: Room) -> Room:
+        """Fills a batch of a host."""
+        line = self.lines[host]
+        passing = MAX_PASSED_OVER if room.without else 0
+        while room.cost > 0 and line.serve(room, passing):
+            pass
+        if room.parts:
+            line.since = room.now
+        return room
+
+    def _shadow_refusal(self, tokens: int) -> OneBertError | None:
+        if sum([line.shadows.tokens for line in self.lines]) + tokens <= MAX_SHADOW_TOKENS:
+            return None
+        return QueueFull("as much work of shadows is waiting as the server holds")
+
+    def _held(self, principal: str) -> tuple[int, int, float]:
+        """Returns sequences, tokens and seconds that wait of a principal."""
+        sequences, tokens, seconds = 0, 0, 0.0
+        for line in self.lines:
+            if (flow := line.flows.get(principal)) is not None:
+                sequences += flow.sequences
+                tokens += flow.tokens
+                seconds += flow.work * line.seconds_per_token
+        return sequences, tokens, seconds
+
+    def _refusal(self, principal: str, sequences: int, tokens: int, seconds: float, left: float) -> OneBertError | None:
+        """Returns why so much more of a principal may not wait, or would be answered too late; None if it may."""
+        if principal == RESERVED or not (waiting := self.sequences):
+            return None
+        limits, total = self._limits, self.seconds
+        # Whosesoever it is, half of the room stays free, and all is served in time.
+        if (
+            total + seconds < min(limits.max_seconds, left)
+            and 2 * (waiting + sequences) <= limits.max_sequences
+            and 2 * (self.tokens + tokens) <= limits.max_tokens
+        ):
+            return None
+        of_server = self._held(RESERVED)
+        others, total = waiting - of_server[0], total - of_server[2]
+        if not others:
+            return None
+        own_sequences, own_tokens, own = self._held(principal)
+        principals = sum([len(line.flows) for line in self.lines]) - (of_server[0] > 0)
+        shares, counted = principals + (own_sequences == 0), min(seconds, COUNTED * limits.max_seconds)
+        wait = min(total, (own + counted) * shares - counted)
+        late = min(total + seconds, (own + seconds) * shares) > left
+        # A principal may hold no more than is left free, as by `Shares`.
+        fits = (
+            own_tokens + tokens <= limits.max_tokens - (self.tokens - of_server[1])
+            and own_sequences + sequences <= limits.max_sequences - others
+        )
+        if fits and wait < limits.max_seconds and not late:
+            return None
+        retry_after = max(1, ceil(wait))
+        if own * principals > total > own:
+            return OverShare("more of this caller's work is waiting than of others'; try again soon", retry_after)
+        return QueueFull("as much work is waiting as the server holds; try again soon", retry_after)

@@ -1,0 +1,215 @@
+"""A request to the engine, from its submission to its end: the arrays of its sequences, and how far they are."""
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Sequence
+from itertools import accumulate
+from math import inf
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onebert_encoder.layout.upload import Array
+from onebert_encoder.maths.sequences import Sequences
+from onebert_server.engine.block import SEQUENCE, Block
+from onebert_server.engine.host import Host
+from onebert_store.errors import OneBertError
+
+# Computed tokens of a piece, about two sentences: even a small batch holds work of several principals.
+QUANTUM = 64
+
+_RECORD = f"V{SEQUENCE.itemsize}"
+
+
+class _Flow(Protocol):
+    """Where a request waits."""
+
+    def count(self, sequences: int, tokens: int, work: int) -> None: ...
+
+    def drop(self, request: "Request") -> None: ...
+
+
+class Request:
+    """A request of one host; its sequences are taken in their order.
+
+    Attributes:
+        lane: the `Lane` of its edge.
+        principal: its name.
+        idle: whether it is computed only while nothing else waits (a shadow's).
+        sequences, ids: its own ones of the block.
+        first_text: number of the block's first text, unlike any of another block.
+        tokens, costs: sums over the sequences before each; `costs` are of computed tokens, fewer if it shares a text.
+        flow: where it waits.
+        taken: sequences that no longer wait.
+        left: sequences that wait or run.
+        began: start of its first batch.
+        gone: whether it gets no logits; it then ends with `error`, or nobody waits for it.
+        span, batches: its trace, and those of its batches.
+    """
+
+    __slots__ = (
+        *("lane", "number", "host", "principal", "deadline", "submitted", "idle", "sequences", "ids", "first_text"),
+        *("tokens", "costs", "flow", "taken", "left", "began", "gone", "error", "span", "batches", "_logits"),
+    )
+
+    flow: _Flow
+
+    def __init__(
+        self,
+        lane: Any,
+        fields: Sequence[Any],
+        principal: str,
+        sequences: NDArray[Any],
+        ids: NDArray[np.int32],
+        first_text: int,
+        lengths: Sequence[int],
+    ) -> None:
+        """`fields`: of REQUEST."""
+        self.number, self.host, _, self.left, _, self.deadline, self.submitted, self.idle = fields
+        self.lane, self.principal, self.sequences, self.ids = lane, principal, sequences, ids
+        self.first_text = first_text
+        self.tokens = self.costs = [0, *accumulate(lengths)]
+        self.taken, self.began, self.gone = 0, self.submitted, False
+        self.error: OneBertError | None = None
+        self.span: Any = None
+        self.batches: list[Any] = []
+        self._logits: list[tuple[int, Array, NDArray[np.float32]]] = []
+
+    @property
+    def waits(self) -> bool:
+        """Whether something of it waits."""
+        return self.taken < len(self.sequences)
+
+    def serve(self, room: "Room") -> int:
+        """Puts a piece into a batch; returns its cost, 0 if it does not fit. A late request leaves the queue."""
+        first, costs, tokens = self.taken, self.costs, self.tokens
+        if first == len(self.sequences):
+            return 0
+        if self.deadline <= room.now:
+            room.late.append((self, first))
+            self.take(len(self.sequences))
+            return 0
+        stop = bisect_right(costs, costs[first] + min(room.cost, QUANTUM), first) - 1
+        # The tokens of texts that several tasks share may be many more than are computed.
+        stop = max(min(stop, bisect_right(tokens, tokens[first] + room.tokens, first) - 1), first + 1)
+        cost = costs[stop] - costs[first]
+        if not room.add(self, first, stop, cost, tokens[stop] - tokens[first]):
+            return 0
+        self.take(stop)
+        return cost
+
+    def take(self, stop: int) -> None:
+        """Notes that the sequences before `stop` no longer wait."""
+        first, self.taken = self.taken, stop
+        self.flow.count(first - stop, self.tokens[first] - self.tokens[stop], self.costs[first] - self.costs[stop])
+
+    def lose(self, error: OneBertError | None) -> None:
+        """Notes that it gets no logits, but an error if somebody waits for it."""
+        if not self.gone:
+            self.gone, self.error = True, error
+            self._logits.clear()
+
+    def add(self, first: int, sizes: Array, values: NDArray[np.float32]) -> None:
+        """Adds the logits of some sequences, end to end, and their sizes; `first`: the place of the first."""
+        self.left -= len(sizes)
+        if not self.gone:
+            self._logits.append((first, sizes, values))
+
+    def logits(self) -> list[tuple[int, Array, NDArray[np.float32]]]:
+        """All that was added, in the order of the sequences."""
+        # A batch may end behind a later one.
+        if len(self._logits) > 1:
+            self._logits.sort(key=lambda part: part[0])
+        return self._logits
+
+
+class Room:
+    """A batch while it is filled.
+
+    Attributes:
+        cost, tokens: the computed tokens, and all tokens, for which there is room. A first sequence over either still
+            goes, alone, unless it computes more than `largest`.
+        without: principals that are served nothing.
+        parts: of each request its first sequence here, and the end.
+        late: requests whose deadline has passed, with the first sequence that waited.
+    """
+
+    def __init__(
+        self, cost: float, tokens: float, now: float, largest: float = inf, without: Collection[str] = ()
+    ) -> None:
+        self.cost, self.tokens, self.now, self.largest, self.without = min(cost, largest), tokens, now, largest, without
+        self.parts: dict[Request, tuple[int, int]] = {}
+        self.late: list[tuple[Request, int]] = []
+
+    def add(self, request: Request, first: int, stop: int, cost: int, tokens: int) -> bool:
+        """Adds sequences if they fit; returns whether they do."""
+        if (cost > self.cost or tokens > self.tokens) and (self.parts or cost > self.largest):
+            return False
+        self.parts[request] = self.parts.get(request, (first, first))[0], stop
+        self.cost -= cost
+        self.tokens -= tokens
+        return True
+
+
+def requests_of(lane: Any, block: Block, hosts: Sequence[Host], first_text: int) -> Iterator[Request]:
+    """Yields the requests of a block; `first_text`: the number of its first text."""
+    sequences, ids = block.sequences, block.ids
+    lengths, row, token = sequences["tokens"].tolist(), 0, 0
+    # Texts that differ have numbers in their order.
+    shares = bool((sequences["text"] != np.arange(len(sequences))).any())
+    for place, fields in enumerate(block.requests.tolist()):
+        stop = row + fields[3]
+        own = lengths[row:stop]
+        end = token + sum(own)
+        name = block.principals[fields[2]].name
+        request = Request(lane, fields, name, sequences[row:stop], ids[token:end], first_text, own)
+        if shares and len(own) > 1:
+            texts = request.sequences
+            costs = hosts[request.host].passes.costs(texts["slot"], texts["tokens"], texts["text"])
+            request.costs = [0, *accumulate(costs.tolist())]
+        if block.spans:
+            request.span = block.spans[place]
+        row, token = stop, end
+        yield request
+
+
+class Taken:
+    """Sequences of one host that are computed together: slices of requests, as (request, first, stop)."""
+
+    def __init__(self, parts: Sequence[tuple[Request, int, int]]) -> None:
+        self.parts = parts
+        self.host = parts[0][0].host
+        # Views whose rows have no fields: numpy joins them ten times as fast.
+        rows = np.concatenate([request.sequences[first:stop].view(_RECORD) for request, first, stop in parts])
+        self._rows = rows.view(SEQUENCE)
+        self.slots: Array = self._rows["slot"]
+
+    def __len__(self) -> int:
+        """The number of sequences."""
+        return len(self.slots)
+
+    @property
+    def cost(self) -> int:
+        """Computed tokens, as requests count them."""
+        return sum([request.costs[stop] - request.costs[first] for request, first, stop in self.parts])
+
+    @property
+    def num_tokens(self) -> int:
+        return int(self._rows["tokens"].sum())
+
+    def alone(self) -> "list[Taken]":
+        """Returns the sequences of each request."""
+        return [Taken([part]) for part in self.parts]
+
+    def halves(self) -> "tuple[Taken, Taken]":
+        """Returns the first and the second half of one request's sequences."""
+        [(request, first, stop)] = self.parts
+        middle = (first + stop) // 2
+        return Taken([(request, first, middle)]), Taken([(request, middle, stop)])
+
+    @property
+    def inputs(self) -> Sequences:
+        rows, firsts = self._rows, [request.first_text for request, *_ in self.parts]
+        counts = [stop - first for _, first, stop in self.parts]
+        ids = [request.ids[request.tokens[first] : request.tokens[stop]] for request, first, stop in self.parts]
+        return Sequences(np.concatenate(ids), rows["tokens"], rows["second"], rows["text"] + np.repeat(firsts, counts))
