@@ -2,8 +2,6 @@
 
 import asyncio
 import math
-import os
-import socket
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
@@ -33,7 +31,6 @@ from onebert_server.remote.relay import MAX_RELAYED, Relay, Template
 from onebert_server.remote.relayed import Relayed
 from onebert_server.remote.unix import frames, relaying
 from onebert_server.remote.unix.channel import framed, read_frame
-from onebert_server.remote.unix.keeper import START_TIMEOUT, remove_left_over
 from onebert_server.remote.unix.relaying import relayed_to
 from onebert_server.run import front_end
 from onebert_server.settings import Settings
@@ -371,19 +368,3 @@ def test_a_token_is_checked_once_whoever_refuses_it(monkeypatch: pytest.MonkeyPa
     asyncio.run(cast(Any, config.app)(scope, nobody, send))
     assert checked == ["a.b.c"]
     assert sent[0]["status"] == 401
-
-
-def test_folders_of_servers_that_were_killed_are_removed_and_no_others(tmp_path: Path) -> None:
-    for name in ("onebert-killed", "onebert-alive", "onebert-starts", "other"):
-        (tmp_path / name).mkdir()
-    with socket.socket(socket.AF_UNIX) as alive:
-        alive.bind(str(tmp_path / "onebert-alive" / "engine"))
-        alive.listen()
-        for name in ("onebert-killed", "onebert-starts", "other"):
-            with socket.socket(socket.AF_UNIX) as killed:
-                killed.bind(str(tmp_path / name / "engine"))
-        before = time.time() - START_TIMEOUT - 1
-        for name in ("onebert-killed", "onebert-alive", "other"):
-            os.utime(tmp_path / name / "engine", (before, before))
-        remove_left_over(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"onebert-alive", "onebert-starts", "other"}

@@ -24,12 +24,20 @@ _USED_UP = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 class Listener:
-    """Gives each connection to a bound socket a protocol of `make`, until `close`; stands for uvicorn's server."""
+    """Gives each connection to a bound socket a protocol of `make`, until `close`; stands for uvicorn's server.
+
+    Those that it does not admit are closed.
+    """
 
     _pause: asyncio.TimerHandle | None = None
 
-    def __init__(self, bound: socket.socket, make: Callable[[], asyncio.Protocol]) -> None:
-        self._loop, self._socket, self._make = asyncio.get_running_loop(), bound, make
+    def __init__(
+        self,
+        bound: socket.socket,
+        make: Callable[[], asyncio.Protocol],
+        admits: Callable[[socket.socket], bool] = lambda _: True,
+    ) -> None:
+        self._loop, self._socket, self._make, self._admits = asyncio.get_running_loop(), bound, make, admits
         self._opening: set[asyncio.Task[Any]] = set()
         bound.setblocking(False)
         bound.listen(BACKLOG)
@@ -50,6 +58,9 @@ class Listener:
         try:
             for _ in range(AT_ONCE):
                 connection, _ = self._socket.accept()
+                if not self._admits(connection):
+                    connection.close()
+                    continue
                 opening = self._loop.create_task(self._loop.connect_accepted_socket(self._make, connection))
                 self._opening.add(opening)
                 opening.add_done_callback(self._opened)

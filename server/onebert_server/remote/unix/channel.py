@@ -1,6 +1,7 @@
 """Length-prefixed messages over the Unix sockets between front ends and the engine process."""
 
 import asyncio
+import socket
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -84,6 +85,18 @@ class Channel(asyncio.Protocol):
             outgoing.append(self._outgoing.popleft())
         if outgoing and self._transport is not None:
             self._transport.write(b"".join(outgoing))
+
+
+async def connected(name: str) -> socket.socket:
+    """Connects to a Unix socket, which uvloop's own connections do not do without a path."""
+    connection = socket.socket(socket.AF_UNIX)
+    connection.setblocking(False)
+    try:
+        await asyncio.get_running_loop().sock_connect(connection, name)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def framed(message: Any) -> bytes:

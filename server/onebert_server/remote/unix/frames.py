@@ -12,13 +12,13 @@ from onebert_server.versions.facts import Identity
 class Start(msgspec.Struct, frozen=True):
     """The configuration that a front end reads from standard input.
 
-    `listeners` are descriptors of bound sockets. `engine_path` and `relay_path` are Unix sockets for blocks and
+    `listeners` are descriptors of bound sockets. `engine` and `relay` are Unix sockets for blocks and
     for relayed requests.
     """
 
     listeners: list[int]
-    engine_path: str
-    relay_path: str
+    engine: str
+    relay: str
     setup: wire.Setup
     settings: dict[str, Any]
 

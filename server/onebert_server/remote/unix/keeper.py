@@ -4,16 +4,13 @@ import asyncio
 import logging
 import os
 import re
-import shutil
+import secrets
 import socket
+import struct
 import sys
-import tempfile
-import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from errno import ECONNREFUSED
-from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import msgspec
@@ -26,7 +23,7 @@ from onebert_server.remote.unix import frames
 from onebert_server.remote.unix.desk import FrontDesk, Served
 from onebert_server.remote.unix.relaying import relayed_to
 from onebert_server.settings import OF_FRONT_ENDS
-from onebert_store.errors import InvalidSettings, OneBertError
+from onebert_store.errors import OneBertError
 
 if TYPE_CHECKING:
     from onebert_server.runtime import Runtime
@@ -54,8 +51,8 @@ RESTART_DELAY = 1.0
 # After MAX_ENDS deaths of one front end within ENDS_WITHIN seconds the server exits, since a restart would not help.
 MAX_ENDS = 5
 ENDS_WITHIN = 60.0
-# Name prefix of the socket directories in the shared temporary directory, and the name of the engine's socket there.
-PREFIX, SOCKET = "onebert-", "engine"
+# Linux' `struct ucred`: process, user and group of a peer.
+PEER = struct.Struct("3i")
 
 
 class FrontEnds:
@@ -69,7 +66,6 @@ class FrontEnds:
         told = runtime.hooks.sample, runtime.telemetry.access_log, runtime.telemetry.tracing
         self._served = Served(runtime.admission, runtime.metrics, runtime.keys, *told)
         self._opened = ExitStack()
-        self._servers: list[Listener] = []
         self._keepers: list[asyncio.Task[None]] = []
         self._processes: dict[int, asyncio.subprocess.Process] = {}
         # By process, until it listens.
@@ -82,14 +78,13 @@ class FrontEnds:
         """Starts the front ends on shared, bound sockets and waits until all of them listen.
 
         Raises:
-            InvalidSettings: the temporary directory is not writable or does not support sockets.
             OneBertError: a front end ended before it listened, at the latest after `START_TIMEOUT`.
         """
         keys = self._runtime.keys
         keys.tell(lambda: self._tell(wire.keys(keys)))
         loop, count = asyncio.get_running_loop(), self._settings.front_ends or 0
         numbers = [listener.fileno() for listener in listeners]
-        start = await self._open(numbers)
+        start = self._open(numbers)
         self._keepers = [loop.create_task(self._keep(start, numbers)) for _ in range(count)]
         self._opened.callback(loop.create_task(self._watch()).cancel)
         listening = loop.create_task(self._all_listen(count))
@@ -120,35 +115,31 @@ class FrontEnds:
         for keeper in self._keepers:
             keeper.cancel()
         await asyncio.gather(*self._keepers, return_exceptions=True)
-        for server in self._servers:
-            server.close()
         self._opened.close()
 
-    async def _open(self, listeners: list[int]) -> IO[bytes]:
-        try:
-            remove_left_over(Path(tempfile.gettempdir()))
-            folder = self._opened.enter_context(tempfile.TemporaryDirectory(prefix=PREFIX))
-            engine_path, relay_path = (str(Path(folder, name)) for name in (SOCKET, "relay"))
-            setup = setup_of(self._runtime.admission.splitters)
-            settings = self._settings.model_dump(include=OF_FRONT_ENDS)
-            # A file without a name: uvloop fails to write to the pipe of a process that exits at once.
-            start = self._opened.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - `close` closes it
-            start.write(msgspec.msgpack.encode(frames.Start(listeners, engine_path, relay_path, setup, settings)))
-            start.flush()
-        except OSError:
-            raise InvalidSettings("ONEBERT_FRONT_ENDS: the temporary folder cannot be written") from None
-        try:
-            relayed = relayed_to(self._relayed)
-            for path, make in (
-                (engine_path, lambda: self._desk().channel),
-                (relay_path, lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader(), relayed)),
-            ):
-                bound = self._opened.enter_context(socket.socket(socket.AF_UNIX))
-                bound.bind(path)
-                self._servers.append(Listener(bound, make))
-        except OSError:
-            raise InvalidSettings("ONEBERT_FRONT_ENDS: the temporary folder takes no Unix sockets") from None
+    def _open(self, listeners: list[int]) -> IO[bytes]:
+        # Names without a path: nothing that clears a temporary folder takes them away.
+        engine, relay = (f"\0onebert-{name}-{secrets.token_hex(16)}" for name in ("engine", "relay"))
+        relayed = relayed_to(self._relayed)
+        self._listen_at(engine, lambda: self._desk().channel)
+        self._listen_at(relay, lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader(), relayed))
+        setup = setup_of(self._runtime.admission.splitters)
+        settings = self._settings.model_dump(include=OF_FRONT_ENDS)
+        # A file: uvloop fails to write to the pipe of a process that exits at once.
+        start = self._opened.enter_context(open(os.memfd_create("onebert-start"), "wb"))  # noqa: SIM115
+        start.write(msgspec.msgpack.encode(frames.Start(listeners, engine, relay, setup, settings)))
+        start.flush()
         return start
+
+    def _listen_at(self, name: str, make: Callable[[], asyncio.Protocol]) -> None:
+        bound = self._opened.enter_context(socket.socket(socket.AF_UNIX))
+        bound.bind(name)
+        self._opened.callback(Listener(bound, make, self._is_front_end).close)
+
+    def _is_front_end(self, connection: socket.socket) -> bool:
+        """Whether a process that this one has started connects: others find such names, too."""
+        pid, _, _ = PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
+        return pid in self._processes
 
     async def _keep(self, start: IO[bytes], listeners: list[int]) -> None:
         """Runs one front end and restarts it until `stop`; before `start` has finished it runs only once."""
@@ -233,12 +224,3 @@ class FrontEnds:
         # Called from any thread. A front end that connects meanwhile receives the state from its desk.
         for desk in list(self._desks):
             desk.channel.send(frame)
-
-
-def remove_left_over(temporary: Path) -> None:
-    """Removes the socket directories of servers that were killed, whose sockets refuse connections."""
-    for left in temporary.glob(f"{PREFIX}*/{SOCKET}"):
-        # Other users' directories raise OSError. A starting server binds before it listens, so skip new sockets.
-        with suppress(OSError), socket.socket(socket.AF_UNIX) as asking:
-            if time.time() - left.stat().st_mtime > START_TIMEOUT and asking.connect_ex(str(left)) == ECONNREFUSED:
-                shutil.rmtree(left.parent)

@@ -20,7 +20,7 @@ from onebert_server.remote import wire
 from onebert_server.remote.relayed import Relayed
 from onebert_server.remote.transport import NO_WORD, SILENT
 from onebert_server.remote.unix import frames
-from onebert_server.remote.unix.channel import framed, read_frame
+from onebert_server.remote.unix.channel import connected, framed, read_frame
 from onebert_store.errors import ShuttingDown
 
 logger = logging.getLogger("onebert.relaying")
@@ -34,12 +34,12 @@ _request = wire.decoder(wire.Request | wire.Part)
 
 
 async def relay(
-    path: str, request: wire.Request, body: Body, heard: Callable[[], float]
+    name: str, request: wire.Request, body: Body, heard: Callable[[], float]
 ) -> AsyncGenerator[wire.Relayed]:
     """See Transport; `heard` returns when the process was heard last, in seconds of `time.monotonic()`."""
     deadline = time.monotonic() + request.remaining
     try:
-        reader, writer = await asyncio.open_unix_connection(path)
+        reader, writer = await asyncio.open_unix_connection(sock=await connected(name))
     except OSError as error:
         logger.error("the process with the engine cannot be reached: %s", error.strerror)
         raise ShuttingDown(NO_WORD) from None

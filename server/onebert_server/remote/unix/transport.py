@@ -14,13 +14,13 @@ from onebert_server.answering.gateway import Computed
 from onebert_server.http.body import Body
 from onebert_server.remote import wire
 from onebert_server.remote.unix import frames
-from onebert_server.remote.unix.channel import Channel
+from onebert_server.remote.unix.channel import Channel, connected
 from onebert_server.remote.unix.relaying import relay
 from onebert_server.versions.facts import Facts, Identity
 
 
 class UnixTransport:
-    """A transport to the sockets at these paths; see Transport.
+    """A transport to the sockets with these names; see Transport.
 
     It caches the facts of versions by their identity, until the engine process evicts them.
 
@@ -35,9 +35,8 @@ class UnixTransport:
     lost: Callable[[], None]
     _channel: Channel
 
-    def __init__(self, engine_path: str, relay_path: str) -> None:
-        self._engine_path = engine_path
-        self._relay_path = relay_path
+    def __init__(self, engine: str, relay: str) -> None:
+        self._engine, self._relay = engine, relay
         self._numbers = itertools.count()
         self._waiting: dict[int, asyncio.Future[wire.Versions | wire.Refused]] = {}
         self._known: dict[Identity, Facts] = {}
@@ -72,7 +71,7 @@ class UnixTransport:
                     self.told(frame)
 
         _, self._channel = await asyncio.get_running_loop().create_unix_connection(
-            lambda: Channel(frames.FromEngine, received, self.lost), self._engine_path
+            lambda: Channel(frames.FromEngine, received, self.lost), sock=await connected(self._engine)
         )
         self.send(frames.Connected(os.getpid()))
         await came.wait()
@@ -105,7 +104,7 @@ class UnixTransport:
     def relay(self, request: wire.Request, body: Body) -> AsyncGenerator[wire.Relayed]:
         # So that a scrape has what was answered before.
         self._channel.flush()
-        return relay(self._relay_path, request, body, lambda: self._heard)
+        return relay(self._relay, request, body, lambda: self._heard)
 
     def _resolved(self, frame: frames.Reply) -> None:
         """Delivers a reply, with all its facts, to its waiting question, if that has not been cancelled."""
