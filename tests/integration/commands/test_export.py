@@ -100,16 +100,12 @@ PEFT = {
     "lora-xs": ("bert", "lora-xs", "pooler", "LORA"),
     "lora-xs beside lora and biases": ("bert", "lora-xs+lora+bitfit", "pooler", "LORA"),
     "lora, own tanh layer": ("bert", "lora", "cls", "LORA"),
-    "lora, roberta": ("roberta", "lora", "cls", "LORA"),
     "biases": ("bert", "bitfit", "pooler", "LORA"),
     "biases, roberta with the base's pooler": ("roberta", "bitfit", "pooler", "LORA"),
     "head only": ("xlm-roberta", "frozen", "cls", "LORA"),
-    "biases and lora": ("bert", "spafit", "pooler", "LORA"),
     "biases, gains and lora": ("bert", "bitfit+gains+lora", "pooler", "LORA"),
-    "layernorm": ("bert", "layernorm", "pooler", "LN_TUNING"),
     "gains": ("roberta", "gains", "cls", "LN_TUNING"),
     "scales": ("bert", "scales", "pooler", "IA3"),
-    "scales, roberta": ("roberta", "scales", "cls", "IA3"),
     "scales of outputs": ("bert", "output_scales", "pooler", "IA3"),
     "tokens": ("distilbert", "spafit", "none", "LORA"),
     "tokens, electra": ("electra", "layernorm", "none", "LN_TUNING"),
@@ -164,7 +160,6 @@ def test_spans_go_to_peft_and_back_and_merge(tmp_path: Path) -> None:
 NO_MEAN = "PEFT has no classifier for {} that reads the mean of all tokens: {}export without --peft"
 NOT_PEFT = {
     "mean pooling": ("bert", "lora", "mean", NO_MEAN.format("bert", "train with --pooling pooler, or ")),
-    "mean pooling, roberta": ("roberta", "lora", "mean", NO_MEAN.format("roberta", "")),
     "mean pooling, distilbert": ("distilbert", "lora", "mean", NO_MEAN.format("distilbert", "")),
     "relu in the place of tanh": (
         "distilbert",
@@ -175,7 +170,6 @@ NOT_PEFT = {
     "sparse": ("bert", "sparse", "pooler", "sparse differences"),
     "adapters": ("bert", "adapters", "pooler", "adapters"),
     "scales beside biases": ("bert", "scales+bitfit", "pooler", "scales"),
-    "scales of outputs beside biases": ("bert", "output_scales+bitfit", "pooler", "scales"),
     "scales of both sides of a map": ("bert", "scales+output_scales", "pooler", "not both"),
 }
 
@@ -198,8 +192,6 @@ def write(folder: Path, delta: Delta, base: Base, family: str) -> str:
 
 MERGED = {
     "everything": ("bert", "bitfit+gains+lora+lora-xs+sparse+scales+output_scales", "pooler"),
-    "own tanh layer": ("bert", "spafit", "cls"),
-    "sparse, roberta": ("roberta", "sparse+layernorm", "cls"),
     "scales, roberta with the base's pooler": ("roberta", "scales+bitfit", "pooler"),
     "xlm-roberta": ("xlm-roberta", "lora", "cls"),
     "own relu layer": ("distilbert", "lora", "cls"),
@@ -207,7 +199,6 @@ MERGED = {
     "mpnet": ("mpnet", "bitfit+lora", "cls"),
     # The class of the base has GELU there: the configuration names the layer's own.
     "own tanh layer, deberta": ("deberta-v2", "lora", "cls"),
-    "tokens": ("bert", "bitfit+sparse", "none"),
     "tokens, distilbert": ("distilbert", "scales+lora", "none"),
     "tokens, electra": ("electra", "bitfit+gains", "none"),
 }

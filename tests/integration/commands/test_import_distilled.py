@@ -162,16 +162,14 @@ def without_tensor(folder):
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def pickled(folder):
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-
-
 def without_fast_tokenizer(folder):
     (folder / "tokenizer.json").unlink()
 
 
 REMOTE = {"model_type": "newbert", "auto_map": {"AutoConfig": "code.Config"}}
 SINGLE = ("--task-type", "single_label")
+FUNNEL = {"model_type": "funnel", "architectures": ["FunnelForSequenceClassification"]}
+ALBERT = {"model_type": "albert", "architectures": ["AlbertForSequenceClassification"]}
 
 
 @pytest.mark.parametrize(
@@ -180,25 +178,16 @@ SINGLE = ("--task-type", "single_label")
         (None, (), "does not tell one label of a text from several: give --task-type single_label or multi_label"),
         (None, (*SINGLE, "--method", "full"), "full changes the base itself, which no delta holds"),
         (None, (*SINGLE, "--method", "nothing"), "nothing"),
-        (None, (*SINGLE, "--labels", "a,b"), "2 labels for a classifier of 4 outputs"),
         (with_config(**REMOTE), SINGLE, "newbert is no architecture of transformers, and the code of a checkpoint is"),
         (with_config(architectures=["DebertaV2ForTokenClassification"]), SINGLE, "only answers to whole texts are le"),
-        (with_config(architectures=["DebertaV2Model"]), SINGLE, "the checkpoint is for DebertaV2Model; what is imp"),
         (with_config(num_hidden_layers=10**9), SINGLE, "a number in its config.json is over 16,777,216"),
-        (with_config(num_hidden_layers=10**6), SINGLE, "describes a far larger model than it has weights for"),
-        (with_config(parts=[{"num_layers": 10**9}]), SINGLE, "a number in its config.json is over 16,777,216"),
         (with_config(pooler_hidden_size=2**24), SINGLE, "describes a far larger model than it has weights for"),
-        (with_config(model_type=["deberta-v2"]), SINGLE, "is no architecture of transformers"),
-        (with_config(vocab_size=10**7), SINGLE, "config.json describes a far larger model than it has weights for"),
         (with_config(hidden_size="wide"), SINGLE, "its config.json cannot be read: "),
+        # Layers by other names than "layer".
+        (with_config(**FUNNEL, block_sizes=[1] * 100_000), SINGLE, "describes a far larger model than it has weights"),
+        (with_config(**ALBERT, inner_group_num=100_000), SINGLE, "describes a far larger model than it has weights"),
         (with_config(hidden_size=48), SINGLE, "transformers does not load the checkpoint: "),
-        (
-            with_config(id2label={str(i): "a" for i in range(5000)}),
-            SINGLE,
-            "labels in config.json is not between 1 and",
-        ),
         (without_tensor, SINGLE, "the checkpoint has no classifier.weight"),
-        (pickled, SINGLE, "it has no model.safetensors; other weight formats are not read"),
         (without_fast_tokenizer, SINGLE, "it has no tokenizer, none of "),
     ],
 )
@@ -211,23 +200,6 @@ def test_what_teaches_nothing_is_refused_in_one_line(onebert, foreign, files, tm
     assert [path.name for path in tmp_path.iterdir()] == ["tone"]
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        # Layers by other names than "layer".
-        {"model_type": "funnel", "architectures": ["FunnelForSequenceClassification"], "block_sizes": [100_000, 1]},
-        {"model_type": "funnel", "architectures": ["FunnelForSequenceClassification"], "block_sizes": [1] * 100_000},
-        {"model_type": "albert", "architectures": ["AlbertForSequenceClassification"], "inner_group_num": 100_000},
-    ],
-)
-def test_a_model_that_is_larger_than_its_weights_is_not_made(onebert, foreign, files, tmp_path, config):
-    folder = shutil.copytree(foreign, tmp_path / "tone")
-    vocab_size = json.loads((folder / "config.json").read_text())["vocab_size"]
-    (folder / "config.json").write_text(json.dumps({**config, "vocab_size": vocab_size}))
-    error = refused(onebert(*ask(folder, tmp_path / "x.safetensors", files, *SINGLE)))
-    assert "config.json describes a far larger model than it has weights for" in error
-
-
 def test_texts_that_are_too_few_are_refused_in_one_line(onebert, foreign, files, tmp_path):
     out, few = tmp_path / "x.safetensors", write(tmp_path / "few.csv", TEXTS[:49])
     same = write(tmp_path / "same.csv", [TEXTS[0]] * 99)
@@ -236,7 +208,6 @@ def test_texts_that_are_too_few_are_refused_in_one_line(onebert, foreign, files,
         # None of them is learned.
         ({"--distil": files["--data"], "--data": files["--data"]}, "--distil has 0 texts that are not in --data; answ"),
         ({"--distil": same}, "all training rows have the same text, so none can be held out to measure by"),
-        ({"--distil": same, "--data": few}, "--distil has 0 texts that are not in --data"),
         ({"--data": few}, "; --distil TEXTS trains a delta that learns its answers"),
     ]
     for options, words in cases:

@@ -120,6 +120,7 @@ def test_what_is_no_delta_is_a_checkpoint_that_scores_what_training_said(
             answer["label"] for answer in transformers.pipeline("text-classification", str(out), device="cpu")(texts)
         ]
     assert accuracy_score([label for _, label in rows], found) == pytest.approx(record["test"]["accuracy"])
+    refused(onebert(*evaluate_arguments(out, folder)))
 
 
 def test_a_full_token_task_is_a_checkpoint_for_token_classification(onebert, tmp_path):
@@ -160,12 +161,6 @@ def test_a_training_that_fails_leaves_nothing_behind(onebert, folder, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_checkpoint_is_not_a_delta_to_evaluate(onebert, folder, tmp_path):
-    out = tmp_path / "tone"
-    assert onebert(*train_arguments(folder, out, "--method", "full", "--max-steps", "1"))[0] == 0
-    refused(onebert(*evaluate_arguments(out, folder)))
-
-
 def test_the_table_says_what_to_do_next(onebert, folder, tmp_path):
     out = tmp_path / "tone.safetensors"
     printed, said = succeeded(onebert(*train_arguments(folder, out, "--epochs", "6", "--method", "bitfit")))
@@ -177,12 +172,6 @@ def test_the_table_says_what_to_do_next(onebert, folder, tmp_path):
     assert "896 parameters (" in printed  # 3 layers of 7 vectors of 32 and one of 64, and b_LN0
     printed, _ = succeeded(onebert(*evaluate_arguments(out, folder)))
     assert "accuracy" in printed
-
-
-def test_a_delta_trained_on_the_pooler_goes_to_peft(onebert, folder, tmp_path):
-    out = tmp_path / "tone.safetensors"
-    succeeded(onebert(*train_arguments(folder, out, "--max-steps", "1", "--pooling", "pooler")))
-    succeeded(onebert("export", out, "--base", tiny_base(), "--peft", tmp_path / "peft"))
 
 
 def test_few_rows_are_all_trained_on_and_folds_give_the_scores(onebert, folder, fresh, tmp_path):
@@ -200,8 +189,6 @@ def test_few_rows_are_all_trained_on_and_folds_give_the_scores(onebert, folder, 
     training = load(out).manifest.training
     assert (training["validation"], training["folds"]) == (record["validation"], 5)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["few.csv", "tone.safetensors"]
-    (tmp_path / "record.json").write_text(printed)
-    assert onebert("report", tmp_path / "record.json", "--out", tmp_path / "report")[0] == 0
     printed = onebert(*train_arguments(data, out))[1]
     assert re.search(r"5 folds +accuracy \d", printed)
     printed, _ = succeeded(onebert(*head_arguments(data, out, "--json")))
@@ -252,16 +239,7 @@ def test_the_head_alone_is_one_command_and_no_step(onebert, folder, tmp_path):
 
 
 def test_options_of_steps_are_refused_beside_the_exact_head(onebert, folder, tmp_path):
-    asked = (
-        "--epochs",
-        "3",
-        "--learning-rate",
-        "0.1",
-        "--batch-size",
-        "8",
-        "--seed",
-        "1",
-    )
+    asked = ("--epochs", "3", "--learning-rate", "0.1", "--batch-size", "8", "--seed", "1")
     error = refused(onebert(*head_arguments(folder, tmp_path / "tone.safetensors", *asked)))
     flags = "--epochs, --batch-size, --learning-rate"
     assert error == f"error: --method head is found exactly, without a step: leave out {flags}\n"
@@ -308,21 +286,6 @@ def test_a_delta_that_nothing_was_measured_beside_is_looked_at_first(onebert, tm
     printed, _ = succeeded(onebert(*train_arguments(data, out, *short)))
     assert "a span task has no baseline: look at its answers" in printed
     assert printed.endswith(f"next: onebert evaluate {out} --data DATA --report report.html\n")
-
-
-@pytest.mark.parametrize("with_test", [True, False])
-def test_a_task_that_never_says_a_label_is_not_recommended(onebert, tmp_path, with_test):
-    data, out = tmp_path / "data", tmp_path / "rare.safetensors"
-    data.mkdir()
-    for split in ("train", "validation", "test")[: 2 + with_test]:
-        rows = [f"{split} text {i},{'rare' if i == 0 else 'common'}" for i in range(40)]
-        (data / f"{split}.csv").write_text("\n".join(["text,label", *rows]) + "\n")
-    printed, _ = succeeded(onebert(*train_arguments(data, out, "--max-steps", "4", "--method", "frozen")))
-    assert "warning: never answers 'rare' (1 row)" in printed
-    assert "warning: accuracy 0.9750: always answering 'common' gives 0.9750" in printed
-    assert "next: onebert push" not in printed
-    printed = onebert(*evaluate_arguments(out, data))[1]
-    assert "warning: never answers 'rare' (1 row)" in printed
 
 
 def test_one_row_in_a_hundred_is_not_forgotten_by_default(onebert, tmp_path):
@@ -381,9 +344,6 @@ def test_an_early_stop_is_said(onebert, folder, tmp_path):
     )  # what follows may be on the next line
     assert found, printed
     assert int(found[1]) < 300
-    _, printed, _ = onebert(*train_arguments(folder, tmp_path / "tone.safetensors", "--max-steps", "2", *still))
-    assert "2 of 2, step 2 kept" in printed
-    assert "stopped early" not in printed
 
 
 @pytest.mark.slow
@@ -418,18 +378,13 @@ def test_a_killed_run_continues_to_the_same_bytes(onebert, folder, tmp_path):
     [
         (["--task", "Tone!"], "is not a name"),
         (["--method", "adapters"], "Methods are frozen, head, bitfit"),
-        (["--method", "bitfitt:bq"], "there is no method 'bitfitt'; is bitfit meant?"),
         (["--method", "spafit:1-2-I"], "needs 4 layers or more; the base has 3"),
         (["--data", "nowhere"], "neither a file nor a folder"),
         (["--label", "kind"], "train.csv: no column kind for --label"),
         (["--positive", "bad"], "--positive bad is no label of the task; it has 'complaint', 'praise'"),
         (["--metric", "pearson"], "the metrics of this task are accuracy"),
         (["--base", "nowhere/nothing"], "nowhere/nothing"),
-        (["--device", "abacus"], "device is cpu, cuda or cuda:N"),
-        (["--device", "meta"], "device is cpu, cuda or cuda:N"),
         (["--device", "cuda:99"], "device is cpu, cuda or cuda:N"),
-        (["--device", "cpu:0"], "device is cpu, cuda or cuda:N"),
-        (["--learning-rate", "-1"], "--learning-rate is a number above 0"),
         (["--out", "no/such/folder/x"], "--out: there is no folder no/such/folder"),
         (["--out", "."], "--out: . is a folder; it names the file to write"),
         (["--method", "reinit+adapter:4"], "neither a delta nor a checkpoint"),

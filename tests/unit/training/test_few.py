@@ -255,18 +255,6 @@ def test_of_few_rows_none_are_held_out_unless_it_is_asked(tmp_path):
         load()
 
 
-def test_the_head_alone_of_a_file_of_few_rows(base, tmp_path):
-    path = tmp_path / "few.csv"
-    path.write_text(
-        "text,label\n" + "".join(f"the parcel was very {'good' if i % 2 else 'bad'} {i},{i % 2}\n" for i in range(16))
-    )
-    data = load_dataset(str(path), keep_few=True)
-    run = Run(TaskInputs(base, data, 40), Settings(method="head"), "tone")
-    result = train_judged(run)
-    assert set(result.delta.tensors) == {HEAD_WEIGHT, HEAD_BIAS}
-    assert (result.folds, result.validation) == (5, run.baselines.exact.scores["validation"])
-
-
 @pytest.mark.parametrize("kind", [Run, ContrastiveRun])
 def test_labels_that_a_fold_holds_out_have_no_part_in_where_it_starts(base, few, kind):
     asked = replace(QUICK, start="head")

@@ -18,7 +18,6 @@ from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import ignore, train, train_together
 from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
-from onebert_training.heads import exact
 from onebert_training.heads.exact import STRENGTHS, fit_heads, labeled_vectors
 from onebert_training.methods.methods import parse_method
 from onebert_training.tasks.reading import first_tokens
@@ -101,25 +100,6 @@ def test_the_head_alone_is_the_baseline_that_was_printed(base, data, validates):
     assert result.validation == run.baselines.exact.scores["validation"]
 
 
-@pytest.mark.parametrize("measured", [True, False])
-@pytest.mark.parametrize("spared", [True, False])
-def test_the_time_of_a_head_is_that_of_finding_it_once(base, data, monkeypatch, measured, spared):
-    clock = 0.0
-
-    def find(*given):
-        nonlocal clock
-        clock += 100.0
-        return fit_heads(*given)
-
-    monkeypatch.setattr(inputs.time, "perf_counter", lambda: clock)
-    monkeypatch.setattr(exact, "fit_heads", find)
-    run = run_of(base, undivided(data) if spared else data)
-    if measured:
-        _ = run.baselines
-    # Five folds and the head itself; or the one path of strengths, which the baseline is of, too.
-    assert train(run).seconds == (600.0 if spared else 100.0)
-
-
 def test_rows_that_were_held_out_are_fitted_on_and_cross_validated(base, data):
     run = run_of(base, undivided(data))
     apart = run_of(base, data).inputs.frozen
@@ -148,14 +128,6 @@ def test_a_fold_has_every_label():
     gold = np.array([i % 4 for i in range(40)])
     fold = fold_of(Split(tuple(map(str, range(40))), gold), "single_label", 5, 0)
     assert all(set(gold[fold == one].tolist()) == set(range(4)) for one in range(5))
-
-
-def test_equal_texts_are_in_one_fold():
-    texts = tuple(f"text {i // 2}" for i in range(40))
-    fold = fold_of(Split(texts, np.array([i % 4 for i in range(40)])), "single_label", 5, 0)
-    assert (fold[::2] == fold[1::2]).all()
-    assert np.bincount(fold).tolist() == [8] * 5
-    assert set(fold_of(Split(("a", "b", "a"), np.array([0, 1, 0])), "single_label", 5, 0).tolist()) == {0, 1}
 
 
 @pytest.mark.parametrize("swapped", [False, True])

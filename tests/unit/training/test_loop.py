@@ -178,22 +178,6 @@ def test_a_step_has_the_gradient_of_the_plain_model(base_without_dropout, data, 
         torch.testing.assert_close(one * scale, other, rtol=1e-3, atol=1e-4, msg=name)
 
 
-@pytest.mark.parametrize("method", ["full", "reinit+bitfit"])
-def test_what_is_no_delta_ends_as_a_base_that_scores_what_training_said(base, data, method):
-    run = run_of(base, data, method=method, pooling="cls", epochs=3, learning_rate=1e-3)
-    result = train(run)
-    assert result.delta is None
-    assert not torch.equal(result.base.param("W_q", 0), base.param("W_q", 0))
-    model = Reference(tiny_base("bert"), {}, "cls")
-    with torch.no_grad():
-        for name, parameter in model.model.named_parameters():
-            parameter.copy_(result.base.params[name] + result.differences.get(f"delta.{name}", 0))
-    model.tensors = {name: value for name, value in result.differences.items() if name.startswith("head.")}
-    tokens = run.inputs.splits["test"].tokens
-    logits = np.stack([model.logits(text.input_ids, text.type_ids).numpy() for text in tokens])
-    assert evaluate("single_label", data.splits["test"].gold, logits) == result.test
-
-
 @pytest.mark.parametrize(
     "method", ["bitfit", "lora:r=2", "spafit:0-1-I", "random:0.2%", "diff-pruning:0.5%", "svd:r=2"]
 )
@@ -415,18 +399,6 @@ def test_macro_f1_decides_where_labels_are_uneven_and_nobody_names_a_metric(base
         assert named.metric == "accuracy"
         assert not [note for note in named.notes if "uneven" in note]
     assert run_of(base, data).metric == "accuracy"
-
-
-def test_a_label_that_only_training_has_is_looked_for_there(base, data):
-    never = "never answers 'complaint', not even in training; no validation row has it"
-    constant = train(run_of(base, uneven(data), method="frozen", epochs=2))
-    assert never in constant.verdict.warnings
-    assert not constant.verdict.useful
-    test = data.splits["test"]
-    only_praise = {**data.splits, "test": test.take(np.flatnonzero(test.gold == 1))}
-    learned = train(run_of(base, replace(data, splits=only_praise), epochs=6))
-    assert learned.validation["accuracy"] > 0.9
-    assert not [said for said in learned.verdict.warnings if "never answers" in said]
 
 
 def test_class_weights_let_a_rare_label_be_learned_that_is_else_never_answered(base, data):

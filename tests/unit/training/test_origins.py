@@ -176,16 +176,6 @@ def few(added: Sequence[tuple[str, str]]) -> Dataset:
     return load_dataset(data, keep_few=True, extra=extra if added else None)
 
 
-def test_few_rows_are_measured_in_folds_without_the_added_ones() -> None:
-    added = [(f"a hard text {row}", ("good", "bad")[row % 2]) for row in range(60)]
-    plain, found = few([]), few(added)
-    sides = [make_folds(data.splits["train"], "single_label", 5, SPLIT_SEED) for data in (plain, found)]
-    for before, after in zip(*sides, strict=True):
-        assert after.held_out.tolist() == before.held_out.tolist()
-        assert after.rows.tolist() == [*before.rows.tolist(), *range(60, 120)]
-    assert found.digest == plain.digest
-
-
 def test_added_rows_change_no_metric(base: Base) -> None:
     runs = [
         Run(TaskInputs(base, few(added), 16), Settings(method="head"), "tone")

@@ -53,17 +53,6 @@ def test_what_validation_prefers_is_kept_and_said(base, any_data):
     assert all(f"{score:.4f}" in kept.line for score in scores.values())
 
 
-def test_the_head_alone_is_the_baseline_whatever_is_trained_from_it(base, any_data):
-    run = run_of(base, any_data)
-    head = run.baselines.head
-    before = head.weight.copy(), head.bias.copy()
-    kept = train_and_select(run)
-    assert np.array_equal(head.weight, before[0])
-    assert np.array_equal(head.bias, before[1])
-    baseline = run.baselines.exact.scores["validation"][run.metric]
-    assert kept.facts["validation"]["alone"] == pytest.approx(baseline, abs=1e-6)
-
-
 @pytest.fixture
 def few(data):
     """Rows without a validation split, and the same with numbers."""
@@ -126,19 +115,6 @@ def test_the_head_alone_is_kept_where_training_comes_to_nothing(base, data):
     assert set(kept.result.delta.tensors) == {HEAD_WEIGHT, HEAD_BIAS}
     assert kept.result.delta.manifest.method == "head"
     assert kept.result.validation == kept.run.baselines.exact.scores["validation"]
-
-
-def test_the_time_is_that_of_all_that_was_trained(base, data):
-    spent = []
-
-    def report(run, progress):
-        if progress.tokens_per_second:
-            tokens = sum(len(run.inputs.splits["train"].tokens[row]) for row in run.batch_at(0))
-            spent.append(tokens / progress.tokens_per_second)
-
-    kept = train_and_select(run_of(base, data, learning_rate=1e-9, max_steps=1), report)
-    assert kept.facts["kept"] == "alone"
-    assert kept.result.seconds >= spent[0] > 0
 
 
 def test_why_the_highest_score_is_not_kept_is_said(base, data):

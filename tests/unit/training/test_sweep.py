@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import subprocess
-from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
@@ -15,7 +14,6 @@ import pytest
 from bases import tiny_base
 from onebert_encoder.base.base import load_base
 from onebert_store.command.process import ONEBERT
-from onebert_store.errors import InvalidData
 from onebert_store.file.format import load
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
@@ -30,8 +28,7 @@ from onebert_training.report.records import load_records
 from onebert_training.report.tables import results_markdown
 from onebert_training.sweep import work
 from onebert_training.sweep.recipe import RunRequest
-from onebert_training.sweep.work import Outcome, RunsFolder, check_runs, make_job_sets, make_runs, name_job
-from onebert_training.tasks.metrics import JackknifeScore, best_of
+from onebert_training.sweep.work import Outcome, RunsFolder, make_job_sets, make_runs, name_job
 
 pytestmark = pytest.mark.slow
 
@@ -141,56 +138,31 @@ def test_every_run_has_a_record_and_what_can_be_served_a_delta(swept):
 
 def test_results_are_the_statistics_of_the_records_at_the_best_settings(swept, onebert):
     arguments, out, printed, _ = swept
-    seeds = defaultdict(list)
-    for record in records_in(out).values():
-        seeds[record["data"]["name"], record["method"], record["learning_rate"]].append(record)
+    records, table, markdown = records_in(out).values(), onebert(*arguments)[1], results_markdown(load_records([out]))
     shown = {(cell["data"], cell["method"]): cell for cell in printed["results"]}
-    table = onebert(*arguments)[1]
-    markdown = results_markdown(load_records([out]))
-    assert set(shown) == {(data, method) for data, method, _ in seeds}
-    for (data, method), cell in shown.items():
-        rates = {rate: runs for (d, m, rate), runs in seeds.items() if (d, m) == (data, method)}
-        best = max(rates, key=lambda rate: fmean(run["validation"]["accuracy"] for run in rates[rate]))
-        scores = [run["test"]["accuracy"] for run in rates[best]]
-        assert (cell["settings"]["learning_rate"], cell["seeds"], cell["split"]) == (best, 2, "test")
-        assert cell["mean"] == pytest.approx(fmean(scores))
-        assert cell["std"] == pytest.approx(stdev(scores))
+    assert set(shown) == {(record["data"]["name"], record["method"]) for record in records}
+    for at, cell in shown.items():
+        runs = [record for record in records if (record["data"]["name"], record["method"]) == at]
+        rate = cell["settings"]["learning_rate"]
+        scores = [run["test"]["accuracy"] for run in runs if run["learning_rate"] == rate]
+        assert (len(scores), cell["seeds"], cell["split"]) == (2, 2, "test")
+        assert (cell["mean"], cell["std"]) == pytest.approx((fmean(scores), stdev(scores)))
         text = f"{100 * fmean(scores):.1f} ± {100 * stdev(scores):.1f}"
         assert text in table
         assert text in markdown
 
 
-def test_the_delta_to_publish_is_the_smallest_that_the_best_is_not_ahead_of(swept):
+def test_the_delta_to_publish_is_one_of_the_runs_that_are_nearly_the_best(swept):
+    """How near is in test_metrics.py."""
     _, out, printed, _ = swept
     servable = [record for record in records_in(out).values() if record["out"]]
     assert {one["data"] for one in printed["publish"]} == {"tone", "mood"}
     for one in printed["publish"]:
-        chosen = next(run for run in servable if Path(one["file"]).name == run["out"])
-        settings = defaultdict(list)
-        for record in servable:
-            if record["data"]["name"] == one["data"]:
-                settings[record["method"], record["learning_rate"]].append(record)
-        judged = {
-            key: JackknifeScore("accuracy", fmean(run["validation"]["accuracy"] for run in runs), _mean_blocks(runs))
-            for key, runs in settings.items()
-        }
-        best = best_of(list(judged.values()))
-        assert not best.is_ahead_of(judged[chosen["method"], chosen["learning_rate"]])
-        for method in {method for method, _ in settings} - {chosen["method"]}:
-            of_method = [key for key in settings if key[0] == method]
-            key = max(of_method, key=lambda key: judged[key].score)
-            size = max(run["file_bytes"] for run in settings[key])
-            assert size >= _size(settings, chosen) or best.is_ahead_of(judged[key])
-        assert one["validation"] == chosen["validation"]["accuracy"]
+        runs = [record for record in servable if record["data"]["name"] == one["data"]]
+        chosen = next(run for run in runs if Path(one["file"]).name == run["out"])
+        best = max(run["validation"]["accuracy"] for run in runs)
+        assert best - 0.2 < one["validation"] == chosen["validation"]["accuracy"]
         assert load(Path(one["file"])).digest == chosen["digest"]
-
-
-def _mean_blocks(runs):
-    return tuple(map(fmean, zip(*(run["blocks"] for run in runs), strict=True)))
-
-
-def _size(settings, chosen):
-    return max(run["file_bytes"] for run in settings[chosen["method"], chosen["learning_rate"]])
 
 
 def test_the_same_command_again_changes_nothing(swept, onebert):
@@ -260,8 +232,6 @@ def strip(record: dict) -> dict:
 
 
 REFUSED = {
-    "not toml": ("= 3", "small.toml is not TOML"),
-    "unknown setting": ('[settings]\nrank = 3\nmethod = "lora"\n[grid]\ndata = ["tone"]', "there is no setting rank"),
     "no such data": ('[settings]\nepochs = 1\n[grid]\ndata = ["tone", "gone"]', "gone: there is no data at"),
     "one label": ('[settings]\nepochs = 1\n[grid]\ndata = ["tone", "one"]', "one: all training rows have the same"),
     "not of the task": (
@@ -354,18 +324,6 @@ def test_a_head_alone_learns_from_the_rows_of_every_other_method_of_a_recipe(bas
     examples = job_set.dataset.splits["validation"]
     logits = predict_delta(base, result.delta, tokenize(base, result.delta.manifest, examples.texts))
     assert result.validation == run.objective.evaluate(examples, [], logits)
-
-
-def test_a_set_whose_answers_are_all_cut_is_refused_before_any_run(base, tmp_path):
-    before = "the parcel is very late and the box of it is bad, my "
-    answers = {"text": ["order"], "answer_start": [len(before)]}
-    rows = [{"question": "what?", "context": f"{before}order {i}", "answers": answers} for i in range(40)]
-    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    reading = DataOptions(validation_share=0.25)
-    request = RunRequest("s", "asked", str(tmp_path), replace(SETTINGS, max_length=8), reading)
-    (job_set,) = make_job_sets([request], base.spec, "float32")
-    with pytest.raises(InvalidData, match=r": train split: the inputs are cut before every answer"):
-        check_runs(base, job_set)
 
 
 def test_failed_runs_are_not_tried_again(data, tmp_path):
