@@ -151,7 +151,8 @@ def test_a_lower_agreement_takes_up_the_training(onebert, foreign, tmp_path):
 def with_config(**changed):
     def damage(folder):
         path = folder / "config.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+        config = json.loads(path.read_text()) | changed
+        path.write_text(json.dumps({name: value for name, value in config.items() if value is not None}))
 
     return damage
 
@@ -168,7 +169,7 @@ def without_fast_tokenizer(folder):
 
 REMOTE = {"model_type": "newbert", "auto_map": {"AutoConfig": "code.Config"}}
 SINGLE = ("--task-type", "single_label")
-FUNNEL = {"model_type": "funnel", "architectures": ["FunnelForSequenceClassification"]}
+FUNNEL = {"model_type": "funnel", "architectures": ["FunnelForSequenceClassification"], "num_hidden_layers": None}
 ALBERT = {"model_type": "albert", "architectures": ["AlbertForSequenceClassification"]}
 
 
