@@ -20,7 +20,6 @@ from onebert_encoder.base.base import load_base
 from onebert_store.file.format import load
 from onebert_store.file.manifest import parse_manifest
 from onebert_training.interop.checkpoint.search import Agreement, ModelLogits, compare, concordance, fewest
-from onebert_training.methods.low_rank import Parts, factorize
 from peft_models import delta_logits, model_logits
 from tiny_delta import manifest_dict
 
@@ -360,32 +359,6 @@ def test_few_parts_are_found_that_agree():
         assert needed <= count <= needed + needed / 31
         assert len(asked) <= 12
     assert fewest(lambda _: Agreement(0.7, 0.0, 0.0), 10, agrees) == (10, Agreement(0.7, 0.0, 0.0))
-
-
-def test_one_threshold_spends_numbers_where_they_bring_most():
-    generator = torch.Generator().manual_seed(0)
-    differences = {name: torch.randn(16, 24, generator=generator) * size for name, size in (("a", 1), ("b", 3))}
-    factors = {name: factorize(difference) for name, difference in differences.items()}
-
-    def product(tensors, name):
-        A, B = tensors[f"lora_A.{name}"], tensors[f"lora_B.{name}"]
-        assert {A.dtype, B.dtype} == {np.dtype(np.float16)}
-        return torch.tensor(B.astype("float32") @ A.astype("float32"))
-
-    def missed(tensors):
-        return sum(float((whole - product(tensors, name)).norm() ** 2) for name, whole in differences.items())
-
-    parts = Parts(factors, None)
-    assert len(parts) == 32
-    torch.testing.assert_close(product(parts.tensors(32), "b"), differences["b"], rtol=0, atol=0.02)
-    # No difference of a rank is nearer than the singular values' (Eckart and Young); so many ranks are shared out.
-    for count in (16, 20):
-        singular = [torch.linalg.svdvals(difference) for difference in differences.values()]
-        one_rank = float(sum(values[count // 2 :].square().sum() for values in singular))
-        assert missed(parts.tensors(count)) < 0.9 * one_rank
-    assert max(Parts(factors, 3).ranks(6)) == 3
-    # Half precision: 2 bytes for each of the 16 + 24 numbers of a part.
-    assert parts.fitting(4 * 2 * (16 + 24)) == 4
 
 
 def test_of_several_numbers_the_one_that_agrees_least_counts():

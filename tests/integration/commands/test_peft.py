@@ -94,7 +94,6 @@ SAME = {
     ),
     "spans": ("roberta", lora(task_type="QUESTION_ANS")),
     # `Wo` is the last map of the attention and of the MLP.
-    "lora, modernbert": ("modernbert", lora(**MODERN, target_modules=["Wqkv", "Wo", "Wi"])),
     "rank-stabilized lora with patterns, modernbert": (
         "modernbert",
         lora(**MODERN, target_modules=["Wqkv", "Wo", "Wi"], use_rslora=True, **MODERN_PATTERNS),
@@ -105,10 +104,6 @@ SAME = {
     ),
     "dora, modernbert": ("modernbert", lora(**MODERN, target_modules=["Wo"], use_dora=True)),
     "ln, modernbert": ("modernbert", ln_tuning(**MODERN, target_modules=["mlp_norm", "final_norm"])),
-    "ia3, modernbert": (
-        "modernbert",
-        IA3Config(task_type="SEQ_CLS", **MODERN, target_modules=["attn.Wo", "mlp.Wo"], feedforward_modules=["mlp.Wo"]),
-    ),
     "tokens, modernbert": ("modernbert", lora(**MODERN, task_type="TOKEN_CLS", target_modules=["Wqkv", "mlp.Wo"])),
 }
 

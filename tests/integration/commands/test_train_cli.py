@@ -18,13 +18,10 @@ from rich.console import Console
 from sentence_transformers import SentenceTransformer
 from sklearn.metrics import accuracy_score
 
-from bases import Reference, far_delta, manifest_for, tiny_base
+from bases import tiny_base
 from ended import recorded, refused, succeeded
-from onebert_encoder.base.base import load_base
 from onebert_store.command import console
-from onebert_store.file.delta import Delta
-from onebert_store.file.format import load, save
-from onebert_store.file.manifest import parse_manifest
+from onebert_store.file.format import load
 from trainings import THINGS, asked, remembering, tagged, write_splits, write_tone
 
 
@@ -245,20 +242,6 @@ def test_options_of_steps_are_refused_beside_the_exact_head(onebert, folder, tmp
     assert error == f"error: --method head is found exactly, without a step: leave out {flags}\n"
 
 
-def test_the_head_alone_has_all_rows_of_one_file_and_one_score(onebert, tmp_path):
-    rows = "".join(f"the parcel was {('good', 'bad')[i % 2]} {i},{('praise', 'blame')[i % 2]}\n" for i in range(300))
-    (tmp_path / "tone.csv").write_text(f"text,label\n{rows}")
-    out = tmp_path / "tone.safetensors"
-    printed, progress = succeeded(onebert(*head_arguments(tmp_path / "tone.csv", out)))
-    assert "held out" not in progress
-    assert "note: no validation split: all 300 training rows are fitted on" in progress
-    (score,) = re.findall(r"an exact head alone on the frozen base: accuracy ([\d.]+) in 5 folds", progress)
-    assert re.search(rf"^5 folds +accuracy {score}", printed, re.MULTILINE)
-    assert "is replaced" not in progress
-    _, _, progress = onebert(*head_arguments(tmp_path / "tone.csv", out))
-    assert f"note: {out} is there, and is replaced when the training is done" in progress
-
-
 def test_what_is_no_better_than_a_constant_is_not_recommended(onebert, folder, fresh, tmp_path):
     short = ("--method", "frozen", "--max-steps", "1", "--learning-rate", "1e-9", *fresh)
     printed, _ = succeeded(onebert(*train_arguments(folder, tmp_path / "tone.safetensors", *short)))
@@ -406,40 +389,6 @@ def test_data_is_not_written_over(onebert, tmp_path):
     status, printed, progress = onebert("train", *asked)
     assert (status, printed, progress) == (1, "", "error: --out is a file that is read\n")
     assert rows.read_bytes() == before
-
-
-def test_a_multi_label_task_is_measured_by_its_own_thresholds(onebert, tmp_path):
-    """By what a server would answer: labels over the delta's thresholds, of the activation and temperature it has."""
-    spec = load_base(str(tiny_base())).spec
-    tensors = far_delta(spec, "bitfit", "mean", 2, seed=1)
-    texts = [
-        f"{one} parcel {other}" for one in ("late", "lost", "fine") for other in ("today", "again", "never", "now")
-    ]
-    encoded = load_base(str(tiny_base())).tokenizer.encode(texts, 48)
-    reference = Reference(tiny_base(), tensors, "mean")
-    scores = [(reference.logits(one.input_ids, one.type_ids).double() / 2).sigmoid().tolist() for one in encoded]
-    # Between two neighbours: half of the texts have the label.
-    ranked = [sorted(column) for column in zip(*scores, strict=True)]
-    assert min(column[6] - column[5] for column in ranked) > 1e-5, "rounding decides"
-    thresholds = {f"label {i}": (column[5] + column[6]) / 2 for i, column in enumerate(ranked)}
-    names = list(thresholds)
-    decision = {"temperature": 2.0, "thresholds": thresholds, "window": {"tokens": 8, "overlap": 0, "reduction": "max"}}
-    manifest = {**manifest_for(spec), "task_type": "multi_label", "format": 2, "decision": decision}
-    save(tmp_path / "tags.safetensors", Delta(parse_manifest(manifest), tensors))
-    rows = [
-        {"text": text, "label": [name for name, score in zip(names, row, strict=True) if score > thresholds[name]]}
-        for text, row in zip(texts, scores, strict=True)
-    ]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    common = ("--data", tmp_path / "rows.jsonl", "--base", tiny_base(), "--json")
-    record, _ = recorded(onebert("evaluate", tmp_path / "tags.safetensors", *common))
-    assert record["metrics"] == {"micro_f1": 1.0, "macro_f1": 1.0, "accuracy": 1.0}
-    longer = sum(len(one) > 8 for one in encoded)
-    assert [said for said in record["warnings"] if "window" in said] == (
-        [f"{longer} texts are longer than a window: a server reads them whole, and here they are truncated"]
-        if longer
-        else []
-    )
 
 
 def test_a_delta_of_another_base_is_not_evaluated(onebert, folder, tmp_path):

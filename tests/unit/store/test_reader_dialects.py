@@ -3,14 +3,12 @@
 import csv
 import gzip
 import io
-import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from onebert_store.errors import InvalidData
-from onebert_store.tables.sample import sample_of
 from onebert_store.tables.tables import read_file
 from table_files import file
 
@@ -99,55 +97,6 @@ def test_an_encoding_is_guessed_from_all_rows_and_said(sentences, encoding):
 def test_bytes_of_no_encoding_are_asked_for():
     with pytest.raises(InvalidData, match=r"a\.csv line 3 is not readable as UTF-8; say what it is with --encoding"):
         read_file(file("a.csv", b"text,label\nplain,b\n\xff\x81\x8d\x01\x02\x90\x9d\xff\xfe,a\n"))
-
-
-@given(
-    rows=st.lists(st.tuples(st.text("ab,; ü", min_size=1, max_size=9), st.sampled_from("xy")), min_size=2, max_size=9),
-    shuffled=st.randoms(),
-    encoding=st.sampled_from(["utf-8", "cp1252"]),
-    delimiter=st.sampled_from(",;"),
-)
-def test_the_order_of_rows_never_changes_how_a_file_is_read(rows, shuffled, encoding, delimiter):
-    """Also where the header has both characters and only the rows say which of them is between columns."""
-
-    def outcome(given):
-        text = written([("the text, cleaned; twice", "label"), *given], delimiter=delimiter, lineterminator="\n")
-        try:
-            found = read_file(file("a.csv", text.encode(encoding)))
-        except InvalidData as error:
-            return "refused", error.detail.partition(" line")[0]
-        return tuple(found), found.notes, sorted(rows_of(found))
-
-    other = list(rows)
-    shuffled.shuffle(other)
-    before, after = outcome(rows), outcome(other)
-    if before[0] == "refused" or after[0] == "refused":
-        assert before[0] == after[0]
-    else:
-        assert before == after
-
-
-@given(
-    objects=st.lists(
-        st.dictionaries(
-            st.sampled_from("abc"), st.none() | st.integers(0, 9) | st.dictionaries(st.just("d"), st.text())
-        ),
-        min_size=1,
-        max_size=6,
-    ).filter(any),
-    shuffled=st.randoms(),
-)
-def test_the_order_of_json_lines_never_changes_the_columns(objects, shuffled):
-    def content(given):
-        return file("a.jsonl", "".join(f"{json.dumps(one)}\n" for one in given).encode())
-
-    other = list(objects)
-    shuffled.shuffle(other)
-    sampled, again = sample_of(content(objects)), sample_of(content(other))
-    assert set(sampled) == set(again)
-    for name in ("a", "b", "c", "a.d", "b.d"):
-        assert (name in sampled) == (name in again)
-    assert set(read_file(content(objects))) == set(sampled)
 
 
 @pytest.mark.parametrize(

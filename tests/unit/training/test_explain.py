@@ -110,7 +110,7 @@ def test_what_rounds_to_nothing_has_no_minus(tmp_path):
     assert "-0.0000" not in printed
 
 
-def test_how_much_of_a_long_text_is_explained_is_said(made):
+def test_how_much_of_a_long_text_is_explained_is_said(made, tmp_path):
     """The special tokens stand around the words, of which each is a token."""
     window = {"tokens": 8, "overlap": 2, "reduction": "mean"}
     file, _ = made(max_length=8, format=2, decision={"window": window})
@@ -121,6 +121,10 @@ def test_how_much_of_a_long_text_is_explained_is_said(made):
             assert [text[word["start"] : word["end"]] for word in one["words"]] == text.split()[:6]
         said = f"8 of {tokens} tokens were read; effects are of these; a server reads all, in windows\n"
         assert (said in printed) == ("tokens were read" in printed) == (tokens > 8)
+    data = tmp_path / "rows.csv"
+    data.write_text(f"text,label\n{TEXT},label 0\n{TEXT} now,label 1\n")
+    longer = "1 texts are longer than a window: a server reads them whole, and here they are truncated"
+    assert longer in facts(evaluate, file, "--data", data)["warnings"]
 
 
 def test_parts_of_a_delta_on_labeled_rows(made, tmp_path):

@@ -178,16 +178,6 @@ def test_spafit_stratifies_as_its_table_1():
     assert {m.name for m in low_rank.sites} == {f"encoder.layer.{i}.attention.{p}" for i in (2, 3) for p in paths[:3]}
 
 
-def test_lora_takes_the_maps_of_the_mlp_too():
-    (part,) = plan_of("lora:r=4,targets=m3,m2").trainables
-    assert [m.symbol for m in part.sites] == ["W_m2", "W_m3"] * 2
-    assert part.num_parameters == 2 * 4 * sum(sum(m.shape) for m in part.sites[:2])
-    assert (
-        plan_of("lora:r=4,targets=q,k,v,o,m2,m3").num_parameters
-        == plan_of("lora:r=4,targets=q,k,v,o").num_parameters + part.num_parameters
-    )
-
-
 @pytest.mark.parametrize(
     ("method", "pooling", "lowest"),
     [
@@ -228,11 +218,6 @@ def test_what_changes_the_base_is_not_served():
 )
 def test_the_default_learning_rate_falls_with_the_width_but_for_a_head_alone(method, anatomy, rate):
     assert plan_of(method, anatomy).learning_rate == pytest.approx(rate)
-
-
-@pytest.mark.parametrize("anatomy", [TINY, DEFAULT, BERT_LARGE])
-def test_the_rate_of_the_head_does_not_fall_with_the_width(anatomy):
-    assert plan_of("full", anatomy).learning_rates(None, None)[0] == HEAD_LEARNING_RATE
 
 
 @pytest.mark.parametrize(

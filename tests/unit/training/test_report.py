@@ -330,10 +330,3 @@ def test_command_writes_page_and_pictures(tmp_path, capsys):
     names = sorted(path.name for path in (tmp_path / "out" / "here").iterdir())
     assert names == ["01-tiny-scores.svg", "02-tiny-curves-rte-accuracy-test.svg", "report.html"]
     assert capsys.readouterr().out.startswith("2 runs, 2 pictures: ")
-
-
-def test_command_prints_markdown_alone(tmp_path, capsys):
-    folder = write(tmp_path / "runs", make(), make(seed=1))
-    report([folder], tmp_path / "out", markdown=True)
-    assert capsys.readouterr().out == results_markdown(load_records([folder]))
-    assert not (tmp_path / "out").exists()

@@ -247,7 +247,3 @@ def test_a_check_refuses_data_whose_spans_cannot_be_used_in_any_row(tmp_path):
     assert found.facts["refused"] == [
         "no row has spans that can be used: spans.jsonl lines 1 and 2: a span is outside of its text"
     ]
-    examined = write(tmp_path / "spans.jsonl", [BESIDE[0], {"text": "call Oslo", "label": [[5, 40, "city"]]}])
-    found = examine(examined, DataOptions(), 128, lambda texts: np.array([len(text) for text in texts]))
-    assert "all training rows have the same text" in found.facts["refused"][0]
-    assert any(note.startswith("1 of 2 rows have spans that cannot be used") for note in found.facts["notes"])

@@ -129,15 +129,6 @@ def test_diff_pruning_keeps_the_largest(base):
     assert change[kept].abs().min() >= change[~kept].abs().max()
 
 
-@pytest.mark.parametrize("after", [3, 20])
-def test_the_file_of_diff_pruning_has_the_places_in_order(base, after):
-    *_, (plan, values) = (state for state, _ in zip(pruned(base, steps=20), range(after), strict=False))
-    tensors = plan.tensors(values, TargetScale())
-    places = {name: value for name, value in tensors.items() if name.startswith("sparse_index")}
-    assert all(len(value) and (value.diff() > 0).all() for value in places.values())
-    assert sum(map(len, places.values())) == plan.num_parameters
-
-
 def test_the_file_of_diff_pruning_is_what_training_ends_with(base):
     *_, (plan, values) = pruned(base, steps=20)
     trained = answer(plan.view(base, values), plan.row_tensors(values, TargetScale()))
