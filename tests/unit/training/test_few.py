@@ -14,6 +14,7 @@ from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
 from onebert_store.file.format import dumps, loads
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
+from onebert_training.data.splitting import Fold
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.keeping import jackknife_score, unbeaten
 from onebert_training.fit.loop import take_step, train
@@ -263,7 +264,7 @@ def test_labels_that_a_fold_holds_out_have_no_part_in_where_it_starts(base, few,
     gold = train_split.gold.copy()
     gold[fold.held_out] = 1 - gold[fold.held_out]
     turned = replace(few, splits={**few.splits, "train": replace(train_split, gold=gold)})
-    other = kind(TaskInputs(base, turned, 40), asked, "tone", fold.rows)
+    other = kind(TaskInputs(base, turned, 40), asked, "tone", Fold(fold.rows, fold.held_out))
     if kind is ContrastiveRun:  # the strength of its head is fixed; that of another is chosen by all rows
         for name in (HEAD_WEIGHT, HEAD_BIAS):
             assert torch.equal(fold.init_values()[name], other.init_values()[name])
