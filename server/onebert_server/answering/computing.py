@@ -47,8 +47,7 @@ class Computing:
             # After a refusal never a remembered version: the next question may have remembered the same one since.
             remembered = None if refusal or wanted.refs is None else self._resolutions.find(wanted.refs, context)
             resolved = remembered or await self._resolve(context, wanted)
-            if wanted.shadows is not None:
-                resolved = _shadowed(resolved, wanted.shadows)
+            answering = resolved if wanted.shadows is None else _shadowed(resolved, wanted.shadows)
             versions = [version.facts.identity for version in resolved]
             asking: Asking | None = None
             try:
@@ -56,7 +55,7 @@ class Computing:
                     raise refusal[0]
                 numbers = numbers if wanted.refs is not None else range(len(resolved))
                 inputs = texts if len(texts) > 1 else [*texts] * len(resolved)
-                questions = grouped(resolved, wanted.asked, numbers, inputs, self._splitters)
+                questions = grouped(answering, wanted.asked, numbers, inputs, self._splitters)
                 asking = Asking(context, questions, part, began)
                 if apart := _not_short(asking.questions, len(texts)):
                     await self._tokenize(context, apart)

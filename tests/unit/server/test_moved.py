@@ -12,6 +12,7 @@ from directories import retire
 from onebert_encoder.answering.asked import Asked
 from onebert_server.answering.admission import Admission
 from onebert_server.answering.gateway import Wanted
+from onebert_server.answering.many import ask_many
 from onebert_store.errors import OneBertError, VersionNotFound
 from onebert_store.registry.records import Alias
 from onebert_store.registry.target import alone
@@ -121,6 +122,17 @@ def test_no_question_is_answered_by_the_version_before_once_a_move_is_acknowledg
     finally:
         sys.setswitchinterval(interval)
     assert moving.unpinned()
+
+
+def test_questions_in_parts_follow_an_alias_that_goes_and_comes_back(moving):
+    async def check(answerer):
+        for version in (1, 2, 1, 2):
+            move(moving, version)
+            for ref in ("moving", f"moving@{version}"):
+                answers = await ask_many(answerer, context(), [ref], [TEXT], lambda _, answered: answered.facts)
+                assert [facts.version for facts in answers] == [version]
+
+    moving.run(check)
 
 
 @pytest.mark.parametrize("parts", [False], indirect=True)
