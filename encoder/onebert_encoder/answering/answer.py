@@ -78,7 +78,6 @@ def predict(found: Scored, outputs: Outputs, names: Sequence[Sequence[str]]) -> 
 
 
 def _selected(names: Sequence[Sequence[str]], order: Iterable[Any], selected: Array) -> list[list[str]]:
-    """The selected labels of each text; `selected` is in its `order`."""
     labels = []
     for own, places, over in zip(names, order, selected.tolist(), strict=False):
         labels.append([*compress(map(own.__getitem__, places), over)])

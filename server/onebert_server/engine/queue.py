@@ -150,7 +150,6 @@ class Queue:
         return sorted(waiting, key=lambda host: self.lines[host].since) if len(waiting) > 1 else waiting
 
     def _fill(self, host: int, room: Room) -> Room:
-        """Fills a batch of a host."""
         line = self.lines[host]
         passing = MAX_PASSED_OVER if room.without else 0
         while room.cost > 0 and line.serve(room, passing):

@@ -97,7 +97,6 @@ _young = _Young()
 
 
 def _check_old(young: _Young) -> None:
-    """Checks the scopes that are `CHECK_AFTER` old."""
     loop = asyncio.get_running_loop()
     # Timers can fire up to a millisecond early.
     began, scopes = loop.time() - CHECK_AFTER + 0.001, young.scopes

@@ -134,7 +134,6 @@ def engine_limits(settings: Settings) -> EngineLimits:
 
 
 def _pool(opened: ExitStack, size: int, name: str) -> ThreadPoolExecutor:
-    """Opens threads that compute with one thread each: see Engine."""
     pool = ThreadPoolExecutor(size, name, compute_with, (1,))
     opened.callback(pool.shutdown, cancel_futures=True)
     return pool

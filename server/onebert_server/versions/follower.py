@@ -265,7 +265,6 @@ class Follower:
 
 
 def _numbers_of(changes: Sequence[Change]) -> dict[str, set[int] | None]:
-    """Returns the changed tasks, with the numbers of their changed versions, or None for all."""
     numbers_of_tasks: dict[str, set[int] | None] = {}
     for change in changes:
         if change.action in (Action.RENAME_TASK, Action.DELETE_TASK):

@@ -114,7 +114,6 @@ class Reviews:
     async def _answered(
         self, versions: Sequence[Facts], samples: Sequence[Sample], context: Context
     ) -> list[tuple[Sample, Sequence[Scored]]]:
-        """Returns the samples that the time suffices for and all versions answer, with their answers."""
         refs = [facts.ref for _ in samples for facts in versions]
         texts = [text_of(*sample.texts) for sample in samples for _ in versions]
         policy = Policy(goes_on=True, until=(time.monotonic() + context.deadline) / 2)

@@ -129,7 +129,6 @@ def _right(feedback: Feedback, facts: Facts | None) -> dict[str, Any]:
 
 
 def _field(right: Label, spans: bool) -> dict[str, Any]:
-    """The right label in its field; an empty list is one of `spans`, or of labels."""
     match right:
         case str():
             return {"label": right}
