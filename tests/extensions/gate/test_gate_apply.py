@@ -68,15 +68,6 @@ def test_the_rows_of_a_gate_have_the_columns_of_the_training(server, tmp_path):
     assert json.loads(compared.stdout)["answers"]["right"] == {"a": len(TEXTS), "b": len(TEXTS)}
 
 
-def test_a_file_without_versions_judges_rows_by_the_labels_of_live(server, place):
-    with Client(server.url) as client:
-        client.push("other-labels", (place / "1.safetensors").read_bytes())
-        client.push("other-labels", Task(seed=3, labels=["yes", "no"]).file, live=False)
-    (place / "tasks.toml").write_text('[tasks.other-labels]\ngate = { data = "rows.csv", min = { accuracy = 0.9 } }\n')
-    done = run_onebert("apply", "-f", place / "tasks.toml", url=server.url)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 def test_a_gate_and_diff_say_that_a_version_was_trained_on_their_rows(server, place):
     fingerprint = fingerprint_of(TEXTS[:2], spec().digest)
     task = Task(seed=21, labels=LABELS, training={"fingerprint": fingerprint})

@@ -76,8 +76,7 @@ def difference(
         last = [*form.versions.values()][-1] if form.versions else None
         if last is not None and last.manifest is not None:
             return last.manifest
-        live = facts.aliases.get(LIVE) if facts else None
-        number = there[last.digest] if last else live or max(there.values(), default=0)
+        number = there[last.digest] if last else max(there.values(), default=0)
         return parse_manifest(client.version(name, number).manifest)
 
     for part in parts:

@@ -200,7 +200,7 @@ class Part(Protocol):
 
         Args:
             wanted: a `model`; None: the part is deleted.
-            manifest: reads the manifest of the task's last version in the file, else of the live one.
+            manifest: reads the manifest of the task's last version in the file.
         """
 
     def written(self, present: Any) -> Mapping[str, Any]:
