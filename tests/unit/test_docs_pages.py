@@ -22,7 +22,7 @@ SOURCES = [
 ]
 FILES = [f"/{path}" for path in subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines()]
 # Not ours: curl's, LiteLLM's, Ray's `ray start --head`, kubectl's, docker's.
-FOREIGN_OPTIONS = {"--config", "--header", "--data", "--silent", "--show-error", "--fail", "--head"}
+FOREIGN_OPTIONS = {"--config", "--header", "--data", "--silent", "--show-error", "--fail-with-body", "--fail", "--head"}
 FOREIGN_OPTIONS |= {"--kustomize", "--namespace", "--from-literal", "--build-arg"}
 # Those of pip, useradd, install, systemctl and systemd-run.
 FOREIGN_OPTIONS |= {"--constraint", "--no-deps", "--system", "--home-dir", "--shell", "--mode"}
