@@ -7,7 +7,6 @@ import httpx
 
 from bases import tiny_base
 from onebert_server.access.context import own_work
-from onebert_server.extensions.shadows.shadows import Shadows
 from onebert_server.run.app import create_app
 from onebert_server.run.opening import open_runtime
 from onebert_server.settings import load_settings
@@ -59,8 +58,9 @@ def ask(runtime, method, path, **arguments):
 async def shadows_ended(runtime):
     """Waits for the shadows of what this event loop has asked, which begin in its next turn."""
     await asyncio.sleep(0)
-    shadows = runtime.parts.find(Shadows)
-    for comparing in (runtime.answerer.showing._comparing, shadows._comparing) if shadows else ():
+    # The extension may be left out.
+    parts = (runtime.answerer.showing, *runtime.parts._parts.values())
+    for comparing in (vars(part).get("_comparing") for part in parts if hasattr(part, "__dict__")):
         if comparing:
             await asyncio.wait(comparing)
 
