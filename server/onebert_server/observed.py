@@ -64,7 +64,7 @@ class Ended(NamedTuple):
     """One finished request, for metrics and logs.
 
     `route` is the template, so that task names never become label values. `problem` is the code of a typed error.
-    `answers` is empty if answers are not kept or the request failed. `task` is the one in its path, if that is a name.
+    `answers` is empty if answers are not kept or the request failed; `task` is then the one in its path, if any.
     """
 
     method: str

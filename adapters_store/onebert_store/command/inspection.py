@@ -40,6 +40,7 @@ def inspect_file(path: Path) -> dict[str, Any]:
 
 
 def _count_parameters(delta: Delta) -> dict[str, int]:
+    """Counts the numbers outside the head and in it; indices of sparse values are not among them."""
     sizes = {name: tensor.size for name, tensor in delta.tensors.items() if not name.startswith(SPARSE_INDEX)}
     head = sum(size for name, size in sizes.items() if name.startswith("head."))
     return {"delta": sum(sizes.values()) - head, "head": head}

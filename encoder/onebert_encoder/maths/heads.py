@@ -177,6 +177,7 @@ def _linear(heads: Heads, pooled: Tensor) -> Tensor:
 
 
 def _groups(keys: Array, apart: bool = False) -> list[Array]:
+    """Positions with equal keys, grouped in order of first appearance; each position alone if `apart`."""
     positions = np.arange(len(keys))
     if apart:
         return np.split(positions, positions[1:])

@@ -60,9 +60,9 @@ class Rows:
         # A version that was chosen for this request alone is named by itself: a replica might choose another one.
         found = [
             msgspec.structs.replace(
-                one, slot=0, generation=self._number((ref if one.lasting and refs else one.version[0], one.version))
+                row, slot=0, generation=self._number((ref if row.lasting and refs else row.version[0], row.version))
             )
-            for one, ref in zip(reply.found, refs or [""] * len(reply.found), strict=True)
+            for row, ref in zip(reply.found, refs or [""] * len(reply.found), strict=True)
         ]
         return msgspec.structs.replace(reply, found=found)
 

@@ -72,7 +72,7 @@ def ended(requests: Iterable[Request], now: float) -> Endings:
         # A withdrawn one is off its lane.
         if request.lane.under_way.pop(request.number, None) is not None:
             by_lane.setdefault(request.lane, []).append(request)
-    return [(lane.answered, _ended_of(own, now)) for lane, own in by_lane.items()]
+    return [(lane.answered, _ended_of(of_lane, now)) for lane, of_lane in by_lane.items()]
 
 
 def _ended_of(requests: Sequence[Request], now: float) -> Ended:

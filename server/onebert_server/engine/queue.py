@@ -189,11 +189,11 @@ class Queue:
         others, total = waiting - of_server[0], total - of_server[2]
         if not others:
             return None
-        own_sequences, own_tokens, own = self._held(principal)
+        own_sequences, own_tokens, own_seconds = self._held(principal)
         principals = sum([len(line.flows) for line in self.lines]) - (of_server[0] > 0)
         shares, counted = principals + (own_sequences == 0), min(seconds, COUNTED * limits.max_seconds)
-        wait = min(total, (own + counted) * shares - counted)
-        late = min(total + seconds, (own + seconds) * shares) > left
+        wait = min(total, (own_seconds + counted) * shares - counted)
+        late = min(total + seconds, (own_seconds + seconds) * shares) > left
         # A principal may hold no more than is left free, as by `Shares`.
         fits = (
             own_tokens + tokens <= limits.max_tokens - (self.tokens - of_server[1])
@@ -202,6 +202,6 @@ class Queue:
         if fits and wait < limits.max_seconds and not late:
             return None
         retry_after = max(1, ceil(wait))
-        if own * principals > total > own:
+        if own_seconds * principals > total > own_seconds:
             return OverShare("more of this caller's work is waiting than of others'; try again soon", retry_after)
         return QueueFull("as much work is waiting as the server holds; try again soon", retry_after)

@@ -159,11 +159,11 @@ def requests_of(lane: Any, block: Block, hosts: Sequence[Host], first_text: int)
     shares = bool((sequences["text"] != np.arange(len(sequences))).any())
     for place, fields in enumerate(block.requests.tolist()):
         stop = row + fields[3]
-        own = lengths[row:stop]
-        end = token + sum(own)
+        of_request = lengths[row:stop]
+        end = token + sum(of_request)
         name = block.principals[fields[2]].name
-        request = Request(lane, fields, name, sequences[row:stop], ids[token:end], first_text, own)
-        if shares and len(own) > 1:
+        request = Request(lane, fields, name, sequences[row:stop], ids[token:end], first_text, of_request)
+        if shares and len(of_request) > 1:
             texts = request.sequences
             costs = hosts[request.host].passes.costs(texts["slot"], texts["tokens"], texts["text"])
             request.costs = [0, *accumulate(costs.tolist())]
@@ -171,6 +171,32 @@ def requests_of(lane: Any, block: Block, hosts: Sequence[Host], first_text: int)
             request.span = block.spans[place]
         row, token = stop, end
         yield request
+
+
+def hold_rows(hosts: Sequence[Host], block: Block, requests: Sequence[Request]) -> set[Request]:
+    """Counts a use of each row of a block; returns the requests that miss a row, without a use of their other ones."""
+    missing, fresh = set[Request](), not block.requests["waits"].all()
+    for number, host in enumerate(hosts):
+        rows, of_host = block.sequences, requests
+        if len(hosts) > 1:
+            of_host = [request for request in requests if request.host == number]
+            rows = np.concatenate([rows[:0], *(request.sequences for request in of_host)])
+        held = host.bank.hold(rows["slot"], rows["generation"], fresh)
+        if held.all():
+            continue
+        start = 0
+        for request in of_host:
+            of_request = held[start : start + request.left]
+            start += request.left
+            if not of_request.all():
+                missing.add(request)
+                host.bank.let_go(request.sequences["slot"][of_request])
+    return missing
+
+
+def let_rows_go(hosts: Sequence[Host], request: Request, first: int) -> None:
+    """Ends the uses of a request's rows from its sequence `first` on."""
+    hosts[request.host].bank.let_go(request.sequences["slot"][first:])
 
 
 class Taken:

@@ -17,7 +17,7 @@ from onebert_server.engine.block import Block, questions
 from onebert_server.engine.host import Host
 from onebert_server.engine.lane import Answered, Endings, Lane, deliver, ended
 from onebert_server.engine.queue import Bounds, Queue, QueueLimits
-from onebert_server.engine.request import Request, Room, Taken, requests_of
+from onebert_server.engine.request import Request, Room, Taken, hold_rows, let_rows_go, requests_of
 from onebert_server.telemetry.metrics import Metrics
 from onebert_store.errors import DeadlineExceeded, EngineFailed, OneBertError, RowGone, ShuttingDown
 
@@ -210,7 +210,7 @@ class Scheduler:
                 if not is_late:
                     running = request.left
                     computed = len(request.sequences) - waiting - running
-                    states = [one + more for one, more in zip(states, (waiting, running, computed), strict=True)]
+                    states = [sum(counts) for counts in zip(states, (waiting, running, computed), strict=True)]
         self._metrics.count_dropped("left", left["left"])
         self._metrics.count_dropped("deadline", left["deadline"])
         self._metrics.count_left(*states)
@@ -259,7 +259,7 @@ class Scheduler:
 
     def _queue(self, block: Block, requests: Sequence[Request], now: float) -> None:
         """Queues the requests of a block; the refused ones have their errors, and nothing left."""
-        missing = self._hold(block, requests)
+        missing = hold_rows(self._hosts, block, requests)
         for question in self._questions(block, requests):
             error: OneBertError | None = None
             if missing and not missing.isdisjoint(question):
@@ -268,7 +268,7 @@ class Scheduler:
                 error = self.queue.put(waiting, now)
             for request in question if error is not None else ():
                 if request not in missing:
-                    self._let_go(request, 0)
+                    let_rows_go(self._hosts, request, 0)
                 request.lose(error)
                 request.left = 0
         beside = self.beside
@@ -281,34 +281,10 @@ class Scheduler:
         starts = [*np.flatnonzero(questions(block.requests)).tolist(), len(requests)]
         return (requests[start:stop] for start, stop in pairwise(starts))
 
-    def _hold(self, block: Block, requests: Sequence[Request]) -> set[Request]:
-        """Counts a use of each row; returns the requests that miss a row, without a use of their other ones."""
-        missing, fresh = set[Request](), not block.requests["waits"].all()
-        for number, host in enumerate(self._hosts):
-            rows, own = block.sequences, requests
-            if len(self._hosts) > 1:
-                own = [request for request in requests if request.host == number]
-                rows = np.concatenate([rows[:0], *(request.sequences for request in own)])
-            held = host.bank.hold(rows["slot"], rows["generation"], fresh)
-            if held.all():
-                continue
-            start = 0
-            for request in own:
-                of_request = held[start : start + request.left]
-                start += request.left
-                if not of_request.all():
-                    missing.add(request)
-                    host.bank.let_go(request.sequences["slot"][of_request])
-        return missing
-
-    def _let_go(self, request: Request, first: int) -> None:
-        """Ends the uses of a request's rows from its sequence `first` on."""
-        self._hosts[request.host].bank.let_go(request.sequences["slot"][first:])
-
     def _drop(self, request: Request) -> int:
         """Gives up what waits of a request; returns how many sequences."""
         if waiting := len(request.sequences) - request.taken:
-            self._let_go(request, request.taken)
+            let_rows_go(self._hosts, request, request.taken)
             request.flow.drop(request)
             request.left -= waiting
         return waiting
@@ -339,7 +315,7 @@ class Scheduler:
         if room.parts:
             self._metrics.observe_waits(waits)
         for request, first in room.late:
-            self._let_go(request, first)
+            let_rows_go(self._hosts, request, first)
             request.left -= len(request.sequences) - first
             request.lose(DeadlineExceeded("the request's time was over before its work was done"))
         if room.late:

@@ -229,7 +229,8 @@ def _ended(scope: Scope, status: int, seconds: float, observed: Observed) -> End
     method = scope["method"] if scope["method"] in METHODS else "other"
     # The route's template, so that task names never become label values.
     route = getattr(scope.get("route"), "path", "unmatched")
-    task = _task_of(route, scope["path"])
+    # Answers name their tasks.
+    task = None if answers else _task_of(route, scope["path"])
     return Ended(method, route, status, seconds, scope["state"].get("problem"), answers, trace_id, task)
 
 

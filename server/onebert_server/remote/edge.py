@@ -53,8 +53,8 @@ class RemoteEdge:
         except Exception as error:
             log_failure(logger, "a question of a front end", error)
             return wire.Refused(wire.why_of(OneBertError("the server failed to answer; its log says where")))
-        facts = {one.facts.identity: one.facts for one in resolved}
-        return wire.Versions([_found(one) for one in resolved], [*facts.values()])
+        facts = {version.facts.identity: version.facts for version in resolved}
+        return wire.Versions([_found(version) for version in resolved], [*facts.values()])
 
     def take(self, message: wire.ToGateway) -> None:
         """Takes a message; raises for a block whose requests cannot be read."""
@@ -128,5 +128,5 @@ def _context(question: wire.Resolve) -> Context:
     return Context(question.principal, deadline, now, *what, header=header, lacking=lacking)
 
 
-def _found(one: Resolved) -> wire.Found:
-    return wire.Found(one.facts.identity, *one[1:])
+def _found(resolved: Resolved) -> wire.Found:
+    return wire.Found(resolved.facts.identity, *resolved[1:])

@@ -116,6 +116,7 @@ def _say_more(count: int) -> None:
 
 
 def _removed_for_text(loaded: Loaded, text: Text, prediction: Prediction) -> list[dict[str, Any]]:
+    """The loss of score of the answer's label without each part of the delta."""
     manifest = loaded.delta.manifest
     tokens = tokenize(loaded.base, manifest, [text])
     parts = []

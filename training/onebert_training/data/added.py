@@ -75,6 +75,7 @@ def join(
 
 
 def _corrected(split: Split, rows: Split, without: Collection[Text]) -> Split:
+    """A split with the answers that `rows` give to its texts, and no row with one of the texts `without`."""
     place = {text: len(split) + row for row, text in enumerate(rows.texts)}
     chosen = [place.get(text, row) for row, text in enumerate(split.texts) if text not in without]
     if not chosen:
