@@ -11,6 +11,7 @@ import pytest
 from issuer import AUDIENCE, ISSUER, Edwards, Elliptic, Rsa, b64, claims, jwks_server, token
 from onebert_server.access.keys import KeyRing
 from onebert_server.access.principal import Scope
+from onebert_server.fairness.attempts import Attempts
 from onebert_server.http import oidc
 from onebert_server.http.auth import ApiKeys
 from onebert_server.http.head import Head
@@ -244,11 +245,12 @@ async def test_unknown_tokens_are_verified_off_the_event_loop_and_only_within_th
     assert len(verified) == 120, "each valid token once, none against the limit"
     verified.clear()
     errors = await asyncio.gather(*map(check, forgeries(200, kid)), return_exceptions=True)
-    admitted = sum(type(error) is Unauthorized for error in errors)
     assert {type(error) for error in errors} == {Unauthorized, TooManyAttempts}
-    assert len(verified) == (admitted if kid == "one" else 2 * admitted)
+    # A token of an unknown key is verified once more, by the issuer's new keys. Some of the limit comes back meanwhile.
+    tried = len(verified) // (1 if kid == "one" else 2)
+    assert Attempts.AT_ONCE <= tried < len(errors)
     assert await check(good[0]), "it is remembered"
-    assert len(verified) == (admitted if kid == "one" else 2 * admitted)
+    assert len(verified) // (1 if kid == "one" else 2) == tried
     assert threading.get_ident() not in {thread for _, thread in verified}
 
 
