@@ -36,6 +36,7 @@ TASKS = {
     "tags": Task(labels=["O", "B-x", "I-x"], task_type="token", pooling="none", seed=4),
     "spans": Task(labels=["start", "end"], task_type="span", pooling="none", seed=5),
     "quoted": Task(labels=['"', "é\\", "東"], seed=6),
+    "kinds": Task(labels=["O", *(f"B-{n}" for n in range(99))], task_type="token", pooling="none", seed=7),
 }
 
 
@@ -314,6 +315,46 @@ def test_what_is_refused_is_a_problem(ask, case):
     problem = problem_of(ask(Request(path, body)), expected, case)
     assert len(problem.get("errors", ())) <= 10
     assert not rule or list(problem["errors"][0].values()) == rule
+
+
+VERSION = {"task", "version", "digest"}
+# Short and long texts, of few and of many logits: the sizes at which a worker tokenizes, reads and writes.
+SIZES = {
+    "small": ("kinds", TEXT),
+    "many numbers": ("kinds", "late " * 40),
+    "many characters": ("tone", "late " * 900),
+    "many bytes": ("tone", "late " * (MAX_BYTES_ON_LOOP // 5)),
+    "all": ("kinds", "late " * (MAX_BYTES_ON_LOOP // 5)),
+}
+
+
+@pytest.mark.parametrize("partial", [False, True], ids=["", "partial"])
+@pytest.mark.parametrize("beside", [("tone", TEXT), ("nobody", TEXT)], ids=["beside", "beside an error"])
+@pytest.mark.parametrize("size", SIZES)
+def test_questions_of_every_size_are_answered_as_if_alone(ask, size, beside, partial):
+    """Wherever a request's parts are read; an error beside them ends it unless it is `partial`."""
+
+    def results(path, **body):
+        status, _, answer = ask(Request(path, body))
+        return status, json.loads(answer).get("results")
+
+    def alone(task, text):
+        status, found = results(f"/v1/tasks/{task}/classify", inputs=text)
+        return found[0] if status == 200 else None
+
+    def fields(result):
+        return None if "error" in result else {name: result[name] for name in result.keys() - VERSION}
+
+    for (task, text), (other, short) in ((SIZES[size], beside), (beside, SIZES[size])):
+        expected = [alone(task, text), alone(other, short), alone(task, text)]
+        items = [{"task": task, "text": text}, {"task": other, "text": short}, {"task": task, "text": text}]
+        status, found = results(MANY, items=items, partial=partial)
+        assert (status == 200) == (partial or None not in expected)
+        assert status != 200 or [*map(fields, found)] == expected
+        status, found = results(FANOUT, tasks=[task, other, "several"], text=text, partial=partial)
+        expected = [alone(task, text), alone(other, text), alone("several", text)]
+        assert (status == 200) == (partial or None not in expected)
+        assert status != 200 or [*map(fields, found)] == expected
 
 
 @pytest.mark.parametrize("case", SAME)

@@ -106,8 +106,8 @@ def joined(parts: Sequence[Results]) -> Results:
     joined.cost = sum(part.cost for part in parts)
     for name in ("items", "versions", "places", "sizes", "logits"):
         setattr(joined, name, [*chain.from_iterable(map(attrgetter(name), parts))])
-    if all(part.readings is not None for part in parts):
-        joined.readings = [*chain.from_iterable(part.readings or () for part in parts)]
+    readings = [part.readings for part in parts]
+    joined.readings = None if None in readings else [*chain.from_iterable(map(attrgetter("readings"), parts))]
     return joined
 
 
