@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from environments import Environment, python_environment
+from environments import Environment
 from pages import ROOT, blocks, reader_env, run_block
 
 # What follows "```": `bash` blocks are run, `bash server` is left running, `python client` asks it as a user's program
@@ -48,7 +48,7 @@ def server(folder: Path) -> Iterator[str]:
 
 def test_the_readme_has_blocks_of_every_kind() -> None:
     assert [(block.language, block.kind) for block in BLOCKS].count(("bash", "server")) == 1
-    assert sum(block.code.count("onebert ") for block in BLOCKS if block.language == "bash") >= 12
+    assert sum(block.code.count("onebert ") for block in BLOCKS if block.language == "bash") >= 14
 
 
 # The whole page, an installation and trainings with it, may take its time on a busy machine.
@@ -59,14 +59,9 @@ def test_following_the_readme_works(folder: Path, server: str) -> None:
     for block in BLOCKS:
         code = block.code.replace("http://127.0.0.1:8000", server)
         if (block.language, block.kind) == ("python", "client"):
-            environment_of(code).prints(code)
+            Environment(ROOT, (sys.executable, "-I")).prints(code)
         elif block.language == "bash" and block.kind != "server":
             run_block("bash", code, folder, ONEBERT_URL=server)
-
-
-def environment_of(code: str) -> Environment:
-    """Where a client runs: OpenAI's SDK in an environment of its own, Hugging Face's comes with transformers."""
-    return python_environment("openai") if "openai" in code else Environment(ROOT, (sys.executable, "-I"))
 
 
 def test_make_targets_of_the_readme_exist() -> None:
