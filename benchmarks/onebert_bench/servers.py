@@ -113,7 +113,7 @@ def measure_served(
         seconds: duration of each load.
     """
     texts = sentences(base, TEXTS)
-    os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # as `onebert` sets it (decision 6), for the engine alone
+    os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # as `onebert` sets it, for the engine alone
     with ExitStack() as stack:
         servers = {
             count: stack.enter_context(loaded(bitfit_files(base), **vars(what), front_ends=count)) for count in layouts

@@ -39,8 +39,8 @@ MORE = "More"
 
 def main() -> None:
     """Runs the command line. Exit codes: 0 success, 1 error, 2 wrong usage, 130 interrupt; errors are one line."""
-    # Set before torch is loaded, so that its threads spin only briefly before they sleep
-    # (decision 6).
+    # Set before torch is loaded: OpenMP's threads spin for hundreds of milliseconds by default, on cores that others
+    # need.
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     try:
         status = build_app()(standalone_mode=False)

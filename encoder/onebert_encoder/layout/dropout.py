@@ -16,7 +16,7 @@ class Dropout:
     """Dropout probabilities, and one generator per row on the base's device.
 
     `hidden` is for embeddings and sublayers' outputs without their biases. A row draws its masks in the order of its
-    own sequences, so a run drops the same numbers alone and next to other runs (decision 3).
+    own sequences, so a run drops the same numbers alone and next to other runs.
     """
 
     hidden: float

@@ -1,4 +1,4 @@
-"""Rounds matrix products to a few shapes (decision 7)."""
+"""Rounds matrix products to a few shapes."""
 
 
 def round_up(tokens: int) -> int:

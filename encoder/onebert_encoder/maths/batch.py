@@ -4,8 +4,7 @@ Sequences are ordered by length bucket (powers of two), then by row: attention p
 tokens are contiguous, as branches need them. If one text is sent to several tasks (fan-out), the layers that their rows
 do not change are computed once: the batch has several stages, and each stage takes its tokens from the one before.
 
-Filling tokens round every stage up: matrix kernels are prepared per shape, and few shapes remain
-(decision 7).
+Filling tokens round every stage up: matrix kernels are prepared per shape, and few shapes remain.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """Metrics per version of a task: the busiest versions have their own series, and the others share one.
 
 A version's counters never decrease while it has a series. When another version takes its place the series ends, and its
-counts go nowhere: `(other)` counts only answers of versions that had no series at the time (decision 39).
+counts go nowhere: `(other)` counts only answers of versions that had no series at the time.
 """
 
 import time

@@ -56,8 +56,8 @@ def validate(run: Run, state: State) -> dict[str, float]:
     """Evaluates on the validation split, and keeps the values if they are the best so far; the loss breaks ties.
 
     The last step's values replace the best ones unless these lead by more than a standard error: the best of many
-    evaluations owes most of a small lead to luck, and the values have settled at the end of the schedule
-    (decision 53). Raises NotFinite if a logit is NaN or infinite.
+    evaluations owes most of a small lead to luck, and the values have settled at the end of the schedule.
+    Raises NotFinite if a logit is NaN or infinite.
     """
     try:
         measured = run.evaluate(run.model(state.averaged), "validation")

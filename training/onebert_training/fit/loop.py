@@ -1,8 +1,7 @@
 """The training loop: many runs step together through one forward and one backward pass of the frozen weights.
 
 The loss uses the same `fold` and `encode` as serving. Each run has its own data order, dropout, optimizer, schedule and
-early stop, so its result does not depend on the other runs, up to rounding
-(decision 8).
+early stop, so its result does not depend on the other runs, up to rounding.
 """
 
 import time

@@ -18,15 +18,15 @@ MAX_SEED = 2**31 - 1
 # 2: every number moves by its own gradient (decision 56).
 # 3: exact heads are near their minimum (decision 45).
 # 4: few rows take no more steps than others (decision 44).
-# 5: default rates of wide bases take the lower digit (decision 64).
+# 5: default rates of wide bases take the lower digit.
 # 6: fewest rows take fewer steps from the exact head, and their folds fewer still (decision 44).
 REVISION = 6
 DEFAULT_METHOD = "bitfit+gamma+svd"  # decision 55
-# Default number of epochs (decision 57); few rows get more epochs, up to LEAST_STEPS steps
+# Default number of epochs; few rows get more epochs, up to LEAST_STEPS steps
 # (decision 44). A warm run gets FEW_EPOCHS epochs within FEW_STEPS and LEAST_STEPS steps.
 EPOCHS, LEAST_STEPS = 4, 100
 FEW_EPOCHS, FEW_STEPS = 32, 50
-AVERAGING = 0.03  # decision 51
+AVERAGING = 0.03
 WARMUP = 0.06
 
 

@@ -52,8 +52,8 @@ class Plan:
     def learning_rates(self, of_rest: float | None, of_head: float | Literal["same"] | None) -> tuple[float, float]:
         """The peak learning rates of the head and of the rest; `same` copies the rate of the rest.
 
-        The head starts from nothing: its default does not fall on a wide base or beside a method that needs small steps
-        (decision 46). A rate given for a head alone is the head's rate.
+        The head starts from nothing: its default does not fall on a wide base or beside a method that needs small
+        steps. A rate given for a head alone is the head's rate.
         """
         rest = of_rest or self.learning_rate
         if of_head == "same":

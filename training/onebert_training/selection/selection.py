@@ -111,8 +111,7 @@ def train_and_select(run: Run, report: Report = ignore, checkpoint_file: Path | 
 
 def _facts(run: Run, measured: Mapping[str, Measurement], steps: Mapping[str, int]) -> dict[str, Any]:
     """The comparison for the record: a candidate replaces the first if it is ahead of it."""
-    # A short run, and a head whose strength these rows have chosen, lead by luck as easily as an early evaluation
-    # (decision 53).
+    # A short run, and a head whose strength these rows have chosen, lead by luck as easily as an early evaluation.
     winner = [*measured][clear_winner([jackknife_score(run, measurement) for measurement in measured.values()])]
     scores = {name: measurement.scores[run.metric] for name, measurement in measured.items()}
     return {"kept": winner, "validation": scores, "steps": steps}

@@ -1,4 +1,4 @@
-"""Finds the compiled CPU code: a library from the wheel, or one built on first use and cached (decision 26)."""
+"""Finds the compiled CPU code: a library from the wheel, or one built on first use and cached."""
 
 import ctypes
 import logging

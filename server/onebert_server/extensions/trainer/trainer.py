@@ -20,7 +20,7 @@ from onebert_store.registry.target import alone
 
 # Requests with examples in memory.
 MAX_WAITING = 64
-# Rows times labels times numbers of a row's vector: some eight seconds of one core (decision 72).
+# Rows times labels times numbers of a row's vector: some eight seconds of one core.
 MOST_FITTED = 100_000_000
 _NOT_LIVE = "it is not live, since one constant answer is as good: send more examples, or promote it"
 
