@@ -142,6 +142,13 @@ def test_more_values_than_any_request_needs_are_refused(web, body):
     assert "2048 values" in problem["detail"]
 
 
+@layouts
+def test_more_values_than_any_change_needs_are_refused_alike(web):
+    body = {"split": {str(number): 1 for number in range(3000)}}
+    problem = assert_problem(web.put("/v1/tasks/task/aliases/live", json=body), 413)
+    assert "2048 values" in problem["detail"]
+
+
 STRANGE = ["nul \0 inside", "\u202e rtl", "e" + "\u0301" * 5000, "\u200b" * 100 + "x", "𐍈" * 300]
 # Punctuation of JSON is no value of it; the last text is the longest that there may be.
 STRANGE += ['[{",\\": "}],' * 400, ("late " * 13108)[:65536]]

@@ -20,11 +20,13 @@ class TextWindow(RequestBody):
     """How texts are read that are too long for one sequence."""
 
     tokens: Annotated[int, Field(ge=MIN_WINDOW, le=65536, description="of a window, special tokens included")]
-    overlap: Annotated[int, Field(ge=0, le=32768, description="tokens that a window shares with the one before")] = 0
+    overlap: Annotated[
+        int | None, Field(ge=0, le=32768, description="tokens that a window shares with the one before")
+    ] = None
 
     @model_validator(mode="after")
     def _goes_on(self) -> "TextWindow":
-        if 2 * self.overlap > self.tokens:
+        if 2 * (self.overlap or 0) > self.tokens:
             raise ValueError("overlap is at most half of tokens")
         return self
 
@@ -34,14 +36,14 @@ class Options(RequestBody):
 
     deadline_ms: Milliseconds = None
     profile: Literal["exact"] | None = None
-    return_meta: bool = False
+    return_meta: bool | None = None
     overflow: Annotated[
         Literal["reject", "truncate", "window"] | None, Field(description="of what is longer than the task takes")
     ] = None
     max_tokens: Annotated[int | None, Field(ge=1, description="over which an input is not answered")] = None
     window: TextWindow | None = None
     threshold: Annotated[float | None, Field(ge=0, le=1, description="of token tasks: over which a span counts")] = None
-    return_tokens: Annotated[Literal[False], Field(description="scores of single tokens are not given")] = False
+    return_tokens: Annotated[Literal[False] | None, Field(description="scores of single tokens are not given")] = None
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Options":
@@ -63,7 +65,7 @@ class Classify(RequestBody):
         Discriminator(text_or_list),
     ]
     head: str | None = None
-    options: Options = Field(default_factory=Options)
+    options: Options | None = None
 
 
 class BundleTask(RequestBody):
@@ -93,7 +95,7 @@ class Bundle(RequestBody):
     """Requests for any models, each answered as if it came alone."""
 
     tasks: Annotated[list[BundleTask], Field(min_length=1)]
-    options: BundleOptions = Field(default_factory=BundleOptions)
+    options: BundleOptions | None = None
 
     @model_validator(mode="after")
     def _distinct(self) -> "Bundle":
@@ -106,7 +108,7 @@ class Grounds(RequestBody):
     """What an answer is held against."""
 
     context: Text
-    question: str = ""
+    question: str | None = None
 
     @model_validator(mode="after")
     def _is_one_text(self) -> "Grounds":

@@ -26,7 +26,8 @@ async def bundle(call: Call[Bundle]) -> Reply:
         raise TooLarge(f"a bundle has at most {MAX_TASKS} tasks")
     if sum(map(_inputs, tasks)) > MAX_FANOUT:
         raise TooLarge(f"the tasks of a bundle have at most {MAX_FANOUT} inputs together")
-    call = replace(call, context=call.context.within(call.body.options.deadline_ms))
+    options = call.body.options
+    call = replace(call, context=call.context.within(options and options.deadline_ms))
     parts = JsonParts()
 
     try:

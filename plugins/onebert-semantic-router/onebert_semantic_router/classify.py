@@ -30,17 +30,17 @@ async def classify(call: Call[Classify]) -> Reply:
 
 async def classified(call: Call[Classify], parts: JsonParts) -> dict[str, Any]:
     """Classifies and returns the reply as JSON values; `parts` limits the total size, also over several replies."""
-    body, ref = call.body, call.task(call.body.model)
+    body, ref, options = call.body, call.task(call.body.model), call.body.options or Options()
     if body.head not in (None, NAME):
         raise InvalidInput(f"head: the one head of a task is {NAME}")
     texts = [input_of(item) for item in (body.input if isinstance(body.input, list) else [body.input])]
 
     def show(index: int, answered: Answered) -> tuple[Facts, int, Any]:
         tokens = answered.reading.tokens if isinstance(answered.reading, Reading) else 0
-        return answered.facts, tokens, parts.encoded({"index": index, **_result(answered, texts[index], body.options)})
+        return answered.facts, tokens, parts.encoded({"index": index, **_result(answered, texts[index], options)})
 
-    async with call.in_time(body.options.deadline_ms) as timed:
-        shown = await _read(timed, [ref] * len(texts), texts, body.options, show)
+    async with call.in_time(options.deadline_ms) as timed:
+        shown = await _read(timed, [ref] * len(texts), texts, options, show)
     [(facts, *_), *_] = shown
     answer = {
         "model": ref,
@@ -50,7 +50,7 @@ async def classified(call: Call[Classify], parts: JsonParts) -> dict[str, Any]:
         "results": [result for _, _, result in shown],
         "usage": {"input_tokens": sum(tokens for _, tokens, _ in shown), "output_tokens": 0},
     }
-    return answer | {"meta": _meta(facts, call.context)} if body.options.return_meta else answer
+    return answer | {"meta": _meta(facts, call.context)} if options.return_meta else answer
 
 
 async def _read(
@@ -62,7 +62,7 @@ async def _read(
 ) -> list[T]:
     if options.overflow == "window" and options.window is None:
         return await read_whole(call, refs, texts, show, Asked(wording=NUMBERS))
-    window = None if options.window is None else AskedWindow(options.window.tokens, options.window.overlap)
+    window = None if options.window is None else AskedWindow(options.window.tokens, options.window.overlap or 0)
     return await call.ask(Wanted(refs, asked=Asked(window=window, wording=NUMBERS)), texts, show)
 
 

@@ -120,8 +120,9 @@ class StrictRoute(APIRoute):
             strict_request.most_values = self.most_values
             if self.body_field is not None:
                 require_media_type(request.scope, "application/json")
-                # Read the body before FastAPI does, because it turns errors during its own read into 400.
-                await strict_request.body()
+                # Read and decode the body before FastAPI does, because it turns errors of its own reading into 400.
+                if await strict_request.body():
+                    await strict_request.json()
             return await handle(strict_request)
 
         return strict

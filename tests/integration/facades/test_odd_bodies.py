@@ -143,6 +143,19 @@ def test_what_breaks_a_rule_is_named_as_the_client_wrote_it(kind):
 
 
 @pytest.mark.parametrize(
+    "kind", sorted({question.body for facade in facades() for question in facade.questions}, key=str), ids=str
+)
+def test_null_is_the_default_of_every_optional_field(kind):
+    schema = kind.model_json_schema()
+    for each in (schema, *schema.get("$defs", {}).values()):
+        for name, field in each.get("properties", {}).items():
+            if name not in each.get("required", ()):
+                # Where the document says nothing anything is taken.
+                taken = field.get("anyOf", [{"type": field.get("type", "null")}])
+                assert {"type": "null"} in taken, (name, field)
+
+
+@pytest.mark.parametrize(
     ("path", "body", "says"),
     [
         ("/classify", {"input": 1}, "input: must be a text"),

@@ -42,7 +42,7 @@ class Contents(RequestBody):
     """Texts, each of which has a list of detections; one that is blank has none."""
 
     contents: Annotated[list[AnyText], Field(min_length=1, max_length=MAX_CONTENTS)]
-    detector_params: DetectorParams = Field(default_factory=DetectorParams)
+    detector_params: DetectorParams | None = None
 
 
 class Generation(RequestBody):
@@ -50,7 +50,7 @@ class Generation(RequestBody):
 
     prompt: Text
     generated_text: Text
-    detector_params: DetectorParams = Field(default_factory=DetectorParams)
+    detector_params: DetectorParams | None = None
 
 
 class Part(RequestBody):
@@ -85,13 +85,13 @@ class Chat(RequestBody):
     """A chat, whose last message is judged as the answer to the one before it."""
 
     messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_FANOUT)]
-    tools: Annotated[list[Any], Field(default_factory=list, max_length=0, description="no task reads any")]
-    detector_params: DetectorParams = Field(default_factory=DetectorParams)
+    tools: Annotated[list[Any] | None, Field(max_length=0, description="no task reads any")] = None
+    detector_params: DetectorParams | None = None
 
 
 async def contents(call: Call[Contents]) -> Reply:
     """Returns a list of detections per text; offsets in code points, the end excluded."""
-    texts, threshold, parts = call.body.contents, call.body.detector_params.threshold, JsonParts()
+    texts, threshold, parts = call.body.contents, _threshold(call.body), JsonParts()
 
     def show(index: int, answered: Answered | Unanswered) -> Any:
         if isinstance(answered, Unanswered):
@@ -109,7 +109,7 @@ async def contents(call: Call[Contents]) -> Reply:
 async def generation(call: Call[Generation]) -> Reply:
     """Returns the detections in a prompt and its answer."""
     body = call.body
-    return await _of_whole(call, (body.prompt, body.generated_text), body.detector_params.threshold)
+    return await _of_whole(call, (body.prompt, body.generated_text), _threshold(body))
 
 
 async def chat(call: Call[Chat]) -> Reply:
@@ -119,7 +119,11 @@ async def chat(call: Call[Chat]) -> Reply:
     if not spoken:
         raise InvalidInput("messages: one of a user, an assistant or a tool must have a text")
     text = (spoken[-2], spoken[-1]) if len(spoken) > 1 else spoken[-1]
-    return await _of_whole(call, text, call.body.detector_params.threshold)
+    return await _of_whole(call, text, _threshold(call.body))
+
+
+def _threshold(body: Contents | Generation | Chat) -> float | None:
+    return body.detector_params and body.detector_params.threshold
 
 
 async def _of_whole(call: Call[Any], text: OneText, threshold: float | None) -> Reply:

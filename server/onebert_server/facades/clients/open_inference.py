@@ -53,16 +53,18 @@ class Output(RequestBody):
     """One output that is wanted."""
 
     name: Annotated[str, Field(max_length=64)]
-    parameters: OutputParameters = Field(default_factory=OutputParameters)
+    parameters: OutputParameters | None = None
 
 
 class Parameters(RequestBody):
     """Parameters of the whole request."""
 
-    binary_data_output: bool = False
+    binary_data_output: bool | None = None
     # The queue always takes turns between principals.
-    priority: Annotated[int, Field(ge=0, description="changes nothing")] = 0
-    timeout: Annotated[int, Field(ge=0, description="microseconds, from arrival, in which to answer (0: any)")] = 0
+    priority: Annotated[int | None, Field(ge=0, description="changes nothing")] = None
+    timeout: Annotated[
+        int | None, Field(ge=0, description="microseconds, from arrival, in which to answer (0: any)")
+    ] = None
 
 
 class _Data(RequestBody):
@@ -75,7 +77,7 @@ class Infer(RequestBody):
     id: Annotated[str | None, Field(max_length=128)] = None
     inputs: Annotated[list[InputTensor], Field(min_length=1, max_length=2)]
     outputs: Annotated[list[Output], Field(min_length=1, max_length=4)] | None = None
-    parameters: Parameters = Field(default_factory=Parameters)
+    parameters: Parameters | None = None
 
     def questions(self) -> list[Input]:
         columns = [_texts_of(tensor, index) for index, tensor in enumerate(self.inputs)]
@@ -95,10 +97,10 @@ def _texts_of(tensor: InputTensor, index: int) -> list[str]:
 
 async def infer(call: Call[Infer]) -> Reply:
     """Returns the requested outputs, or all, of one task for each text."""
-    questions = call.body.questions()
+    questions, parameters = call.body.questions(), call.body.parameters or Parameters()
     ref = replace(call, parameters=versioned(call.parameters)).task()
     # A timeout of 0 means no timeout.
-    async with call.in_time(call.body.parameters.timeout / 1000 or None) as timed:
+    async with call.in_time((parameters.timeout or 0) / 1000 or None) as timed:
         results = await timed.ask(Wanted([ref] * len(questions)), questions, lambda _, answered: answered)
     facts = results[0].facts
 
@@ -106,9 +108,8 @@ async def infer(call: Call[Infer]) -> Reply:
         all_of_it = {tensor.name: tensor for tensor in _tensors(results)}
         outputs = call.body.outputs or [Output(name=name) for name in all_of_it]
         tensors = [_as_wanted(all_of_it, output, facts) for output in outputs]
-        default = call.body.parameters.binary_data_output
-        choices = (output.parameters.binary_data for output in outputs)
-        binary = [default if choice is None else choice for choice in choices]
+        choices = (output.parameters and output.parameters.binary_data for output in outputs)
+        binary = [bool(parameters.binary_data_output if choice is None else choice) for choice in choices]
         head = {"model_name": facts.task, "model_version": str(facts.version)}
         return [reply(head if call.body.id is None else {**head, "id": call.body.id}, tensors, binary)]
 
@@ -154,7 +155,7 @@ def _text_output_of(facts: Facts) -> str:
 def _as_wanted(tensors: Mapping[str, Tensor], output: Output, facts: Facts) -> Tensor:
     if output.name not in tensors:
         raise InvalidInput(f"the outputs of {facts.ref} are {', '.join(tensors)}")
-    tensor, best = tensors[output.name], output.parameters.classification
+    tensor, best = tensors[output.name], output.parameters and output.parameters.classification
     if best is None:
         return tensor
     if tensor.name != "scores":

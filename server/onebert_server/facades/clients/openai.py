@@ -98,10 +98,10 @@ def _moderated(answered: Answered) -> dict[str, Any]:
 class Embed(RequestBody):
     """Texts for the vectors of a base, which `model` names; without one, of the only base."""
 
-    model: Annotated[str, Field(max_length=MAX_REF)] = ""
+    model: Annotated[str, Field(max_length=MAX_REF)] | None = None
     input: Inputs
     dimensions: Dimensions = None
-    encoding_format: Literal["float", "base64"] = "float"
+    encoding_format: Literal["float", "base64"] | None = None
 
 
 async def embed(call: Call[Embed]) -> Reply:
@@ -114,7 +114,7 @@ async def embed(call: Call[Embed]) -> Reply:
         vector: Any = b64encode(numbers.astype("<f4").tobytes()).decode() if coded else numbers.tolist()
         return parts.encoded({"object": "embedding", "index": index, "embedding": vector})
 
-    vectors = await vectors_of(call, texts, write, body.dimensions, body.model)
+    vectors = await vectors_of(call, texts, write, body.dimensions, body.model or "")
     tokens = sum(vector.tokens for vector in vectors)
     reply = {
         "object": "list",

@@ -59,10 +59,10 @@ class Predict(RequestBody):
         | Annotated[Annotated[list[One], Field(max_length=MAX_ITEMS)], Tag("[batch]")],
         Discriminator(_tag),
     ]
-    raw_scores: bool = False
+    raw_scores: bool | None = None
     truncate: bool | None = None
     # Texts are truncated at their ends, as in training.
-    truncation_direction: Literal["Right", "right"] = "Right"
+    truncation_direction: Literal["Right", "right"] | None = None
 
 
 async def predict(call: Call[Predict]) -> Reply:
@@ -90,11 +90,12 @@ class Embed(RequestBody):
     """Texts for the vectors of a base; a prompt stands in front of each text, and none has a name here."""
 
     inputs: Inputs
-    normalize: bool = True
+    normalize: bool | None = None
     truncate: bool | None = None
-    truncation_direction: Literal["Right", "right"] = "Right"
+    truncation_direction: Literal["Right", "right"] | None = None
     prompt_name: str | None = None
     dimensions: Dimensions = None
+    encoding_format: Literal["float"] | None = None
 
 
 async def embed(call: Call[Embed]) -> Reply:
@@ -108,7 +109,9 @@ async def embed(call: Call[Embed]) -> Reply:
         return parts.encoded(numbers.tolist())
 
     truncate = body.truncate is not False
-    vectors = await vectors_of(call, texts, write, body.dimensions, normalize=body.normalize, truncate=truncate)
+    vectors = await vectors_of(
+        call, texts, write, body.dimensions, normalize=body.normalize is not False, truncate=truncate
+    )
     tokens = sum(vector.tokens for vector in vectors)
     return json_reply([vector.written for vector in vectors], _headers(call, texts, tokens))
 

@@ -28,7 +28,7 @@ class Classify(RequestBody):
         Literal[-1] | None, Field(description="-1: texts are cut to the task's length, else they are read in windows")
     ] = None
     truncation_side: Literal["right"] | None = None
-    add_special_tokens: Literal[True] = True
+    add_special_tokens: Literal[True] | None = None
     padding: Literal["do_not_pad"] | None = None
     mm_processor_kwargs: None = None
     request_id: Annotated[str | None, Field(max_length=128)] = None
