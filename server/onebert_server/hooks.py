@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from onebert_server.answering.admission import Followed
 from onebert_server.observed import Kept
-from onebert_server.telemetry.answer_counts import Listener
+from onebert_server.telemetry.counts import Listener
 from onebert_server.versions.catalog import Deleting
 from onebert_server.versions.moves import BeforeMove
 
@@ -24,8 +24,8 @@ class Hooks:
 
     Attributes:
         computed: get the questions that the engine has computed and that have shadows, on the event loop.
-        answered: get the answers and seconds of the requests that a turn has finished, on the event loop, under the
-            lock of `AnswerCounts`, so they must not wait.
+        answered: get the answers of a version that a turn has finished, on the event loop, under the lock of
+            `AnswerCounts`, so they must not wait.
         sampled: get answers that were chosen by their tasks' shares, and how many others a front end has dropped, on
             the event loop or in a worker thread, so they must not wait. Without one no answer is chosen.
         before_move: may refuse a move of an alias by raising a typed error; what they return is checked as it moves.

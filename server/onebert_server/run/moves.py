@@ -10,8 +10,8 @@ from prometheus_client.registry import Collector
 
 from onebert_server.contract.moves import why
 from onebert_server.http.schemas.administration import change_of
+from onebert_server.telemetry.counts import AnswerCounts
 from onebert_server.telemetry.metrics import Metrics
-from onebert_server.telemetry.tasks import TaskSeries
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.version import TaskEntry
 from onebert_store.errors import TaskNotFound
@@ -41,8 +41,8 @@ class MoveLog:
 class AliasShares(Collector):
     """At most `most` versions of aliases, those of tasks with series of their own first."""
 
-    def __init__(self, series: TaskSeries, directory: Directory, most: int) -> None:
-        self._series, self._directory, self._most = series, directory, most
+    def __init__(self, counts: AnswerCounts, directory: Directory, most: int) -> None:
+        self._counts, self._directory, self._most = counts, directory, most
 
     def describe(self) -> Iterable[Metric]:
         """The metric without samples; the registry reads its name."""
@@ -63,7 +63,7 @@ class AliasShares(Collector):
         yield family
 
     def _busy(self) -> Iterator[TaskEntry]:
-        for name in self._series.tasks():
+        for name in self._counts.tasks():
             with suppress(TaskNotFound):
                 yield self._directory.task(name, limit=0)
 

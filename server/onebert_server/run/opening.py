@@ -92,8 +92,8 @@ def open_runtime(
         telemetry.samples = hooks.sample
         answerer = Answerer(admission.splitters, admission, workers)
         moves = Moves(catalog, hooks.before_move, registrars)
-        if metrics.series is not None:
-            metrics.registry.register(AliasShares(metrics.series, catalog.directory, settings.task_metrics))
+        if settings.task_metrics:
+            metrics.registry.register(AliasShares(metrics.answers, catalog.directory, settings.task_metrics))
         _add_gauges(metrics, engine, catalog, follower, key_poller)
         runtime = Runtime(
             hooks=hooks,

@@ -4,14 +4,12 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from onebert_server.observed import Ended
-from onebert_server.telemetry.answer_counts import AnswerCounts, Listener, RequestAnswers
-from onebert_server.telemetry.paces import Paces
-from onebert_server.telemetry.plain import Count, Counts, Histogram, Histograms
+from onebert_server.telemetry.counts import AnswerCounts, Listener
 from onebert_server.telemetry.tasks import TaskSeries
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -28,37 +26,33 @@ class Metrics:
     Args:
         tasks: number of versions with series of their own; 0 turns task metrics off.
         exemplars: whether durations carry trace ids as exemplars, for scrapers that accept OpenMetrics.
-        answered: get the answers of each request.
+        answered: get the answers of each version.
 
     Attributes:
         answers: what is counted of each version.
-        series: the versions with series of their own; None if task metrics are off.
     """
 
     def __init__(self, tasks: int = 0, exemplars: bool = False, answered: list[Listener] | None = None) -> None:
         self.registry = CollectorRegistry()
         self._exemplars = exemplars
-        self.answers = AnswerCounts(answered)
-        self.paces = Paces(self.answers)
-        self.series = TaskSeries(self.answers, tasks) if tasks else None
-        if self.series is not None:
-            self.registry.register(self.series)
+        self.answers = AnswerCounts(tasks, answered)
+        if tasks:
+            self.registry.register(TaskSeries(self.answers))
         self.busy_seconds = 0.0
-        self._requests = Counts("onebert_http_requests", "Requests answered.", "method", "route", "status")
-        self.registry.register(self._requests)
+        self._requests = self.counter("http_requests", "Requests answered.", "method", "route", "status")
         self._request_seconds = self._histogram("http_request_seconds", "Time to answer.", SECONDS, "route")
         # Counts of the two metrics above by (method, route, status); there are few.
-        self._of: dict[tuple[str, str, int], tuple[Count, Histogram]] = {}
+        self._of: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._in_progress = 0
         self.gauge("http_requests_in_progress", "Requests being answered.", lambda: self._in_progress)
         self._rejected = self.counter("rejected", "Requests refused with a typed error.", "code")
         self._uploads = self.counter("uploads", "Uploads by result.", "result")
-        self._batch_sequences = self._histogram("batch_sequences", "Sequences in a batch.", SEQUENCES).of()
-        self._batch_tokens = self._histogram("batch_tokens", "Tokens in a batch.", TOKENS).of()
-        self._batch_seconds = self._histogram("batch_seconds", "Time of a forward pass.", SECONDS).of()
+        self._batch_sequences = self._histogram("batch_sequences", "Sequences in a batch.", SEQUENCES)
+        self._batch_tokens = self._histogram("batch_tokens", "Tokens in a batch.", TOKENS)
+        self._batch_seconds = self._histogram("batch_seconds", "Time of a forward pass.", SECONDS)
         self._queue_wait = self._histogram(
             "queue_wait_seconds", "Time that a request waited until its work began.", SECONDS
-        ).of()
+        )
         self._dropped = self.counter("dropped", "Requests whose waiting work was dropped.", "why")
         self._left = self.counter(
             "left_sequences", "Sequences of requests whose client left, by what had become of them until then.", "state"
@@ -84,20 +78,16 @@ class Metrics:
 
     def observe_requests(self, ended: Sequence[Ended]) -> None:
         """Counts finished requests, wherever they began."""
-        answered = []
-        for method, route, status, seconds, problem, answers, trace_id, _ in ended:
+        for method, route, status, seconds, problem, _, trace_id, _ in ended:
             key = method, route, status
             if key not in self._of:
-                self._of[key] = self._requests.of(method, route, str(status)), self._request_seconds.of(route)
+                self._of[key] = self._requests.labels(*key), self._request_seconds.labels(route)
             count, duration = self._of[key]
-            count.value += 1
-            duration.observe(seconds, trace_id)
+            count.inc()
+            duration.observe(seconds, {"trace_id": trace_id} if trace_id else None)
             if problem is not None:
                 self._rejected.labels(problem).inc()
-            if answers:
-                answered.append(RequestAnswers(answers, seconds))
-        if answered:
-            self.answers.count(answered)
+        self.answers.count(ended)
 
     def add_in_progress(self, change: int) -> None:
         """Adds a change in the number of requests that another process is answering."""
@@ -111,7 +101,8 @@ class Metrics:
 
     def observe_waits(self, seconds: Sequence[float]) -> None:
         """Counts for each request the time until its first sequence is taken."""
-        self._queue_wait.observe_all(seconds)
+        for one in seconds:
+            self._queue_wait.observe(one)
 
     def count_dropped(self, why: Dropped, requests: int) -> None:
         """Counts requests with waiting sequences that were dropped."""
@@ -140,10 +131,8 @@ class Metrics:
     def counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"onebert_{name}", text, labels, registry=self.registry)
 
-    def _histogram(self, name: str, text: str, buckets: Sequence[float], *labels: str) -> Histograms:
-        histograms = Histograms(f"onebert_{name}", text, buckets, *labels)
-        self.registry.register(histograms)
-        return histograms
+    def _histogram(self, name: str, text: str, buckets: Sequence[float], *labels: str) -> Histogram:
+        return Histogram(f"onebert_{name}", text, labels, registry=self.registry, buckets=buckets)
 
     def _of_names(self, names: Sequence[str]) -> Collector:
         return self.registry.restricted_registry(names) if names else self.registry

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from observing import answered
 from onebert_encoder.answering.asked import Asked, AskedWindow
 from onebert_encoder.answering.results import Prediction
 from onebert_server.answering.reading.seen import seen
@@ -20,7 +21,7 @@ from onebert_server.extensions.watching.watch import Watch
 from onebert_server.extensions.watching.watched import Watched
 from onebert_server.extensions.watching.windows import live_of
 from onebert_server.observed import ABSTAINED, Seen
-from onebert_server.telemetry.answer_counts import AnswerCounts, RequestAnswers
+from onebert_server.telemetry.counts import AnswerCounts
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import TaskNotFound, VersionNotFound
 from onebert_store.file.decision import Decision, Window
@@ -205,7 +206,7 @@ def tell(counts, label, count=WINDOW, task="tone"):
     """Answers to texts that were never asked before."""
     for number in range(count):
         answer = Seen(task, (label,), (0.4, 0.55, 0.7, 0.95)[number % 4], 1, next(NEW))
-        counts.count([RequestAnswers([answer], 0.1)])
+        counts.count([answered([answer])])
 
 
 def tell_both(counts, count):
@@ -344,7 +345,7 @@ def test_while_no_manifest_can_be_read_the_next_answer_asks_again(counts, watch,
 
 @pytest.fixture
 def few_labels(monkeypatch):
-    monkeypatch.setattr("onebert_server.extensions.watching.watch.MAX_LABELS", 8)
+    monkeypatch.setattr("onebert_server.telemetry.counts.MAX_BYTES", 35_000)
 
 
 def test_labels_of_all_versions_are_bounded_too(few_labels, counts, watch, versions):

@@ -109,7 +109,7 @@ def test_a_reference_of_few_rows_says_that_no_move_is_heard():
 def part_of(labels, scores):
     part = Part(3)
     for label, score in zip(labels, scores, strict=True):
-        part.add(Seen("tone", (f"label {label}",), score), {"label 0": 0, "label 1": 1, "(abstained)": 2})
+        part.add([Seen("tone", (f"label {label}",), score)], {"label 0": 0, "label 1": 1, "(abstained)": 2})
     return part
 
 

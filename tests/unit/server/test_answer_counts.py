@@ -1,102 +1,83 @@
-"""The table of counted versions against a plain list of their keys and states."""
+"""The records of counted versions against a plain list of their keys, answers and parts."""
 
 from unittest.mock import patch
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from observing import answered
 from onebert_server.observed import Seen
-from onebert_server.telemetry import answer_counts
-from onebert_server.telemetry.answer_counts import AnswerCounts, RequestAnswers, Slot
+from onebert_server.telemetry import counts as module
+from onebert_server.telemetry.counts import AnswerCounts
 
-MAX_VERSIONS, MOST = 4, 6
-tasks = st.sampled_from("abc")
-keys = st.tuples(tasks, st.integers(1, 2))
+MAX_VERSIONS, MAX_BYTES = 4, 6
+keys = st.tuples(st.sampled_from("abc"), st.integers(1, 2))
 steps = st.lists(
     st.tuples(st.just("count"), st.lists(st.lists(keys, max_size=5), max_size=3))
-    | st.tuples(st.just("put"), keys, st.integers(0, 8))
-    | st.tuples(st.just("drop"), keys),
+    | st.tuples(st.just("put"), keys, st.integers(0, 8)),
     min_size=20,
     max_size=60,
 )
 
 
 class Twin:
-    """Rows of (key, answers, sized), those that answered longest ago first; `sized` is None or a name and a size."""
+    """Rows of [key, answers, part, its size], those that answered longest ago first."""
 
     def __init__(self):
         self.rows = []
 
     def find(self, key):
-        return next((row for row in self.rows if row[0] == key), None)
-
-    def hold(self, key):
-        if self.find(key) is None:
-            self.rows.append([key, 0, None])
-        self.make_room()
-        return self.find(key)
-
-    def make_room(self):
-        while len(self.rows) > MAX_VERSIONS:
-            self.rows.pop(0)
+        """The row of a version, which is the last one then."""
+        row = next((row for row in self.rows if row[0] == key), [key, 0, None, 0])
+        self.rows = [other for other in self.rows if other is not row] + [row]
+        return row
 
     def count(self, requests):
         """Requests of one turn: none of their versions makes room for another one of them."""
-        keys = [key for request in requests for key in request]
-        for key in keys:
-            self.to_the_end(self.find(key) or [key, 0, None])
+        of_turn = [key for request in requests for key in request]
+        for key in dict.fromkeys(of_turn):
+            self.find(key)[1] += of_turn.count(key)
         self.make_room()
-        for key in keys:
-            row = self.hold(key)
-            self.to_the_end(row)
-            row[1] += 1
 
-    def to_the_end(self, row):
-        self.rows = [other for other in self.rows if other is not row] + [row]
+    def put(self, key, part, size):
+        self.find(key)[2:] = part, size
+        self.make_room()
 
-    def put(self, key, size, name):
-        row = self.hold(key)
-        self.rows.remove(row)
-        self.rows.append([key, row[1], (name, size)])
-        while len(sized := [row for row in self.rows if row[2]]) > 1 and sum(row[2][1] for row in sized) > MOST:
-            self.drop(next(row[0] for row in sized if row[0] != key))
-
-    def drop(self, key):
-        if row := self.find(key):
-            row[2] = None
+    def make_room(self):
+        while len(self.rows) > MAX_VERSIONS or (len(self.rows) > 1 and sum(row[3] for row in self.rows) > MAX_BYTES):
+            self.rows.pop(0)
 
 
 @given(steps)
-def test_any_order_of_answers_and_states_is_that_of_a_plain_list(steps):
+def test_any_order_of_answers_and_parts_is_that_of_a_plain_list(steps):
     twin, counts = Twin(), AnswerCounts()
-    answers = Slot(counts)
-    sized = Slot(counts, MOST)
 
-    def listen(requests):
+    def listen(key, version, answers):
         assert counts.lock.locked()
-        for seen in (seen for request in requests for seen in request.answers):
-            key = seen.task, seen.version
-            answers.put(key, (answers.states.get(key) or 0) + 1)
+        told[key] = told.get(key, 0) + len(answers)
+        assert {(seen.task, seen.version) for seen in answers} == {key}
 
     counts.listeners.append(listen)
-    with patch.object(answer_counts, "MAX_VERSIONS", MAX_VERSIONS):
+    with patch.multiple(module, MAX_VERSIONS=MAX_VERSIONS, MAX_BYTES=MAX_BYTES):
         for number, step in enumerate(steps):
+            told = {}
             match step:
                 case "count", requests:
                     seen = [[Seen(task, version=version) for task, version in versions] for versions in requests]
-                    counts.count([RequestAnswers(answers, 0.1) for answers in seen])
+                    counts.count([answered(answers) for answers in seen])
                     twin.count(requests)
+                    of_turn = [key for request in requests for key in request]
+                    assert told == {key: of_turn.count(key) for key in of_turn}
                 case "put", key, size:
-                    sized.put(key, f"state {number}", size)
-                    twin.put(key, size, f"state {number}")
-                case "drop", key:
-                    sized.drop(key)
-                    twin.drop(key)
-            assert dict(answers.states.items()) == {key: count for key, count, _ in twin.rows if count}
-            assert dict(sized.states.items()) == {key: state[0] for key, _, state in twin.rows if state}
+                    counts.put(key, f"part {number}", size)
+                    twin.put(key, f"part {number}", size)
+            assert counts.parts(str) == [(key, part) for key, _, part, _ in twin.rows if part]
+            assert {key: version.recent[module.ANSWERS] for key, version in counts._versions.items()} == {
+                key: answers for key, answers, *_ in twin.rows
+            }
 
 
-def test_a_state_that_makes_room_costs_no_look_at_all_versions():
+def test_a_part_that_makes_room_costs_no_look_at_all_versions():
     hashed = []
 
     class Key(tuple):
@@ -104,11 +85,9 @@ def test_a_state_that_makes_room_costs_no_look_at_all_versions():
         __hash__ = lambda self: hashed.append(self) or tuple.__hash__(self)  # noqa: E731
 
     counts = AnswerCounts()
-    sized, keys = Slot(counts, MOST), [Key((str(number), 1)) for number in range(1000)]
-    for key in keys:
-        counts._hold([key])
-    for key in keys[-MOST - 1 :]:
-        hashed.clear()
-        sized.put(key, "state")
-    assert len(sized.states) == MOST
-    assert len(hashed) < 20
+    with patch.object(module, "MAX_BYTES", 500):
+        for number in range(1000):
+            hashed.clear()
+            counts.put(Key((str(number), 1)), "part", 1)
+            assert len(hashed) < 20
+    assert len(counts.parts(str)) == 500

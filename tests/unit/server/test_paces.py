@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from observing import answered
 from onebert_server.observed import Seen
-from onebert_server.telemetry.answer_counts import AnswerCounts, RequestAnswers
-from onebert_server.telemetry.paces import BOUNDS, FADES, LEAST_SECONDS, Paces
+from onebert_server.telemetry.counts import AnswerCounts
+from onebert_server.telemetry.paces import BOUNDS, FADES, LEAST_SECONDS
 
 versions = st.lists(st.sampled_from([("a", 1), ("a", 2), ("b", 1)]), min_size=1, max_size=4)
 requests = st.lists(st.tuples(st.floats(0, 400), st.floats(1e-4, 12), versions), min_size=1, max_size=60)
@@ -23,21 +24,21 @@ class Clock:
 
 @given(requests)
 def test_the_pace_is_of_all_requests_with_their_weights(asked):
-    clock, counts = Clock(), AnswerCounts()
-    paces, times = Paces(counts, clock), []
+    clock, times = Clock(), []
+    counts = AnswerCounts(clock=clock)
     for gap, seconds, versions in asked:
         clock.now += gap
-        counts.count([RequestAnswers([Seen(task, version=version) for task, version in versions], seconds)])
+        counts.count([answered([Seen(task, version=version) for task, version in versions], seconds)])
         # Several answers of one request are one request, whatever their versions.
         times.append((clock.now, seconds, {task for task, _ in versions}))
     for task in "ab":
         weights = [(math.exp((at - clock.now) / FADES), seconds) for at, seconds, tasks in times if task in tasks]
         if not weights:
-            assert paces.of({task}) == {}
+            assert counts.paces({task}) == {}
             continue
         whole = sum(weight for weight, _ in weights)
         span = FADES * (1 - math.exp(-max(clock.now, LEAST_SECONDS) / FADES))
-        pace = paces.of({task})[task]
+        pace = counts.paces({task})[task]
         # A request counts as if it came up to a second earlier or later.
         assert pace.a_minute == pytest.approx(60 * whole / span, rel=1.01 / FADES)
         # The bounds around the smallest time that 95 % of the weight does not exceed, up to the same error.
@@ -55,12 +56,11 @@ def test_the_pace_is_of_all_requests_with_their_weights(asked):
 
 def test_a_steady_rate_is_right_from_its_first_minute_and_fades_when_it_ends():
     clock = Clock()
-    counts = AnswerCounts()
-    paces = Paces(counts, clock)
+    counts = AnswerCounts(clock=clock)
     for second in range(3600):
         clock.now = float(second)
-        counts.count([RequestAnswers([Seen("tone")], 0.02)])
+        counts.count([answered([Seen("tone")], 0.02)])
         if second in (120, 600, 3599):
-            assert paces.of(["tone"])["tone"].a_minute == pytest.approx(60, rel=0.02)
+            assert counts.paces(["tone"])["tone"].a_minute == pytest.approx(60, rel=0.02)
     clock.now += 10 * FADES
-    assert paces.of(["tone"])["tone"].a_minute < 0.01
+    assert counts.paces(["tone"])["tone"].a_minute < 0.01

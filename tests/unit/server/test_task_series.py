@@ -12,11 +12,13 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from lengths import examples
+from observing import answered
 from onebert_encoder.answering.results import Prediction
 from onebert_server.answering.reading.seen import seen as seen_of
 from onebert_server.observed import ABSTAINED, Seen
-from onebert_server.telemetry import answer_counts
-from onebert_server.telemetry.tasks import MAX_LABELS, OTHER, RANK_EVERY, TaskSeries
+from onebert_server.telemetry import counts
+from onebert_server.telemetry.counts import MAX_LABELS, OTHER, RANK_EVERY, AnswerCounts
+from onebert_server.telemetry.tasks import TaskSeries
 from onebert_server.versions.facts import Facts
 from onebert_store.file.reference import MAX_ANSWERED
 from runtimes import TASKS, classify, get, move, opened, upload
@@ -41,13 +43,13 @@ class Counted:
 
     def __init__(self, most=SHOWN):
         self.now = 0.0
-        self.counts = answer_counts.AnswerCounts()
-        self.series = TaskSeries(self.counts, most, lambda: self.now)
+        self.counts = AnswerCounts(most, clock=lambda: self.now)
+        self.series = TaskSeries(self.counts)
         self.registry = CollectorRegistry()
         self.registry.register(self.series)
 
     def count(self, answers, seconds=0.1):
-        self.counts.count([answer_counts.RequestAnswers(answers, seconds)])
+        self.counts.count([answered(answers, seconds)])
 
     def samples(self):
         """Every sample as Prometheus reads it, by name and labels; of one version of each task, without that."""
@@ -127,15 +129,16 @@ def test_a_task_with_more_traffic_takes_the_place_of_the_least_busy_one_and_keep
     assert found["onebert_task_request_seconds_count", ("task", "new")] == 1
     assert found["onebert_task_request_seconds_count", ("task", OTHER)] == other
     # About as much traffic takes nobody's place.
-    for _ in range(15):
-        counted.count([Seen("rival")])
+    for task in ("rival", "busy", "new", "steady"):
+        for _ in range(15):
+            counted.count([Seen(task)])
     counted.now += RANK_EVERY + 1
     counted.count([])
     assert counted.tasks() == {"busy", "new", "steady"}
 
 
 def test_any_number_of_tasks_and_labels_is_bounded_and_a_busy_one_is_found_among_them(monkeypatch):
-    monkeypatch.setattr(answer_counts, "MAX_VERSIONS", 40 * SHOWN)
+    monkeypatch.setattr(counts, "MAX_VERSIONS", 40 * SHOWN)
     counted = Counted()
     for number in range(100 * SHOWN):
         counted.count([Seen(f"once-{number}", (f"label {number}",), 0.5)])

@@ -24,7 +24,7 @@ from onebert_server.answering.resolution import Resolved
 from onebert_server.answering.showing import Answered
 from onebert_server.engine.block import Block, Ended
 from onebert_server.observed import OTHER
-from onebert_server.telemetry.answer_counts import AnswerCounts, Key, Slot
+from onebert_server.telemetry.counts import AnswerCounts, Key
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.version import Held, Version
 from onebert_store.errors import OneBertError, VersionUnavailable
@@ -33,8 +33,8 @@ from onebert_store.registry.records import Payer
 
 logger = logging.getLogger("onebert.shadows")
 
-# Pairs of labels that are counted one by one for two versions, and pairs of versions whose counts are kept: 25 MB.
-MAX_LABELS, MAX_PAIRS = 256, 1024
+# Pairs of labels that are counted one by one for two versions, and their bytes.
+MAX_LABELS, _BYTES = 256, 25_000
 NO_LABEL = "(none)"
 _CLASSIFIES = frozenset({Scope.CLASSIFY})
 
@@ -66,14 +66,16 @@ class Agreement:
             self.labels[pair if known else (OTHER, OTHER)] += 1
 
 
+class Agreements(dict[Pair, Agreement]):
+    """The counts of a version that answers, with each of its shadows."""
+
+
 class Shadows:
     """Has shadows compute, and counts; any thread may read the counts."""
 
     def __init__(self, admission: Admission, workers: Executor, directory: Directory, counts: AnswerCounts) -> None:
         self._answerer = Answerer(admission.splitters, _InIdleTime(admission, directory), workers)
-        # With each version that answers, its counts with each shadow.
-        self._agreements: Slot[dict[Pair, Agreement]] = Slot(counts, MAX_PAIRS)
-        self._lock = counts.lock
+        self._counts = counts
         self._comparing: set[asyncio.Task[None]] = set()
 
     def compare(self, held: Held, questions: Computed) -> None:
@@ -88,15 +90,15 @@ class Shadows:
 
     def agreement(self, version: Version, shadow: Version) -> Agreement:
         """Returns a copy of the counts of two versions."""
-        with self._lock:
-            counts = (self._agreements.states.get(_key(version)) or {}).get((version, shadow), Agreement())
+        with self._counts.lock:
+            counts = (self._counts.part(_key(version), Agreements) or Agreements()).get((version, shadow), Agreement())
             missed = (shadow.missed or {}).get(version.entry.version, 0)
             return replace(counts, labels=counts.labels.copy(), left_out=counts.left_out + missed)
 
     def pairs(self) -> list[Pair]:
         """Returns the versions and shadows with counts, as long as both exist."""
-        with self._lock:
-            return [pair for _, pairs in self._agreements.states.items() for pair in pairs if not _retired(pair)]
+        of_versions = self._counts.parts(Agreements)
+        return [pair for _, agreements in of_versions for pair in agreements.copy() if not _retired(pair)]
 
     async def _compare(
         self, pair: Pair, payer: Payer | None, text: Text, answer: Sequence[Item] | None, asked: Asked
@@ -111,7 +113,7 @@ class Shadows:
         # Catch everything: the question is counted, whatever becomes of it.
         except Exception:
             logger.exception("a question of a shadow is skipped")
-        with self._lock:
+        with self._counts.lock:
             counts = self._agreement(*pair)
             if answer is None or of_shadow is None:
                 counts.left_out += 1
@@ -130,11 +132,12 @@ class Shadows:
 
     def _agreement(self, version: Version, shadow: Version) -> Agreement:
         key, pair = _key(version), (version, shadow)
-        pairs = self._agreements.states.get(key) or {}
-        if pair not in pairs:
-            pairs = {known: counts for known, counts in pairs.items() if not _retired(known)} | {pair: Agreement()}
-            self._agreements.put(key, pairs, len(pairs))
-        return pairs[pair]
+        agreements = self._counts.part(key, Agreements) or Agreements()
+        if pair not in agreements:
+            agreements = Agreements({known: counts for known, counts in agreements.items() if not _retired(known)})
+            agreements[pair] = Agreement()
+            self._counts.put(key, agreements, _BYTES * len(agreements))
+        return agreements[pair]
 
 
 class _InIdleTime:

@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError
 
 from onebert_server.extensions.watching.learning import learned
 from onebert_server.extensions.watching.windows import Live, Part
-from onebert_server.telemetry.answer_counts import Key
+from onebert_server.telemetry.counts import Key
 from onebert_store.file.fields import Finite, Strict
 from onebert_store.file.reference import Count, Counts, Reference
 from onebert_store.registry.documents import Documents

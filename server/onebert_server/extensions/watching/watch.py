@@ -17,7 +17,7 @@ from onebert_server.extensions.watching.kept import Alarm, Kept
 from onebert_server.extensions.watching.watched import Watched
 from onebert_server.extensions.watching.windows import Part
 from onebert_server.observed import Seen
-from onebert_server.telemetry.answer_counts import AnswerCounts, Key, RequestAnswers, Slot
+from onebert_server.telemetry.counts import AnswerCounts, Key, VersionCounts
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.manifests import Manifests
 from onebert_store.errors import NotFound, OneBertError
@@ -26,9 +26,8 @@ from onebert_store.file.strict_json import printable
 
 logger = logging.getLogger("onebert.watch")
 
-# Labels of all watched versions; one of a task with very many takes 200 bytes. The versions that `AnswerCounts` holds
-# take 140 MB with four labels each.
-MAX_LABELS = 200_000
+# Bytes of a watched version, and of each label of one with very many.
+_BYTES, _LABEL_BYTES = 13_500, 200
 # While so many parts wait for the thread, further ones are dropped, and versions that are not watched yet stay so.
 _MOST_WAITING = 1000
 # Seconds between checks for alarms of versions that nothing asks any more.
@@ -65,10 +64,8 @@ class Watch(Collector):
         self._manifests = manifests
         self._shown = shown
         self._changed = changed
-        self._watched: Slot[Watched] = Slot(counts, MAX_LABELS)
+        self._counts = counts
         self._beginning = set[Key]()
-        # Never held while a registry is read.
-        self._lock = counts.lock
         self._waiting = SimpleQueue[Callable[[], None] | None]()
         self._thread = threading.Thread(target=self._run, name="onebert-watch", daemon=True)
 
@@ -81,20 +78,21 @@ class Watch(Collector):
         if self._thread.ident is not None:
             self._thread.join()
 
-    def count(self, requests: Sequence[RequestAnswers]) -> None:
+    def count(self, key: Key, version: VersionCounts, answers: Sequence[Seen]) -> None:
         """Counts the answers that may be compared with a reference; the lock is held."""
-        counted = dict[Key, list[Seen]]()
-        for request in requests:
-            for answer in request.answers:
-                if answer.text is not None:
-                    counted.setdefault((answer.task, answer.version), []).append(answer)
-        for key, answers in counted.items():
-            self._count(key, answers)
+        watched, has_room = version.parts.get(Watched), self._waiting.qsize() <= _MOST_WAITING
+        if watched is not None:
+            for part in watched.count(answers):
+                if has_room:
+                    self._waiting.put(partial(self._take, key, watched, part))
+        elif has_room and key not in self._beginning and any(answer.text is not None for answer in answers):
+            self._beginning.add(key)
+            self._waiting.put(partial(self._begin, key))
 
     def get(self, task: str, version: int) -> Watched | None:
         """Returns what is known of a version; None if it has not answered since the start."""
-        with self._lock:
-            return self._watched.states.get((task, version))
+        with self._counts.lock:
+            return self._counts.part((task, version), Watched)
 
     def read(self, task: str, version: int) -> Watched:
         """Returns a version with what the store has of it; blocks. Raises NotFound and StorageUnavailable."""
@@ -110,8 +108,7 @@ class Watch(Collector):
 
     def alarms(self) -> list[Key]:
         """Returns the versions whose alarm is on."""
-        with self._lock:
-            return [key for key, watched in self._watched.states.items() if watched.alarm_since is not None]
+        return [key for key, watched in self._counts.parts(Watched) if watched.alarm_since is not None]
 
     def describe(self) -> Iterable[Metric]:
         """The metrics without samples; the registry reads their names."""
@@ -125,16 +122,6 @@ class Watch(Collector):
             by_task.add_metric([task, str(version)], 1)
         number.add_metric([], len(on))
         return families
-
-    def _count(self, key: Key, answers: Sequence[Seen]) -> None:
-        watched, has_room = self._watched.states.get(key), self._waiting.qsize() <= _MOST_WAITING
-        if watched is not None:
-            for part in watched.count(answers):
-                if has_room:
-                    self._waiting.put(partial(self._take, key, watched, part))
-        elif has_room and key not in self._beginning:
-            self._beginning.add(key)
-            self._waiting.put(partial(self._begin, key))
 
     def _run(self) -> None:
         checked_at = time.monotonic()
@@ -160,9 +147,10 @@ class Watch(Collector):
         try:
             with suppress(OneBertError):
                 watched = self.read(*key)
-                with self._lock:
-                    if self._watched.states.get(key) is None:
-                        self._watched.put(key, watched, len(watched.labels))
+                # The registry is not read under the lock.
+                with self._counts.lock:
+                    if self._counts.part(key, Watched) is None:
+                        self._counts.put(key, watched, _BYTES + _LABEL_BYTES * len(watched.labels))
         finally:
             self._beginning.discard(key)
 

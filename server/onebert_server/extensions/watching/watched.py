@@ -55,11 +55,12 @@ class Watched:
 
     def count(self, answers: Sequence[Seen]) -> list[Part]:
         """Counts answers without repeated texts; returns the full parts."""
-        new, full = self._texts.add(answers), []
-        self.repeats += len(answers) - len(new)
+        new, repeats = self._texts.add(answers)
+        self.repeats += repeats
         self.answers += len(new)
-        for answer in new:
-            self._part.add(answer, self._places)
+        full = []
+        while new:
+            new = self._part.add(new, self._places)
             if self._part.answers == PART:
                 full.append(self._part)
                 self._part = Part(len(self._places))

@@ -53,18 +53,25 @@ class Texts:
     def __init__(self) -> None:
         self._hashes, self._place = bytearray(4 * WINDOW), 0
 
-    def add(self, answers: Sequence[Seen]) -> list[Seen]:
-        """Adds the hashes of 32 bits of answers with texts; returns the answers whose text was not among them."""
-        new = []
+    def add(self, answers: Sequence[Seen]) -> tuple[Sequence[Seen], int]:
+        """Adds the texts' hashes of 32 bits; returns the answers to new texts, and the number of the others.
+
+        Answers without a hash are left out.
+        """
+        new, repeats = list[Seen](), 0
         for answer in answers:
-            hashed = (answer.text or 0).to_bytes(4, "little")
+            if answer.text is None:
+                continue
+            hashed = answer.text.to_bytes(4, "little")
             # A set would be faster, by some microseconds, and 20 times as large. A search in bytes takes two texts for
             # one in one case of two million.
-            if hashed not in self._hashes:
-                self._hashes[self._place : self._place + 4] = hashed
-                self._place = (self._place + 4) % len(self._hashes)
-                new.append(answer)
-        return new
+            if hashed in self._hashes:
+                repeats += 1
+                continue
+            self._hashes[self._place : self._place + 4] = hashed
+            self._place = (self._place + 4) % len(self._hashes)
+            new.append(answer)
+        return new, repeats
 
 
 def places_of(labels: Sequence[str]) -> Mapping[str, int]:
@@ -80,14 +87,18 @@ class Part:
     def __init__(self, size: int) -> None:
         self.answers, self.labels, self.scores = 0, array("H", bytes(2 * size)), array("d")
 
-    def add(self, answer: Seen, places: Mapping[str, int]) -> None:
-        self.answers += 1
-        for label in answer.labels:
-            place = places.get(label)
-            if place is not None:
-                self.labels[place] += 1
-        if answer.score is not None:
-            self.scores.append(answer.score)
+    def add(self, answers: Sequence[Seen], places: Mapping[str, int]) -> Sequence[Seen]:
+        """Counts answers until the part is full; returns the others."""
+        room = PART - self.answers
+        self.answers += len(answers[:room])
+        for answer in answers[:room]:
+            for label in answer.labels:
+                place = places.get(label)
+                if place is not None:
+                    self.labels[place] += 1
+            if answer.score is not None:
+                self.scores.append(answer.score)
+        return answers[room:]
 
     def counted(self, edges: Sequence[float], bins: int) -> Live:
         """The part by the bins of a reference; scores are not counted without bins."""

@@ -67,7 +67,7 @@ def _in_force(runtime: Runtime, view: View, task: str, context: Context) -> Task
 def _seen(runtime: Runtime, entries: Sequence[TaskEntry], context: Context, whole: bool = False) -> list[TaskStatus]:
     """Makes the status of tasks by the registry, this server's metrics and its extensions."""
     columns = [of_extension(runtime, entries, context, whole) for of_extension in runtime.columns]
-    paces = runtime.metrics.paces.of({entry.name for entry in entries})
+    paces = runtime.metrics.answers.paces({entry.name for entry in entries})
     seen = {task: pace._asdict() for task, pace in paces.items()}
     movable = [entry.name for entry in entries if context.principal.may(Action.PROMOTE, entry.name)]
     last = runtime.registry.feed.last_moves(movable)
