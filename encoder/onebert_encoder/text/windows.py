@@ -12,7 +12,17 @@ def window_cuts(tokenizer: Tokenizer, pieces: Pieces, tokens: int, overlap: int)
     """The pieces of each window, at least one; each window of a pair has the whole first text.
 
     Windows start where Hugging Face tokenizers start theirs (`stride` is `overlap`); all but the last have `tokens`
-    tokens, special tokens and the first text of a pair included.
+    tokens, special tokens and the first text of a pair included. For errors see `window_count`.
+    """
+    *first_text, length = pieces.lengths
+    count, room = window_count(tokenizer, pieces, tokens, overlap)
+    starts = [number * (room - overlap) for number in range(count)]
+    prefix = [(0, length) for length in first_text]
+    return [(*prefix, (start, min(start + room, length))) for start in starts]
+
+
+def window_count(tokenizer: Tokenizer, pieces: Pieces, tokens: int, overlap: int) -> tuple[int, int]:
+    """The number of windows, by lengths alone, and of the last text's pieces that each but the last window has.
 
     Raises:
         InvalidInput: special tokens, first text and overlap leave no room, or the task takes only pairs.
@@ -26,6 +36,4 @@ def window_cuts(tokenizer: Tokenizer, pieces: Pieces, tokens: int, overlap: int)
     count = 1 if length <= room else 1 + -(-(length - room) // (room - overlap))
     if count > MAX_WINDOWS:
         raise TooLarge(f"a text would be read in {count} windows, and {MAX_WINDOWS} are the most; send it in parts")
-    starts = [number * (room - overlap) for number in range(count)]
-    prefix = [(0, length) for length in first_text]
-    return [(*prefix, (start, min(start + room, length))) for start in starts]
+    return count, room

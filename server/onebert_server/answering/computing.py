@@ -4,9 +4,10 @@ import asyncio
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, repeat
+from itertools import repeat
 from typing import Any
 
+from onebert_encoder.text.tokenizer import CutOnce
 from onebert_encoder.text.tokens import Text
 from onebert_server.access.context import Context
 from onebert_server.answering.gateway import Gateway, Wanted
@@ -25,6 +26,12 @@ _SHORT_CHARACTERS = 2**12
 # times a second on a busy machine.
 _TRIES = 16
 
+# A sequence costs as much to cut as so many characters to tokenize.
+SEQUENCE_IN_CHARACTERS = 64
+
+Tokenized = dict[tuple[str, bool, bool, bool], dict[Any, Any]]
+"""Ids or pieces by text; by the base, whether they are pieces, and whether these are whole and have places."""
+
 # Errors of one question that end the whole request all the same.
 _OF_ALL = frozenset({errors.Forbidden.code, errors.OverQuota.code, errors.ShuttingDown.code})
 
@@ -42,6 +49,7 @@ class Computing:
     ) -> Asking:
         """Has the current versions compute; resolves them again if remembered ones are not current any more."""
         refusal: tuple[OneBertError, list[Identity]] | None = None
+        known: Tokenized = {}
         for _ in range(_TRIES):
             began = time.monotonic()
             # After a refusal never a remembered version: the next question may have remembered the same one since.
@@ -58,7 +66,7 @@ class Computing:
                 questions = grouped(answering, wanted.asked, numbers, inputs, self._splitters)
                 asking = Asking(context, questions, part, began)
                 if apart := _not_short(asking.questions, len(texts)):
-                    await self._tokenize(context, apart)
+                    await self._tokenize(asking, apart, known)
                 await self._turn.ask(asking)
                 return asking
             except BaseException as error:
@@ -67,6 +75,8 @@ class Computing:
                     if asking.requests:
                         context.requests.append(asking.requests)
                 if not _may_be_outdated(error, remembered is not None):
+                    if isinstance(error, errors.InvalidInput | errors.TooLarge):
+                        self._turn.count(context, part)
                     raise
                 if isinstance(error, errors.InvalidInput | errors.TooLarge):
                     refusal = error, versions
@@ -112,23 +122,37 @@ class Computing:
         self._resolutions.remember(known)
         return [known[ref] for ref in wanted.refs]
 
-    async def _tokenize(self, context: Context, questions: Sequence[Questions]) -> None:
-        """Tokenizes the texts of questions before their turn, once for each base: to ids, if these are enough."""
+    async def _tokenize(self, asking: Asking, apart: Sequence[Questions], known: Tokenized) -> None:
+        """Tokenizes texts before their turn, once for each base: to ids, if these are enough, else cuts their pieces.
+
+        All is measured before anything is cut: what is too large costs no more than its tokens. `known` is kept.
+        """
+        principal = asking.context.principal.name
         alike: dict[tuple[str, bool], list[Questions]] = {}
-        for group in questions:
+        for group in apart:
             alike.setdefault((group.facts.base, group.in_pieces), []).append(group)
         for (base, in_pieces), each in alike.items():
-            texts: list[Any] = [*dict.fromkeys(chain.from_iterable(group.texts for group in each))]
-            principal, whole = context.principal.name, any(group.reads_to_end for group in each)
-            tokenized: Sequence[Any]
-            if in_pieces:
-                placed = any(group.facts.per_token for group in each)
-                tokenized = await self._tokenizing.split(principal, base, texts, whole, placed)
-            else:
-                tokenized = await self._tokenizing.ids(principal, base, texts, whole)
-            by_text = dict(zip(texts, tokenized, strict=True))
+            whole, placed = any(group.reads_to_end for group in each), any(group.facts.per_token for group in each)
+            of_base = known.setdefault((base, in_pieces, whole, placed), {})
+            texts: list[Any] = [*dict.fromkeys(text for group in each for text in group.texts if text not in of_base)]
+            if texts:
+                made: Sequence[Any]
+                if in_pieces:
+                    made = await self._tokenizing.split(principal, base, texts, whole, placed)
+                else:
+                    made = await self._tokenizing.ids(principal, base, texts, whole)
+                of_base.update(zip(texts, made, strict=True))
             for group in each:
-                group.tokenized = by_text
+                asking.measure(group, self._splitters, of_base)
+        inputs = [(group, place) for group in apart if group.in_pieces for place in range(len(group.sequences))]
+        costs, once = [SEQUENCE_IN_CHARACTERS * group.sequences[place] for group, place in inputs], CutOnce()
+
+        def cut(part: slice) -> list[None]:
+            for group, place in inputs[part]:
+                group.cut_pieces(place, self._splitters[group.facts.base].tokenizer, once)
+            return []
+
+        await self._tokenizing.run(principal, costs, cut)
 
 
 def _shadowed(resolved: Sequence[Resolved], shadows: dict[str, Shadowing]) -> list[Resolved]:

@@ -13,7 +13,7 @@ from onebert_encoder.answering.scores import Array, cut_rule
 from onebert_encoder.answering.windows import whole_window, window_of
 from onebert_encoder.text.tokenizer import CutOnce, Tokenizer
 from onebert_encoder.text.tokens import Cut, Pieces, Text
-from onebert_encoder.text.windows import window_cuts
+from onebert_encoder.text.windows import window_count, window_cuts
 from onebert_server.answering.resolution import Resolved, refusal
 from onebert_server.answering.sizes import Counted, answer_bytes, counted
 from onebert_server.answering.tokenizing import Splitter, characters_of
@@ -97,7 +97,7 @@ def rules_of(facts: Facts, asked: Asked, tokenizer: Tokenizer) -> Rules:
 
 
 class Questions:
-    """The questions of one request to versions that read their inputs alike.
+    """The questions of one request to versions that read their inputs alike: measured, then cut to sequences.
 
     Several versions share an object only if each input is one text in one sequence, and no version has shadows.
 
@@ -105,24 +105,23 @@ class Questions:
         numbers: of the questions in their request, and `texts` their inputs, of so many `characters`.
         versions, rules: of each question.
         resolved, facts: of the first version.
-        blank: text and version, by number, where the base finds no token; `lay` leaves them out of all else.
-        tokenized: by text, ids, or if it is `in_pieces` pieces; None if a turn tokenizes the texts.
-        items: the questions, once they are laid.
+        in_pieces: whether pieces are cut to sequences, because ids alone are not enough.
+        blank: text and version, by number, where the base finds no token; `measure` leaves them out of all else.
+        tokenized: the ids or the pieces of each input; None until they are measured.
+        sequences: how many are cut of the pieces of each input.
         counted: the size of their answers; None without questions.
+        items: the questions, once they are cut.
         ids, lengths: token ids of each sequence, and their number.
-        types, seconds: the segments of these ids if any is not 0, and the start of a pair's own sequence, else 0.
+        types, seconds: the segments of the ids if any is `in_segments`, and the starts of pairs' own sequences, else 0.
         keys: equal ones are one text, cut alike.
         computed: the logits of all sequences, and how many each has; None until they are there.
     """
 
     __slots__ = (
-        *("asked", "blank", "characters", "computed", "counted", "facts", "ids", "in_pieces", "items", "keys"),
-        *("lengths", "numbers", "resolved", "rules", "seconds", "texts", "tokenized", "types", "versions"),
+        *("asked", "blank", "characters", "computed", "counted", "facts", "ids", "in_pieces", "in_segments", "items"),
+        *("keys", "lengths", "numbers", "resolved", "rules", "seconds", "sequences", "texts", "tokenized", "types"),
+        "versions",
     )
-
-    ids: Sequence[list[int]]
-    lengths: Sequence[int]
-    keys: Sequence[Any]
 
     def __init__(
         self,
@@ -143,78 +142,111 @@ class Questions:
             for kind in kinds:
                 if why := first.refusals[kind is tuple]:
                     raise InvalidInput(why)
-        # Whether ids alone are not enough.
-        self.in_pieces = pairs or first.around is None
+        self.in_pieces, self.in_segments = pairs or first.around is None, False
         self.characters = sum(map(characters_of if pairs else len, texts))
         self.blank: Mapping[int, tuple[Text, Resolved]] = {}
-        self.tokenized: Mapping[Any, Any] | None = None
-        self.items: Sequence[Question] = ()
+        self.tokenized: Sequence[Any] | None = None
         self.counted: Counted | None = None
+        self.sequences: Sequence[int] = ()
+        self.items: list[Question] = []
+        self.ids, self.types = list[list[int]](), list[list[int]]()
+        self.lengths, self.seconds, self.keys = list[int](), list[int](), list[Any]()
         self.computed: tuple[Array, Array] | None = None
-        self.types: Sequence[list[int]] | None = None
-        self.seconds: Sequence[int] | None = None
 
     @property
     def reads_to_end(self) -> bool:
         """Whether the end of a text that is longer than a sequence is read."""
         return self.asked.whole or self.rules[0].window is not None or cut_rule(self.facts) == "ends"
 
-    def lay(self, tokenizer: Tokenizer, tokenized: Mapping[Any, Any], cuts: CutOnce) -> None:
-        """Cuts the inputs to sequences, and counts their answers; see `tokenized`."""
-        each, first = [*map(tokenized.__getitem__, self.texts)], self.rules[0]
-        if self.in_pieces:
-            self._leave_out([any(pieces.lengths) for pieces in each])
-            self._lay_pieces(tokenizer, [pieces for pieces in each if any(pieces.lengths)], cuts)
+    def measure(self, tokenizer: Tokenizer, tokenized: Mapping[Any, Any]) -> None:
+        """Counts the answers by the lengths of inputs alone, and leaves out blank ones; `cut` follows.
+
+        `tokenized` has by text its ids, or its pieces if questions are `in_pieces`. Raises InvalidInput, TooLarge.
+        """
+        each, rules = [*map(tokenized.__getitem__, self.texts)], self.rules[0]
+        present = [any(pieces.lengths) for pieces in each] if self.in_pieces else each
+        if not all(present):
+            self._leave_out(present)
+            each = [*compress(each, present)]
+        self.tokenized = each
+        if not each:
             return
-        if [] in each:
-            self._leave_out(each)
-            each = [*filter(None, each)]
-        lengths, room = [*map(len, each)], first.room
-        if self.asked.whole and max(lengths, default=0) > room:
+        if self.asked.whole and not self.in_pieces and max(map(len, each)) > rules.room:
             # Some are to be read in windows, by their pieces.
-            self._lay_pieces(tokenizer, [Pieces((ids,), (len(ids),)) for ids in each], cuts)
-            return
-        # No function of our own is called per text.
-        before, after = first.around or ([], [])
-        self.ids = sequences = []
-        for ids in each:
-            sequences.append(before + ids[:room] + after)
-        self.lengths = tokens = [*map(len, sequences)]
-        self.keys = [*zip(self.texts, tokens, strict=True)]
-        columns = self.texts, map(_FACTS, self.versions), repeat(self.asked), tokens, map(room.__lt__, lengths)
-        self.items = [*map(Question, *columns)]
-        if each:
+            self.in_pieces, self.tokenized = True, [Pieces((ids,), (len(ids),)) for ids in each]
+        if self.in_pieces:
+            tokenizer = tokenizer.reading(self.facts.pooling)
+            extents = [_extent(pieces, self.facts, tokenizer, self.asked, rules.window) for pieces in self.tokenized]
+            self.sequences, tokens = zip(*extents, strict=True)
+            self.counted = counted(self.facts, rules.sizes, sum(self.sequences), sum(tokens), len(each))
+        else:
             size = sum(map(sum, map(_SIZES, self.rules)))
             self.counted = Counted(len(each), sum(map(_LABELS, self.rules)), size, dict(map(_LABEL_BYTES, self.rules)))
 
-    def _leave_out(self, tokens: Sequence[Any]) -> None:
-        if all(tokens):
+    def cut(self, tokenizer: Tokenizer, once: CutOnce) -> None:
+        """Cuts the inputs to sequences, once they are measured."""
+        each = self.tokenized or ()
+        if self.in_pieces or not each:
+            for place in range(len(each)):
+                self.cut_pieces(place, tokenizer, once)
             return
-        inputs = zip(self.numbers, self.texts, self.versions, tokens, strict=True)
-        self.blank = {number: (text, version) for number, text, version, of_text in inputs if not of_text}
-        self.numbers, self.texts = [*compress(self.numbers, tokens)], [*compress(self.texts, tokens)]
-        self.versions, self.rules = [*compress(self.versions, tokens)], [*compress(self.rules, tokens)]
+        # No function of our own is called per text.
+        room, (before, after) = self.rules[0].room, self.rules[0].around or ([], [])
+        for ids in each:
+            self.ids.append(before + ids[:room] + after)
+        self.lengths = [*map(len, self.ids)]
+        self.keys = [*zip(self.texts, self.lengths, strict=True)]
+        truncated = map(room.__lt__, map(len, each))
+        columns = self.texts, map(_FACTS, self.versions), repeat(self.asked), self.lengths, truncated
+        self.items = [*map(Question, *columns)]
 
-    def _lay_pieces(self, tokenizer: Tokenizer, inputs: Sequence[Pieces], once: CutOnce) -> None:
-        facts, asked, tokenizer = self.facts, self.asked, tokenizer.reading(self.facts.pooling)
-        ids, types, seconds, keys, items = [], [], [], [], []
-        for text, pieces in zip(self.texts, inputs, strict=True):
-            cuts, windows = _expand(pieces, facts, tokenizer, asked, self.rules[0].window)
-            whole = tuple((0, length) for length in pieces.lengths)
-            measured = tokenizer.measure(pieces, whole if windows else cuts[0])
-            items.append(Question(text, facts, asked, *measured, cuts, windows, pieces))
-            for cut in cuts:
-                tokens = once.cut(tokenizer, pieces, cut)
-                ids.append(tokens.input_ids)
-                types.append(tokens.type_ids)
-                seconds.append(tokens.second)
-                starts = len(cut) == 1 and not cut[0][0]
-                keys.append((text, len(tokens)) if starts else (text, cut, tokens.second))
-        self.ids, self.seconds, self.keys, self.items = ids, seconds, keys, items
-        self.lengths = [*map(len, ids)]
-        self.types = types if any(map(any, types)) else None
-        if items:
-            self.counted = counted(facts, self.rules[0].sizes, self.lengths, len(items))
+    def cut_pieces(self, place: int, tokenizer: Tokenizer, once: CutOnce) -> None:
+        """Cuts one input, after all before it."""
+        facts, asked, text, pieces = self.facts, self.asked, self.texts[place], (self.tokenized or ())[place]
+        tokenizer = tokenizer.reading(facts.pooling)
+        cut, window = _fitting(pieces, facts, tokenizer, asked, self.rules[0].window)
+        cuts = [cut] if window is None else window_cuts(tokenizer, pieces, window.tokens, window.overlap)
+        self.items.append(
+            Question(text, facts, asked, *tokenizer.measure(pieces, cut), cuts, window is not None, pieces)
+        )
+        for cut in cuts:
+            tokens = once.cut(tokenizer, pieces, cut)
+            self.ids.append(tokens.input_ids)
+            self.lengths.append(len(tokens))
+            self.types.append(tokens.type_ids)
+            self.in_segments = self.in_segments or any(tokens.type_ids)
+            self.seconds.append(tokens.second)
+            starts = len(cut) == 1 and not cut[0][0]
+            self.keys.append((text, len(tokens)) if starts else (text, cut, tokens.second))
+
+    def _leave_out(self, present: Sequence[Any]) -> None:
+        inputs = zip(self.numbers, self.texts, self.versions, present, strict=True)
+        self.blank = {number: (text, version) for number, text, version, tokens in inputs if not tokens}
+        self.numbers, self.texts = [*compress(self.numbers, present)], [*compress(self.texts, present)]
+        self.versions, self.rules = [*compress(self.versions, present)], [*compress(self.rules, present)]
+
+
+def _fitting(
+    pieces: Pieces, facts: Facts, tokenizer: Tokenizer, asked: Asked, window: Window | None
+) -> tuple[Cut, Window | None]:
+    """Returns the pieces that are read of an input; of its windows, if it is read in these, all."""
+    if window is None:
+        fitting = tokenizer.fit(pieces, facts.max_length, cut_rule(facts))
+        if not asked.whole or not tokenizer.measure(pieces, fitting)[1]:
+            return fitting, None
+        window = whole_window(facts, facts.max_length)
+    return tuple((0, length) for length in pieces.lengths), window
+
+
+def _extent(pieces: Pieces, facts: Facts, tokenizer: Tokenizer, asked: Asked, window: Window | None) -> tuple[int, int]:
+    """Returns the number of an input's sequences, and of their tokens together."""
+    cut, window = _fitting(pieces, facts, tokenizer, asked, window)
+    if window is None:
+        return 1, tokenizer.measure(pieces, cut)[0]
+    count, _ = window_count(tokenizer, pieces, window.tokens, window.overlap)
+    *_, length = pieces.lengths
+    around = tokenizer.measure(pieces, cut)[0] - length
+    return count, count * around + length + (count - 1) * window.overlap
 
 
 def grouped(
@@ -239,15 +271,3 @@ def grouped(
 def _together(questions: Sequence[tuple[Resolved, int, Text, Rules]], asked: Asked) -> Questions:
     versions, numbers, texts, rules = zip(*questions, strict=True)
     return Questions(versions, asked, numbers, texts, rules)
-
-
-def _expand(
-    pieces: Pieces, facts: Facts, tokenizer: Tokenizer, asked: Asked, window: Window | None
-) -> tuple[Sequence[Cut], bool]:
-    """Returns the pieces of each sequence to run, and whether these are windows, or else what fits of the input."""
-    if window is None:
-        fitting = tokenizer.fit(pieces, facts.max_length, cut_rule(facts))
-        if not asked.whole or not tokenizer.measure(pieces, fitting)[1]:
-            return (fitting,), False
-        window = whole_window(facts, facts.max_length)
-    return window_cuts(tokenizer, pieces, window.tokens, window.overlap), True

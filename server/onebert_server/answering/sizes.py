@@ -1,6 +1,6 @@
 """Bounds the size of answers: before anything is computed, and again while they are written."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from onebert_encoder.answering.asked import Asked
@@ -25,11 +25,11 @@ class Counted(NamedTuple):
     labels: Mapping[str, int]
 
 
-def counted(facts: Facts, sizes: tuple[int, int], lengths: Sequence[int], answers: int = 1) -> Counted:
-    """Counts answers of a version from sequences of these token lengths; `sizes`: see `answer_bytes`."""
-    count = sum(lengths) if facts.per_token else len(lengths)
+def counted(facts: Facts, sizes: tuple[int, int], sequences: int, tokens: int, answers: int = 1) -> Counted:
+    """Counts answers of a version from sequences of so many tokens together; `sizes`: see `answer_bytes`."""
+    count = tokens if facts.per_token else sequences
     size = answers * sizes[0] + count * sizes[1]
-    return Counted(len(lengths), len(facts.labels) * count, size, {facts.ref: facts.label_bytes})
+    return Counted(sequences, len(facts.labels) * count, size, {facts.ref: facts.label_bytes})
 
 
 class AnswerSize:

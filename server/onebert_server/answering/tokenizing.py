@@ -58,15 +58,20 @@ class Tokenizing:
         most = MAX_PIECES if whole else max_length + 1
         return await self._each(principal, texts, lambda part: [ids[:most] for ids in tokenizer.ids(part)])
 
-    async def _each(self, principal: str, texts: Sequence[T], work: Callable[[Sequence[T]], list[R]]) -> list[R]:
-        """The result for each text; made here, or in a worker if there is much to do."""
-        distinct = list(dict.fromkeys(texts))
-        costs = [characters_of(text) for text in distinct]
+    async def run(self, principal: str, costs: Sequence[int], work: Callable[[slice], list[R]]) -> list[R]:
+        """Returns the results of all pieces of work: made here, or in a worker if they cost many characters together.
+
+        Raises QueueFull if too many characters wait.
+        """
         if sum(costs) <= TINY_CHARACTERS:
-            made = work(distinct)
-        else:
-            with self._permits.held(principal, sum(costs)):
-                made = await self._parts.run(principal, costs, lambda part: work(distinct[part]))
+            return work(slice(0, None))
+        with self._permits.held(principal, sum(costs)):
+            return await self._parts.run(principal, costs, work)
+
+    async def _each(self, principal: str, texts: Sequence[T], work: Callable[[Sequence[T]], list[R]]) -> list[R]:
+        """Returns the result for each text; equal ones are tokenized once."""
+        distinct = list(dict.fromkeys(texts))
+        made = await self.run(principal, [*map(characters_of, distinct)], lambda part: work(distinct[part]))
         by_text = dict(zip(distinct, made, strict=True))
         return [by_text[text] for text in texts]
 

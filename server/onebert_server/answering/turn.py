@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from onebert_encoder.text.tokenizer import CutOnce
-from onebert_encoder.text.tokens import SEGMENT_BITS, Text
+from onebert_encoder.text.tokens import SEGMENT_BITS
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Principal
 from onebert_server.answering.gateway import Gateway
@@ -88,6 +88,23 @@ class Asking:
         if not self.answered.done():
             self.answered.set_exception(error)
 
+    def measure(self, group: Questions, splitters: Mapping[str, Splitter], tokenized: Mapping[Any, Any]) -> None:
+        """Counts what will be answered, before it is cut to sequences; see `Questions.measure`.
+
+        Raises:
+            BlankText: a text without a token is not to be left out.
+            TooLarge: the answers are too large together.
+        """
+        group.measure(splitters[group.facts.base].tokenizer, tokenized)
+        for number, (text, _) in group.blank.items():
+            bases = splitters.values() if self.part.blanks is None else ()
+            split = [base.tokenizer.split([text], 1, placed=False) for base in bases]
+            if not self.part.blanks and not any(any(pieces.lengths) for [pieces] in split):
+                raise BlankText(number if self.part.texts > 1 else 0, self.part.texts)
+        if group.counted is not None:
+            self.part.size.add(group.counted)
+            self.sizes.append(group.counted)
+
 
 class Turn:
     """Takes what is asked in one turn of an event loop to the engine, and its answers back."""
@@ -120,6 +137,13 @@ class Turn:
         asking.answered.cancel()
         self._release(asking)
         self._take_back(asking)
+
+    def count(self, context: Context, part: Part) -> None:
+        """Has the quotas count a request that is refused for what it holds."""
+        if context.requests and context.principal.quotas.of_rates:
+            refused = Asking(context, (), part, time.monotonic())
+            refused.answered.cancel()
+            self._submit([refused])
 
     def _end(self) -> None:
         self._ends_on = None
@@ -200,23 +224,13 @@ class Turn:
             self._submit(laid)
 
     def _lay(self, asking: Asking, ids_of: Mapping[str, Mapping[Any, list[int]]]) -> None:
-        part, cuts = asking.part, CutOnce()
-        for questions in asking.questions:
-            base = questions.facts.base
-            tokenized = ids_of.get(base, {}) if questions.tokenized is None else questions.tokenized
-            questions.lay(self._splitters[base].tokenizer, tokenized, cuts)
-            for number, (text, _) in questions.blank.items():
-                self._check_blank(part, number, text)
-            if questions.counted is not None:
-                part.size.add(questions.counted)
-                asking.sizes.append(questions.counted)
-
-    def _check_blank(self, part: Part, number: int, text: Text) -> None:
-        """Raises BlankText if a text without a token is not to be left out."""
-        bases = self._splitters.values() if part.blanks is None else ()
-        split = [base.tokenizer.split([text], 1, placed=False) for base in bases]
-        if not part.blanks and not any(any(pieces.lengths) for [pieces] in split):
-            raise BlankText(number if part.texts > 1 else 0, part.texts)
+        for group in asking.questions:
+            if group.tokenized is None:
+                asking.measure(group, self._splitters, ids_of[group.facts.base])
+        once = CutOnce()
+        for group in asking.questions:
+            if not group.items:
+                group.cut(self._splitters[group.facts.base].tokenizer, once)
 
     def _take_back(self, asking: Asking) -> None:
         """Withdraws what is under way and what is counted of questions, which may be submitted again."""
@@ -257,7 +271,7 @@ class Turn:
                     slots, generations = map(_SLOT, versions), map(_GENERATION, versions)
                     rows += zip(slots, lengths, seconds, numbers, generations)  # noqa: B905 - `repeat` has no end
                     ids += group.ids
-                    if group.types is not None:
+                    if group.in_segments:
                         types.append((tokens, group.types))
                     tokens += sum(lengths)
                 self._under_way[number] = asking, questions

@@ -11,6 +11,8 @@ import pytest
 from bases import loaded
 from directories import retire
 from onebert_encoder.answering.asked import Asked, AskedWindow
+from onebert_encoder.text.tokenizer import Tokenizer
+from onebert_server.access.principal import root
 from onebert_server.answering import showing, sizes, turn
 from onebert_server.answering.answers import PART_NUMBERS, WORKERS
 from onebert_server.answering.gateway import Wanted
@@ -21,9 +23,19 @@ from onebert_server.answering.showing import Unanswered
 from onebert_server.observed import Observed
 from onebert_server.remote import wire
 from onebert_server.remote.unix import desk
-from onebert_store.errors import AnswerNotFinite, InvalidInput, OneBertError, TaskNotFound, TooLarge, VersionNotFound
+from onebert_store.errors import (
+    AnswerNotFinite,
+    InvalidInput,
+    OneBertError,
+    OverQuota,
+    TaskNotFound,
+    TooLarge,
+    VersionNotFound,
+)
 from onebert_store.registry.grants import Quotas
 from onebert_store.registry.keeping import Keeping
+from onebert_store.registry.records import Alias
+from onebert_store.registry.target import alone
 from parts import Parts, assert_like, context, same
 
 
@@ -253,27 +265,73 @@ def test_what_a_version_refuses_is_no_answer_of_the_one_that_follows_it(parts):
 
 
 @pytest.mark.parametrize(
-    ("ref", "text", "asked"),
-    [("good", "\u200b", Asked()), ("good", "late " * 200, Asked(window=AskedWindow(8)))],
-    ids=["blank", "too large"],
+    ("ref", "texts", "asked"),
+    [
+        ("good", ["\u200b"], Asked()),
+        ("good", ["late " * 600], Asked(window=AskedWindow(8))),
+        ("tags", ["late " * 600] * 9, Asked(window=AskedWindow(16, 8))),
+        ("good", [f"{number} " + "late " * 600 for number in range(64)], Asked(window=AskedWindow(16, 8))),
+        ("good", ["late " * 60] * 3, Asked(whole=True, window=AskedWindow(8))),
+    ],
+    ids=["blank", "too large", "of pieces", "most texts", "short"],
 )
-def test_what_a_remembered_version_refuses_is_laid_once(parts, monkeypatch, ref, text, asked):
+def test_what_is_refused_is_measured_once_cut_never_and_counted(parts, monkeypatch, ref, texts, asked):
+    """Of a version that an edge remembers: it is resolved again, and only that."""
     monkeypatch.setattr(sizes, "MAX_SEQUENCES", 20)
-    laid, lay = [], Questions.lay
-
-    def counted(questions, *given):
-        laid.append(questions)
-        lay(questions, *given)
+    measured, cut = [], []
+    measure = Questions.measure
+    monkeypatch.setattr(Questions, "measure", lambda *given: measured.append(1) or measure(*given))
+    # One request is left, and the next one would wait for a quarter of an hour.
+    principal = replace(root("limited"), quotas=Quotas(requests=0.001))
 
     async def ask(answerer):
         for _ in range(2):
             await answerer.answer(context(), Wanted([ref]), ["it is late"], same)
-        monkeypatch.setattr(Questions, "lay", counted)
-        with pytest.raises((InvalidInput, TooLarge)):
-            await answerer.answer(context(), Wanted([ref], asked=asked), [text], same)
+        monkeypatch.setattr(Tokenizer, "cut", lambda *_: cut.append(1))
+        for _ in range(2):
+            measured.clear()
+            limited = replace(context(), principal=principal)
+            with pytest.raises((InvalidInput, TooLarge)):
+                await answerer.answer(limited, Wanted([ref] * len(texts), asked=asked), texts, same)
+            assert (len(measured), cut, limited.requests) == (1, [], [])
+        while answerer._computing._turn._under_way:
+            await asyncio.sleep(0)
+        monkeypatch.undo()
+        with pytest.raises(OneBertError) as refused:
+            await answerer.answer(replace(context(), principal=principal), Wanted([ref]), ["it is late"], same)
+        assert refused.value.code == OverQuota.code
 
     parts.run(ask)
-    assert len(laid) == 1
+
+
+def test_a_text_is_tokenized_once_however_often_its_version_moves(parts, monkeypatch):
+    """The version moves whenever the text is about to be submitted."""
+    text, tokenized, moves = "late " * 2000, [], 9
+    for name in ("ids", "split"):
+        method = getattr(Tokenizer, name)
+        monkeypatch.setattr(
+            Tokenizer, name, lambda *given, _method=method, **named: tokenized.append(1) or _method(*given, **named)
+        )
+    for version in range(1, moves + 2):
+        parts.add("turns", version, seed=version)
+
+    async def ask(answerer):
+        await answerer.answer(context(), Wanted(["turns"]), ["it is late"], same)
+        tokenized.clear()
+        gateway, moved = answerer._gateway, iter(range(1, moves + 1))
+        submit = gateway.submit
+
+        def late(block):
+            if (version := next(moved, None)) is not None:
+                parts.directory.show("turns", (), {"live": Alias(alone(version))}, ())
+            submit(block)
+
+        gateway.submit = late
+        [answered] = await answerer.answer(context(), Wanted(["turns"]), [text], same)
+        assert (answered.facts.version, len(tokenized)) == (moves, 1)
+        assert_like(answered, parts.alone(f"turns@{moves}", text))
+
+    parts.run(ask)
 
 
 def test_a_number_that_a_restored_registry_gives_again_is_the_new_version(parts):

@@ -130,8 +130,8 @@ def test_a_question_that_is_too_large_takes_no_room_from_those_after_it():
     facts = Facts("tags", 1, "digest", "base", "token", [f"label {i}" for i in range(512)], 512, "none")
     size, sizes = AnswerSize(), answer_bytes(facts, PLAIN)
     with pytest.raises(TooLarge):
-        size.add(counted(facts, sizes, [512] * 100))
-    size.add(counted(facts, sizes, [512]))
+        size.add(counted(facts, sizes, 100, 51_200))
+    size.add(counted(facts, sizes, 1, 512))
 
 
 def test_what_is_in_time_is_answered_beside_what_is_late(parts):

@@ -27,7 +27,8 @@ VERSIONS = [version(0, 2), version(1, 3), version(2, 40), version(3, 2, 8), vers
 def laid(versions, numbers, texts):
     groups = grouped(versions, PLAIN, numbers, texts, SPLITTERS)
     for questions in groups:
-        questions.lay(TOKENIZER, dict(zip(texts, TOKENIZER.ids(texts), strict=True)), CutOnce())
+        questions.measure(TOKENIZER, dict(zip(texts, TOKENIZER.ids(texts), strict=True)))
+        questions.cut(TOKENIZER, CutOnce())
     return groups
 
 

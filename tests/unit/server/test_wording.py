@@ -79,7 +79,7 @@ def test_words_that_say_more_of_a_label_take_more():
         count = 0
         try:
             while count < 10**5:
-                size.add(counted(facts, own, [8]))
+                size.add(counted(facts, own, 1, 8))
                 count += 1
         except TooLarge:
             return count
