@@ -24,6 +24,7 @@ from onebert_bench.suite.alone import PARTS
 from onebert_bench.suite.copies import five_tasks
 from onebert_bench.suite.measure import Measurer, Outcome, Settings, batch
 from onebert_bench.suite.over_http import measure_peers
+from onebert_bench.suite.page import write_page
 from onebert_bench.suite.results import Results
 from onebert_bench.suite.scenes import DTYPES, Scene, scenes
 from onebert_bench.suite.workload import Workload
@@ -73,7 +74,7 @@ def main() -> None:
         say("http")
         results.http = measure_peers(settings, workloads[MINILM])
     results.write(asked.out)
-    say(f"wrote {results.write_page(asked.out)}")
+    say(f"wrote {write_page(asked.out)}")
 
 
 def measured_scene(measurer: Measurer, scene: Scene, workload: Workload) -> tuple[int, list[Outcome]]:

@@ -25,7 +25,7 @@ class Spread:
         return cls(median(values), min(values), max(values))
 
     def __str__(self) -> str:
-        return f"{_short(self.middle)} ({_short(self.low)}–{_short(self.high)})"
+        return f"{short(self.middle)} ({short(self.low)}–{short(self.high)})"
 
 
 def ratio(above: Sequence[float], below: Sequence[float]) -> Spread:
@@ -33,6 +33,6 @@ def ratio(above: Sequence[float], below: Sequence[float]) -> Spread:
     return Spread.of([a / b for a, b in zip(above, below, strict=True)])
 
 
-def _short(value: float) -> str:
+def short(value: float) -> str:
     """A number with three digits, or all that stand before the point."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"

@@ -105,7 +105,7 @@ class Bundle(RequestBody):
 
 
 class Grounds(RequestBody):
-    """What an answer is held against."""
+    """The text and labels that an answer is compared with."""
 
     context: Text
     question: str | None = None

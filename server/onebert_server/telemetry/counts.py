@@ -1,4 +1,4 @@
-"""What a server counts of each version: one record, which metrics, status and extensions read."""
+"""The counts of each version: one record, which metrics, status and extensions read."""
 
 import math
 import threading

@@ -26,7 +26,7 @@ class Pace(NamedTuple):
 
 
 def faded(counts: Sequence[float], seconds: float) -> list[float]:
-    """What is left of counts after so many seconds."""
+    """The share of counts that remains after so many seconds."""
     keeps = math.exp(-seconds / FADES)
     return [count * keeps for count in counts]
 

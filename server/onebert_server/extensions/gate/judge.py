@@ -47,7 +47,7 @@ def measure(gate: Gate, rows: Rows) -> Numbers:
 
 
 def wrong_rows(rows: Rows) -> list[Wrong]:
-    """Lists the first wrong answers, those that live has right before the others; wrong numbers by their distance."""
+    """Lists the first wrong answers; first the rows that live has right; numbers by their distance."""
     live = rows.live if rows.live is not None else [None] * len(rows.right)
     each = list(enumerate(zip(rows.right, rows.candidate, live, strict=True)))
     wrong = [(at, answers) for at, answers in each if answers[0] != answers[1]]

@@ -91,7 +91,7 @@ class WindowBody(RequestBody):
 
 
 class Options(RequestBody):
-    """What a request asks of its answers, in place of what its tasks say."""
+    """A request's own rules for its answers, in place of those of its tasks."""
 
     top_k: TopK = None
     activation: Annotated[
