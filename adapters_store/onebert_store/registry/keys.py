@@ -6,7 +6,7 @@ import secrets
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from sqlalchemy import Connection, Row, func, insert, select, update
+from sqlalchemy import Connection, Row, and_, func, insert, or_, select, update
 
 from onebert_store.errors import KeyNotFound, NoAdmin
 from onebert_store.file.strict_json import printable
@@ -80,6 +80,16 @@ class Keys:
     def all(self) -> list[KeyRecord]:
         with self._database.reading() as connection:
             return [_record(row) for row in connection.execute(select(KEYS).order_by(KEYS.c.created_at, KEYS.c.id))]
+
+    def page(self, after: str, limit: int) -> list[KeyRecord]:
+        """Returns keys, the oldest first, after the one with the id `after`."""
+        created, id = KEYS.c.created_at, KEYS.c.id
+        query = select(KEYS).order_by(created, id).limit(limit)
+        with self._database.reading() as connection:
+            last = connection.execute(select(created).where(id == after)).scalar()
+            if last is not None:
+                query = query.where(or_(created > last, and_(created == last, id > after)))
+            return [_record(row) for row in connection.execute(query)]
 
     def mark(self) -> KeysMark:
         """Returns a mark that changes exactly when the result of `all` changes, also to a restored older one."""

@@ -31,6 +31,8 @@ FILE = "samples.sqlite3"
 MAX_FEEDBACK = 100_000
 # Rows that a check reads at a time.
 _READ_TOGETHER = 500
+# Labels that no version had: shown of a task, and counted at once.
+MAX_LABELS, MAX_COUNTED = 64, 8192
 # Tasks in one statement that counts: SQLite parses at most a thousand conditions in one.
 _COUNTED_TOGETHER = 200
 
@@ -202,14 +204,23 @@ class SampleStore:
                 counts |= {names[id]: count for id, count in connection.execute(counted)}
         return counts
 
-    def new_labels(self, task: str) -> Counter[str]:
-        """Counts the rows of a task's feedback by the labels that were new when they came."""
-        new, counts = FEEDBACK.c.new_labels, Counter[str]()
+    def new_labels(self, task: str, known: Collection[str]) -> tuple[dict[str, int], int]:
+        """Counts the rows of a task's feedback by the labels that were new when they came, but for known ones.
+
+        Returns the `MAX_LABELS` most frequent labels, and the sum of the others' counts. Of very many, counts of rare
+        labels may be among the others'.
+        """
+        new, counts, total = FEEDBACK.c.new_labels, Counter[str](), 0
         query = select(new).where(FEEDBACK.c.task == self.owner(task).task, new.is_not(None))
         with self.database.reading() as connection:
-            for labels in read_rows(connection, query, lambda row: [str(label) for label in row.new_labels]):
-                counts.update(labels)
-        return counts
+            rows = connection.execute(query.execution_options(yield_per=_READ_TOGETHER))
+            for labels in rows_of(rows, lambda row: [str(label) for label in row.new_labels if label not in known]):
+                counts.update(labels or ())
+                total += len(labels or ())
+                if len(counts) > MAX_COUNTED:
+                    counts = Counter(dict(counts.most_common(MAX_COUNTED // 2)))
+        shown = dict(counts.most_common(MAX_LABELS))
+        return shown, total - sum(shown.values())
 
     def check(self) -> dict[str, int]:
         """Reads every row, without texts; returns the numbers of `samples`, `feedback` and `damaged` rows."""

@@ -57,7 +57,7 @@ class AdminCalls(Asking):
 
     async def keys(self) -> list[KeyFacts]:
         """Every key ever made, oldest first, without secrets."""
-        return (await self._decoded(KeysResponse, "GET", "/v1/keys")).keys
+        return [key async for page in self._pages(KeysResponse, "/v1/keys") for key in page.keys]
 
     async def revoke_key(self, key_id: str) -> None:
         """Revokes a key for good: at once on the server that replies, within five seconds on the others."""

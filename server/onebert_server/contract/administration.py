@@ -63,9 +63,12 @@ class MadeKey(KeyFacts, frozen=True, kw_only=True):
 
 
 class KeysResponse(Declared, frozen=True):
-    """Every key that was made, the oldest first."""
+    """A page of the keys that were made, the oldest first."""
+
+    _always = ("next",)
 
     keys: list[KeyFacts]
+    next: Annotated[str | None, Rule("what `after` must be for the next page; null on the last one")] = None
 
 
 class Change(Declared, frozen=True, kw_only=True):

@@ -122,7 +122,11 @@ class TaskStatus(Declared, frozen=True, kw_only=True):
         int | None, Rule("rows since the live version was made; null without one, or for a key that may not review")
     ] = None
     new_labels: Annotated[
-        dict[str, int] | None, Rule("rows of feedback by label that the newest version lacks; null in the list of all")
+        dict[str, int] | None,
+        Rule(
+            "rows of feedback by label that the newest version lacks, the 64 most frequent and `(other)` for the rest; "
+            "null in the list of all"
+        ),
     ] = None
     candidates: Annotated[list[VerdictFacts] | None, Rule("of `live`, with verdicts; null: none")] = None
     last_move: Annotated[Move | None, Rule("null for a key that may not move its aliases")] = None

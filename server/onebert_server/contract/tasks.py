@@ -157,6 +157,9 @@ class TaskSummary(Declared, frozen=True):
     previous: dict[str, Previous]
     versions: list[int]
     targets: Targets = field(default_factory=dict)
+    digests: Annotated[dict[str, str], Rule("of the versions that aliases mean; of all without an alias")] = field(
+        default_factory=dict
+    )
 
 
 class TasksResponse(Declared, frozen=True):

@@ -17,6 +17,7 @@ import pytest
 from cryptography.fernet import Fernet
 
 from onebert_server.extensions.feedback import keeping
+from onebert_server.extensions.feedback.given import MAX_NEW
 from onebert_server.extensions.feedback.keeping import redactor_named
 from onebert_server.extensions.feedback.service import FeedbackService
 from onebert_server.extensions.feedback.stored import stored
@@ -613,6 +614,27 @@ def test_an_id_of_another_tenant_answers_like_an_unknown_one(tmp_path):
             ("key-to-upload", 403),
         ):
             assert run(key, "POST", "/v1/feedback", json=give).status_code == status
+
+
+def test_new_labels_are_shown_in_a_bounded_number(runtime, monkeypatch):
+    """Whoever gives feedback makes nobody's status large."""
+    keep(runtime, task="topics")
+
+    def row(number, labels):
+        return {"task": "topics", "text": f"parcel {number}", "labels": labels}
+
+    many = [f"n{number}" for number in range(MAX_NEW + 1)]
+    assert f"more than {MAX_NEW}" in give(runtime, row(0, many)).text
+    recorded(runtime, row(0, ["label 0", *many[1:]]))
+    status = get(runtime, "/v1/tasks/topics/status").json()["new_labels"]
+    assert status == dict.fromkeys(many[1:], 1)
+    monkeypatch.setattr("onebert_store.samples.store.MAX_COUNTED", 2 * MAX_NEW)
+    for number in range(1, 9):
+        recorded(runtime, row(number, ["often", *(f"{number} {label}" for label in many[2:])]))
+    status = get(runtime, "/v1/tasks/topics/status").json()["new_labels"]
+    assert len(status) == MAX_NEW + 1
+    assert (status["often"], sum(status.values())) == (8, 9 * MAX_NEW)
+    assert status["(other)"] == 9 * MAX_NEW - 8 - (MAX_NEW - 1)
 
 
 @pytest.mark.parametrize(

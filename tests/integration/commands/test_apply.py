@@ -2,8 +2,10 @@
 
 import re
 
+import httpx
 import pytest
 from cryptography.fernet import Fernet
+from prometheus_client.parser import text_string_to_metric_families
 
 from onebert_server.client import Client, ShadowShare, TargetFacts
 from pages import blocks
@@ -62,6 +64,13 @@ def as_toml(server, *task):
     done = run_onebert("status", *task, "--as-toml", url=server.url)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
+
+
+def requests(server):
+    """The requests that a server has answered, but for this one."""
+    families = text_string_to_metric_families(httpx.get(f"{server.url}/metrics").text)
+    [samples] = [family.samples for family in families if family.name == "onebert_http_requests"]
+    return sum(one.value for one in samples if one.name.endswith("_total") and one.labels["route"] != "/metrics")
 
 
 def applied(server, file):
@@ -256,7 +265,10 @@ def test_the_file_of_a_server_changes_nothing_there_and_makes_another_server_equ
             # The gate judges both versions of the split when the other server makes them live.
             must = [row for row in given if client.classify("tone@2", row["text"]).label == row["label"]]
             client.set_gate("tone", {"min": {"accuracy": 0.1}, "must": must[:1]}, given)
+            asked = requests(first)
             file = write(place, as_toml(first))
+            # The lists of tasks and of their status; then the one gate, and the one rule of kept answers.
+            assert requests(first) - asked == 4
             same = apply(first, file, "--dry-run")
             assert (same.returncode, same.stdout, same.stderr) == (0, "no difference\n", "")
             audited = len(client.audit())

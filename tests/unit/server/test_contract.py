@@ -63,7 +63,7 @@ def test_a_server_sends_a_struct_with_all_of_its_fields():
     sent = TypeAdapter(KeysResponse)
     written = sent.dump_json(sent.validate_python(KeysResponse([key]), from_attributes=True))
     quotas = {"tasks": 3, "bytes": None, "requests": None, "tokens": None}
-    assert msgspec.json.decode(written) == {"keys": [KEY | {"quotas": quotas}]}
+    assert msgspec.json.decode(written) == {"keys": [KEY | {"quotas": quotas}], "next": None}
     assert key.quotas == KeyQuotas(tasks=3)
 
 

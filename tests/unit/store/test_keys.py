@@ -53,6 +53,17 @@ def test_keys_are_listed_as_they_were_made_and_revoked(registry):
         registry.keys.revoke("0" * 12)
 
 
+def test_pages_of_keys_have_each_key_once(registry):
+    made = [registry.keys.create(CI)[0] for _ in range(7)]
+    pages, after = [], ""
+    while page := registry.keys.page(after, 3):
+        pages.append(page)
+        after = page[-1].id
+    assert [len(page) for page in pages] == [3, 3, 1]
+    assert [key for page in pages for key in page] == registry.keys.all()
+    assert {key.id for key in registry.keys.all()} == {key.id for key in made}
+
+
 def test_other_keys_are_seen_although_as_many_were_made_and_revoked(registry, place):
     """As after an older database was put back: the mark of what was known before is not that of what is there now."""
     marks = []

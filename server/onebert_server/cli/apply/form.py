@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from onebert_server.client import Client
+from onebert_server.client import Client, TaskStatus
 from onebert_server.installed import modules
 from onebert_store.errors import InvalidInput, OneBertError
 from onebert_store.file.fields import Strict
@@ -191,6 +191,9 @@ class Part(Protocol):
 
     @property
     def model(self) -> type[BaseModel]: ...
+
+    def may_be_of(self, status: TaskStatus) -> bool:
+        """Whether a task may have the part, by its status in the list of all."""
 
     def present(self, client: Client, task: str) -> Any:
         """Asks the server for the part; None: it has none."""

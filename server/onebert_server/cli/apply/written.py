@@ -1,10 +1,10 @@
 """Writes the file of a server for `onebert apply`: the versions that aliases mean, the aliases, and the parts."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from onebert_server.cli.apply.form import Part, parts
-from onebert_server.client import Client, TargetFacts, TaskFacts
+from onebert_server.client import Client, TargetFacts, TaskFacts, TaskSummary
 from onebert_store.registry.names import LIVE
 
 HEAD = """\
@@ -20,23 +20,33 @@ def written(client: Client, task: str | None = None) -> Iterator[str]:
 
     yield HEAD
     installed = parts()
-    for name in [task] if task else [listed.name for listed in client.tasks()]:
-        yield "\n" + dumps({"tasks": {name: _task(client, client.task(name), installed)}})
+    if task:
+        facts = client.task(task)
+        digests = {str(version.version): version.digest for version in facts.versions}
+        yield "\n" + dumps({"tasks": {task: _task(client, facts, digests, installed)}})
+        return
+    statuses = {status.name: status for status in client.status()}
+    for listed in client.tasks():
+        status = statuses.get(listed.name)
+        asked = [part for part in installed if status is None or part.may_be_of(status)]
+        yield "\n" + dumps({"tasks": {listed.name: _task(client, listed, listed.digests, asked)}})
 
 
-def _task(client: Client, facts: TaskFacts, installed: Sequence[Part]) -> dict[str, Any]:
+def _task(
+    client: Client, facts: TaskFacts | TaskSummary, digests: Mapping[str, str], asked: Sequence[Part]
+) -> dict[str, Any]:
     numbers = {*facts.aliases.values()}
     for target in facts.targets.values():
         numbers |= {*map(int, target.split), *(shadow.version for shadow in target.shadow or ())}
     versions = {
-        str(version.version): {"file": f"{facts.name}-{version.version}.safetensors", "digest": version.digest}
-        for version in facts.versions
+        number: {"file": f"{facts.name}-{number}.safetensors", "digest": digest}
+        for number, digest in digests.items()
         # A task without aliases has all of its versions.
-        if version.version in numbers or not numbers
+        if int(number) in numbers or not numbers
     }
     aliases = {} if LIVE in facts.aliases else {LIVE: False}
     aliases |= {alias: _meaning(facts.targets.get(alias), number) for alias, number in facts.aliases.items()}
-    present = {part.key: (part, part.present(client, facts.name)) for part in installed}
+    present = {part.key: (part, part.present(client, facts.name)) for part in asked}
     values = {key: part.written(value) for key, (part, value) in present.items() if value is not None}
     return {"versions": versions, "aliases": aliases, **values}
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from onebert_server.cli.apply.form import Change, Part
-from onebert_server.client import Client
+from onebert_server.client import Client, TaskStatus
 from onebert_server.contract.feedback import SamplesFacts
 from onebert_server.extensions.feedback.schemas import SamplesRequest
 from onebert_store.file.manifest import Manifest
@@ -14,6 +14,9 @@ class _Kept:
     """`kept`: what the route takes, with its defaults."""
 
     key, title, before_moves, model = "kept", "kept answers", False, SamplesRequest
+
+    def may_be_of(self, status: TaskStatus) -> bool:
+        return status.kept is not None
 
     def present(self, client: Client, task: str) -> SamplesFacts | None:
         facts = client.samples(task)

@@ -10,14 +10,16 @@ from onebert_encoder.answering.stretches import answer_labels
 from onebert_encoder.text.tokens import Text as Input
 from onebert_encoder.text.tokens import halves_of, text_of
 from onebert_server.contract.review import RightSpan
+from onebert_server.observed import OTHER
 from onebert_server.texts import Text
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput
 from onebert_store.file.fields import MAX_NUMBER, Finite, Line, Strict, label_fault, spelling
 from onebert_store.samples.records import Label
+from onebert_store.samples.store import SampleStore
 
-# Spans of one text, and characters of an explanation.
-MAX_SPANS, MAX_EXPLANATION = 64, 4096
+# Spans of one text, labels of one that no version has, and characters of an explanation.
+MAX_SPANS, MAX_NEW, MAX_EXPLANATION = 64, 64, 4096
 
 
 class Given(Strict):
@@ -88,6 +90,8 @@ class Given(Strict):
             unkept = "" if keeps or kind == "span" else "; a new one is kept where texts are, and the task keeps none"
             some = ", ".join(sorted(known)[:8])
             raise InvalidInput(f"a label of the feedback is not one of the task's, {some}{unkept}")
+        if len(unknown) > MAX_NEW:
+            raise InvalidInput(f"{len(unknown)} labels of the feedback are new, more than {MAX_NEW}")
         new = tuple(lacking(versions[0], dict.fromkeys(label for label in labels if label is not None)))
         if self.spans is not None:
             if kind == "span" and len(self.spans) > 1:
@@ -111,6 +115,12 @@ def lacking(facts: Facts | None, labels: Iterable[str]) -> list[str]:
     """Returns the labels that a version lacks; all of them if its manifest cannot be read."""
     known = {*answer_labels(facts)} if facts is not None else set[str]()
     return [label for label in labels if label not in known]
+
+
+def new_labels(samples: SampleStore, task: str, facts: Facts | None) -> dict[str, int]:
+    """Counts the rows of feedback by the labels that a version lacks: the most frequent ones, and OTHER."""
+    labels, others = samples.new_labels(task, frozenset(answer_labels(facts)) if facts is not None else frozenset())
+    return labels | ({OTHER: labels.get(OTHER, 0) + others} if others else {})
 
 
 def _is_fault(label: str | None) -> bool:

@@ -15,7 +15,7 @@ from onebert_server.answering.many import Policy, ask_many
 from onebert_server.answering.reading.logits import Reading
 from onebert_server.answering.showing import Answered, Unanswered
 from onebert_server.contract.review import Order
-from onebert_server.extensions.feedback.given import lacking
+from onebert_server.extensions.feedback.given import new_labels
 from onebert_server.extensions.feedback.ranking import Scored, ranked
 from onebert_server.threads import run_in
 from onebert_server.versions.catalog import Catalog
@@ -86,8 +86,7 @@ class Reviews:
 
     def new_labels(self, task: str) -> dict[str, int]:
         """Counts the rows of feedback by the labels that the newest version lacks."""
-        counts = self._store.new_labels(task)
-        return {label: counts[label] for label in lacking(self._newest(task), counts)}
+        return new_labels(self._store, task, self._newest(task))
 
     def _newest(self, task: str) -> Facts | None:
         versions = self._catalog.directory.task(task).versions

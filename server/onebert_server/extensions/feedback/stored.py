@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 from onebert_server.contract.status import TaskStatus
-from onebert_server.extensions.feedback.given import lacking
+from onebert_server.extensions.feedback.given import new_labels
 from onebert_server.extensions.feedback.verdicts import judge
 from onebert_server.http.schemas.tasks import AliasRequest
 from onebert_server.versions.facts import Facts
@@ -24,7 +24,7 @@ def stored(registry: Registry, tasks: Sequence[TaskStatus], whole: bool) -> dict
     with open_samples(registry.database) as samples:
         counts = samples.feedback_since(since)
         candidates = {task.name: judge(samples, task.name, target) for task in tasks if (target := _rollout(task))}
-        new = {task: _new_labels(registry, task, samples.new_labels(task)) for task in since} if whole else {}
+        new = {task: new_labels(samples, task, _newest(registry, task)) for task in since} if whole else {}
     return {
         task: {"feedback": counts.get(task, 0), "new_labels": new.get(task), "candidates": candidates.get(task)}
         for task in since
@@ -36,8 +36,7 @@ def _rollout(task: TaskStatus) -> Target | None:
     return AliasRequest(split=facts.split, sticky=facts.sticky, shadow=facts.shadow).target if facts else None
 
 
-def _new_labels(registry: Registry, task: str, counts: Mapping[str, int]) -> dict[str, int]:
-    newest, facts = max(entry.version for entry in registry.feed.task(task)[0]), None
+def _newest(registry: Registry, task: str) -> Facts | None:
     with suppress(StoreCorrupt):
-        facts = Facts.from_record(registry.version(task, newest))
-    return {label: counts[label] for label in lacking(facts, counts)}
+        return Facts.from_record(registry.version(task, max(entry.version for entry in registry.feed.task(task)[0])))
+    return None

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import model_validator
 
 from onebert_server.cli.apply.form import Change, Inside, Part
-from onebert_server.client import Client, GateFacts
+from onebert_server.client import Client, GateFacts, TaskStatus
 from onebert_server.extensions.gate.command import checks
 from onebert_server.extensions.gate.reading import pinned_rows
 from onebert_server.extensions.gate.rules import Gate, pin
@@ -32,6 +32,10 @@ class _Gate:
     """`gate`."""
 
     key, title, before_moves, model = "gate", "gate", True, _Wanted
+
+    def may_be_of(self, status: TaskStatus) -> bool:
+        # A key that may not move aliases sees neither; it is refused, not given a file without the gate.
+        return status.gate is not None or status.last_move is None
 
     def present(self, client: Client, task: str) -> GateFacts | None:
         try:

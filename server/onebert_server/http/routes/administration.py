@@ -14,8 +14,8 @@ from onebert_server.http.strict import PROBLEMS, ContextOf, StrictRoute
 from onebert_server.limits import MAX_REF
 from onebert_store.registry.grants import Grant, Quotas, Scope
 
-# Changes on one page of the audit trail.
-MAX_CHANGES = 1000
+# Changes on one page of the audit trail, and keys on one of their list.
+MAX_CHANGES, MAX_KEYS = 1000, 256
 
 
 async def _administers(context: ContextOf) -> None:
@@ -41,11 +41,16 @@ async def create_key(
 
 
 @router.get("/v1/keys")
-async def keys(runtime: RuntimeOf) -> KeysResponse:
-    """Lists the keys that were ever made, the oldest first; none of them itself."""
-    records = await in_thread(runtime, runtime.registry.keys.all)
+async def keys(
+    runtime: RuntimeOf,
+    after: Annotated[str, Query(pattern="^([0-9a-f]{12})?$", description="`next` of the page before")] = "",
+    limit: Annotated[int, Query(ge=1, le=MAX_KEYS, description="keys of a page")] = MAX_KEYS,
+) -> KeysResponse:
+    """Lists the keys that were ever made, the oldest first, in pages; none of them itself."""
+    records = await in_thread(runtime, runtime.registry.keys.page, after, limit + 1)
     now = datetime.now(UTC)
-    return KeysResponse(keys=[KeyFacts(**record.facts(now)) for record in records])
+    next_id = records[limit - 1].id if len(records) > limit else None
+    return KeysResponse(keys=[KeyFacts(**record.facts(now)) for record in records[:limit]], next=next_id)
 
 
 @router.delete("/v1/keys/{key}", status_code=204)

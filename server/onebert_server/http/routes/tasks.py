@@ -175,8 +175,17 @@ async def _receive(task: str, request: Request, runtime: Runtime, context: Conte
 def _page(view: View, after: str, prefix: str, limit: int) -> bytes:
     entries = view.tasks(after, limit + 1, prefix)
     next_name = entries[limit - 1].name if len(entries) > limit else None
-    tasks = [TaskSummary(versions=list(entry.versions), **_aliases(view, entry)) for entry in entries[:limit]]
+    tasks = [
+        TaskSummary(versions=list(entry.versions), digests=_digests(entry), **_aliases(view, entry))
+        for entry in entries[:limit]
+    ]
     return msgspec.json.encode(TasksResponse(tasks=tasks, next=next_name))
+
+
+def _digests(entry: TaskEntry) -> dict[str, str]:
+    meant = {number for alias in entry.aliases.values() for number in alias.target.numbers}
+    versions = entry.versions.items()
+    return {str(number): version.entry.digest for number, version in versions if number in meant or not meant}
 
 
 def _described(view: View, task: str, after: int, limit: int) -> bytes:
