@@ -34,8 +34,8 @@ from onebert_server.engine.block import REQUEST, SEQUENCE, Block, Ended
 from onebert_server.engine.engine import Engine
 from onebert_server.engine.host import Host
 from onebert_server.engine.memory import keep_freed_memory
-from onebert_server.process import ChildServer, serving
 from onebert_server.run.opening import engine_limits
+from onebert_server.run.serving import ChildServer, serving
 from onebert_server.settings import Settings
 from onebert_store.file.format import dumps
 

@@ -33,10 +33,10 @@ from onebert_bench.timing import in_turns
 from onebert_bench.workload import sentences
 from onebert_encoder.base.base import load_base
 from onebert_server.engine.engine import Engine, Flight
+from onebert_server.engine.garbage import collect_seldom
 from onebert_server.engine.host_copy import HostCopy
 from onebert_server.engine.passes import Launched
 from onebert_server.engine.request import Taken
-from onebert_server.garbage import collect_seldom
 from onebert_server.http.web import uvicorn_config
 from onebert_server.run.app import create_app
 from onebert_server.run.opening import open_runtime

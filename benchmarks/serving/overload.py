@@ -27,7 +27,7 @@ from onebert_bench.script import RESULTS, options
 from onebert_bench.servers import bitfit_files, loaded, requests_for
 from onebert_bench.workload import sentences
 from onebert_encoder.base.base import load_base
-from onebert_server.process import ChildServer
+from onebert_server.run.serving import ChildServer
 
 TEXTS_EACH = 16
 # Clients of the closed loop that finds the peak: enough that something always waits, and nothing is refused.

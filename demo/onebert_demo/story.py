@@ -11,7 +11,7 @@ from onebert_demo.show import Json
 from onebert_demo.tasks import ROUTING, SAME, TASKS, TONE, Task
 from onebert_demo.traffic import Item, background_requests, measure
 from onebert_server.client import Client
-from onebert_server.process import ChildServer, serving
+from onebert_server.run.serving import ChildServer, serving
 from onebert_store.command.console import say
 from onebert_store.command.process import record_of
 from onebert_store.errors import OneBertError

@@ -14,7 +14,7 @@ from playwright.sync_api import Page, sync_playwright
 
 from onebert_demo.tasks import TONE
 from onebert_server.client import Client, ShadowShare, TargetFacts
-from onebert_server.process import serving
+from onebert_server.run.serving import serving
 from onebert_store.command.process import record_of
 
 HERE = Path(__file__).parent

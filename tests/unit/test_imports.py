@@ -275,7 +275,7 @@ def test_the_library_of_kept_answers_has_one_extension() -> None:
 
 @pytest.mark.parametrize(
     ("package", "known"),
-    [("onebert_demo", {"onebert_server.client", "onebert_server.process"}), ("onebert", {"onebert_server.client"})],
+    [("onebert_demo", {"onebert_server.client", "onebert_server.run.serving"}), ("onebert", {"onebert_server.client"})],
 )
 def test_who_knows_the_server_from_outside(package: str, known: set[str]) -> None:
     nodes = [node for path in files(package) for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]

@@ -29,7 +29,7 @@ from onebert_bench.suite.workload import Workload
 from onebert_bench.workload import BERT_BASE, MINILM, TINY
 from onebert_server.client import Client
 from onebert_server.engine.memory import keep_freed_memory
-from onebert_server.process import ChildServer
+from onebert_server.run.serving import ChildServer
 from onebert_store.disk import write_whole
 
 FRONT_ENDS = (0, 1, 2)

@@ -12,9 +12,9 @@ from onebert_server.answering.showing import Answered
 from onebert_server.facades.facade import Call, JsonParts, read_whole
 from onebert_server.http.problems import fault_of
 from onebert_server.http.schemas.common import Ref, RequestBody
+from onebert_server.http.schemas.texts import Text
 from onebert_server.http.strict import validated
 from onebert_server.limits import MAX_FANOUT, MAX_TEXT
-from onebert_server.texts import Text
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput, OneBertError
 from onebert_store.registry.names import parse_ref

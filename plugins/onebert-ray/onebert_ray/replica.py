@@ -15,13 +15,14 @@ from onebert_server.access.keys import KeyRing
 from onebert_server.answering.gateway import Computed
 from onebert_server.engine.memory import keep_freed_memory
 from onebert_server.logs import log_to_stderr
-from onebert_server.progress import Progress, shown
 from onebert_server.remote import wire
 from onebert_server.remote.relayed import Relayed
 from onebert_server.remote.setup import setup_of
 from onebert_server.run.app import create_app
 from onebert_server.run.opening import open_runtime
+from onebert_server.run.progress import shown
 from onebert_server.settings import Settings
+from onebert_server.versions.progress import Progress
 
 _question = wire.decoder(wire.Resolve)
 _asked = wire.decoder(Asked)

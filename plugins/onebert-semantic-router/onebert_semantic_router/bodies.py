@@ -6,8 +6,8 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from onebert_server.http.schemas.common import Ref, RequestBody
 from onebert_server.http.schemas.questions import LIST, TEXT, OneInput, text_or_list
+from onebert_server.http.schemas.texts import Text
 from onebert_server.limits import MAX_ITEMS, MAX_TEXT
-from onebert_server.texts import Text
 from onebert_store.file.decision import MIN_WINDOW
 
 Milliseconds = Annotated[

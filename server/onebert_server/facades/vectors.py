@@ -14,8 +14,8 @@ from onebert_server.answering.many import ask_many
 from onebert_server.answering.showing import Answered
 from onebert_server.facades.facade import Call, predicted
 from onebert_server.http.schemas.questions import LIST, TEXT, text_or_list
+from onebert_server.http.schemas.texts import Text
 from onebert_server.limits import MAX_FANOUT
-from onebert_server.texts import Text
 from onebert_store.errors import InvalidInput, OneBertError, TaskNotFound
 
 EMPTY = "inputs cannot be empty"

@@ -8,9 +8,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from onebert_server.http.pipeline import Pipeline
 from onebert_server.http.problems import problem_response
 from onebert_server.http.schemas.system import Health
-from onebert_server.progress import Progress
 from onebert_server.telemetry.metrics import Metrics
 from onebert_server.telemetry.telemetry import Telemetry
+from onebert_server.versions.progress import Progress
 from onebert_store.errors import OneBertError, ShuttingDown, Starting
 
 

@@ -12,8 +12,8 @@ from starlette.types import ASGIApp
 from onebert_server.access.keys import KeyRing
 from onebert_server.answering.answers import WORKERS, Answerer
 from onebert_server.answering.edge import Edge, untaken
+from onebert_server.engine.garbage import collect_seldom
 from onebert_server.facades.routes import answering, form_of
-from onebert_server.garbage import collect_seldom
 from onebert_server.http.connection.listener import ListeningServer
 from onebert_server.http.web import oidc_tokens, uvicorn_config, web_app
 from onebert_server.remote import wire

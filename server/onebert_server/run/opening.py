@@ -16,20 +16,20 @@ from onebert_server.engine.memory import give_back_freed_memory
 from onebert_server.engine.queue import QueueLimits
 from onebert_server.hooks import Hooks
 from onebert_server.hosts import begin_loading, compute_threads, front_ends_for, on_a_thread
-from onebert_server.progress import Progress
 from onebert_server.run.extension import installed
 from onebert_server.run.moves import AliasShares, MoveLog
 from onebert_server.runtime import Runtime
 from onebert_server.settings import Settings
-from onebert_server.store import store_address
 from onebert_server.telemetry.metrics import Metrics
 from onebert_server.telemetry.telemetry import open_telemetry
 from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.follower import Follower
 from onebert_server.versions.moves import Moves
 from onebert_server.versions.presence import Presence
+from onebert_server.versions.progress import Progress
 from onebert_server.versions.residency.loader import Loader
 from onebert_server.versions.residency.residents import Residents
+from onebert_server.versions.store import store_address
 from onebert_store.registry.registry import Registry
 
 REGISTRARS = 4

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from onebert_server.garbage import collect_seldom, importing
+from onebert_server.engine.garbage import collect_seldom, importing
 from onebert_server.http.connection.listener import ListeningServer
 from onebert_server.http.starting import StartingApp
 from onebert_server.http.web import WebApp, uvicorn_config
-from onebert_server.progress import Progress, shown
+from onebert_server.run.progress import shown
 from onebert_server.settings import Settings
+from onebert_server.versions.progress import Progress
 
 if TYPE_CHECKING:
     from onebert_server.runtime import Runtime

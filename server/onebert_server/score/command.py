@@ -13,7 +13,7 @@ from onebert_server.score.rows import ChosenColumns, choose_columns
 from onebert_server.score.sources import Source, find_sources
 from onebert_server.score.tasks import VECTOR, ScoredTask, find_tasks, require_takes, vectors_task
 from onebert_server.settings import Settings
-from onebert_server.store import store_address
+from onebert_server.versions.store import store_address
 from onebert_store.command import console
 from onebert_store.errors import InvalidInput
 from onebert_store.tables.columns import Columns, columns_of_all, trained_columns

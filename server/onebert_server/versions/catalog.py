@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
-from onebert_server.progress import Progress
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.follower import Follower, Offer
 from onebert_server.versions.manifests import Manifests
+from onebert_server.versions.progress import Progress
 from onebert_server.versions.residency.residents import PROVED_TOGETHER, Residents
 from onebert_server.versions.version import State, Version
 from onebert_store.blobs.staging import StagedFile

@@ -22,7 +22,7 @@ SERVING = """
 import signal
 import sys
 from pathlib import Path
-from onebert_server.process import serving
+from onebert_server.run.serving import serving
 
 # A child inherits it that SIGHUP is ignored, as whoever runs the tests by nohup does.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -11,8 +11,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from onebert_server.facades.clients import litellm, open_inference, tensors
 from onebert_server.http.problems import fault_of
+from onebert_server.http.schemas.texts import Text
 from onebert_server.http.strict import validated
-from onebert_server.texts import Text
 from onebert_store.errors import InvalidInput
 from onebert_store.tables.text.unicode import is_blank
 

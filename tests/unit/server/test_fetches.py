@@ -12,10 +12,10 @@ from onebert_server.access.context import own_work
 from onebert_server.access.principal import root
 from onebert_server.run.opening import REGISTRARS, open_runtime
 from onebert_server.settings import load_settings
-from onebert_server.store import store_address
 from onebert_server.versions import catalog
 from onebert_server.versions.residency import loader
 from onebert_server.versions.residency.fetches import AT_ONCE
+from onebert_server.versions.store import store_address
 from onebert_server.versions.version import State
 from onebert_store.blobs.folder import FolderBlobs
 from onebert_store.errors import BlobsAway

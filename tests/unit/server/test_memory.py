@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from onebert_server.garbage import YOUNG, collect_seldom, importing
+from onebert_server.engine.garbage import YOUNG, collect_seldom, importing
 
 
 @pytest.fixture(autouse=True)

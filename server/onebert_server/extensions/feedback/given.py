@@ -10,8 +10,8 @@ from onebert_encoder.answering.stretches import answer_labels
 from onebert_encoder.text.tokens import Text as Input
 from onebert_encoder.text.tokens import halves_of, text_of
 from onebert_server.contract.review import RightSpan
+from onebert_server.http.schemas.texts import Text
 from onebert_server.observed import OTHER
-from onebert_server.texts import Text
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput
 from onebert_store.file.fields import MAX_NUMBER, Finite, Line, Strict, label_fault, spelling

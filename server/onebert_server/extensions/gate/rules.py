@@ -6,7 +6,7 @@ from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator, Field, model_validator
 
-from onebert_server.texts import TextPair
+from onebert_server.http.schemas.texts import TextPair
 from onebert_store.errors import InvalidInput
 from onebert_store.file import strict_json
 from onebert_store.file.fields import Finite, Line, Strict

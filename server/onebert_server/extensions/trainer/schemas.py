@@ -6,7 +6,7 @@ from pydantic import ConfigDict, Discriminator, Field, JsonValue, Tag, model_val
 
 from onebert_server.http.schemas.common import RequestBody
 from onebert_server.http.schemas.questions import LIST, OBJECT
-from onebert_server.texts import Text, TextPair
+from onebert_server.http.schemas.texts import Text, TextPair
 from onebert_store.file.fields import Label
 
 # Examples of a request, and labels of one of them.

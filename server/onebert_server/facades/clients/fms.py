@@ -15,8 +15,8 @@ from onebert_server.http.formats import Reply
 from onebert_server.http.problems import Fault
 from onebert_server.http.schemas.common import RequestBody
 from onebert_server.http.schemas.questions import LIST, TEXT, text_or_list
+from onebert_server.http.schemas.texts import Text
 from onebert_server.limits import MAX_FANOUT, MAX_ITEMS, MAX_TEXT
-from onebert_server.texts import Text
 from onebert_store.errors import InvalidInput
 from onebert_store.tables.text.unicode import is_blank
 

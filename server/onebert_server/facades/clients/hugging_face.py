@@ -19,8 +19,8 @@ from onebert_server.http.formats import Reply
 from onebert_server.http.problems import Fault
 from onebert_server.http.schemas.common import RequestBody
 from onebert_server.http.schemas.questions import Inputs, TopK, input_of
+from onebert_server.http.schemas.texts import Text
 from onebert_server.limits import MAX_ITEMS
-from onebert_server.texts import Text
 from onebert_store.errors import InvalidInput
 
 # The parameters that each kind of question accepts.

@@ -19,9 +19,9 @@ from onebert_server.facades.clients.tensors import Tensor, flat, read_body, repl
 from onebert_server.facades.facade import Call, Facade, Listing, Question, ReadRequest, json_reply
 from onebert_server.http.formats import Reply
 from onebert_server.http.schemas.common import RequestBody
+from onebert_server.http.schemas.texts import Text
 from onebert_server.http.strict import validated
 from onebert_server.limits import MAX_ITEMS
-from onebert_server.texts import Text
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput
 

@@ -18,8 +18,8 @@ from onebert_server.http.formats import Reply
 from onebert_server.http.problems import Fault
 from onebert_server.http.schemas.common import Ref, RequestBody
 from onebert_server.http.schemas.questions import Texts
+from onebert_server.http.schemas.texts import Text
 from onebert_server.limits import MAX_REF
-from onebert_server.texts import Text
 
 # The categories in the SDKs' types, which must be present; a task may add others.
 CATEGORIES = (

@@ -34,9 +34,9 @@ from onebert_server.facades.vectors import EMPTY, Dimensions, Inputs, vectors_of
 from onebert_server.http.formats import Reply
 from onebert_server.http.problems import Fault
 from onebert_server.http.schemas.common import RequestBody
+from onebert_server.http.schemas.texts import Text
 from onebert_server.limits import MAX_ITEMS, MAX_QUEUE_SEQUENCES
 from onebert_server.observed import FORWARD, QUEUE, TOKENIZE
-from onebert_server.texts import Text
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput, OneBertError, TaskNotFound
 

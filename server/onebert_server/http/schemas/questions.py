@@ -11,8 +11,8 @@ from onebert_encoder.answering.asked import PLAIN, Asked, AskedWindow
 from onebert_encoder.text.tokens import Text as Input
 from onebert_server.contract.declared import REF
 from onebert_server.http.schemas.common import Ref, RequestBody
+from onebert_server.http.schemas.texts import Text, TextPair
 from onebert_server.limits import MAX_EXPLAINED, MAX_FANOUT, MAX_ITEMS, MAX_LEFT_OUT, MAX_REQUEST_TIMEOUT, MAX_TEXT
-from onebert_server.texts import Text, TextPair
 from onebert_store.file.decision import MIN_WINDOW, Activation, Reduction
 
 # The beginning of a plain body, the type of what follows, and a character that no blank text has.

@@ -1,9 +1,7 @@
 """Tracks how far a start is, and lets a signal handler give it up."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
-from onebert_store.command import console
 from onebert_store.errors import ShuttingDown
 
 
@@ -35,19 +33,3 @@ class Progress:
 
     def __str__(self) -> str:
         return f"loading {self.phase}: {self.done} of {self.total}"
-
-
-@contextmanager
-def shown(progress: Progress) -> Iterator[None]:
-    """Shows a start while it goes on: a bar on a terminal, elsewhere a line each half minute."""
-    with console.progress(describe=lambda: str(progress)) as bar:
-        task = bar.add_task(f"loading {progress.phase}", total=progress.total)
-
-        def tell() -> None:
-            bar.update(task, description=f"loading {progress.phase}", completed=progress.done, total=progress.total)
-
-        progress.told = tell
-        try:
-            yield
-        finally:
-            progress.told = lambda: None
