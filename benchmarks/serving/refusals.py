@@ -8,7 +8,7 @@ import argparse
 
 import numpy as np
 
-from onebert_server.extensions.gate.judge import Rows, checks_of, measure
+from onebert_server.extensions.gate.judge import JudgedRows, checks_of, measure
 from onebert_server.extensions.gate.rules import Gate
 
 SIMULATED, ACCURACY, BOUND = 4000, 0.85, 0.05
@@ -24,7 +24,7 @@ def refused(slices: int, rows: int, alike: float, rng: np.random.Generator) -> b
     candidate, live = (np.where(np.where(shared, common, side), "right", "wrong").tolist() for side in sides)
     cells = [{"slice": str(row // rows)} for row in range(count)]
     gate = Gate.model_validate({"slices": {"columns": ["slice"], "worst_drop": BOUND}})
-    numbers = measure(gate, Rows(["right"] * count, candidate, live, cells))
+    numbers = measure(gate, JudgedRows(["right"] * count, candidate, live, cells))
     return not all(check.passed for check in checks_of(gate, numbers, 0))
 
 

@@ -62,9 +62,9 @@ def run_score(options: ScoreOptions, settings: Settings, ray: str | None = None)
 
 def run_score_by_server(options: ScoreOptions, url: str, api_key: str | None) -> None:
     """Scores the data by versions of a server; finished parts survive an error."""
-    from onebert_server.score.served import Server  # noqa: PLC0415
+    from onebert_server.score.served import AskedServer  # noqa: PLC0415
 
-    server = Server(url, api_key)
+    server = AskedServer(url, api_key)
     tasks = server.find_tasks(options.tasks)
     _run(options, tasks, partial(server.scorer, tasks))
 

@@ -21,7 +21,7 @@ _ROW_WINDOWS = 16
 
 
 @dataclass(frozen=True)
-class Computing:
+class Computation:
     """Settings of the computation: the base's digest, its dtype, and the tokens of a batch."""
 
     base: str
@@ -42,7 +42,7 @@ class Job:
     tasks: Sequence[ScoredTask]
     all_scores: bool
     part_rows: int
-    computing: Computing | None
+    computing: Computation | None
 
     def __post_init__(self) -> None:
         names = self.columns

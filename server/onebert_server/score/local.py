@@ -11,7 +11,7 @@ from onebert_encoder.compute.threads import compute_with
 from onebert_server.engine.garbage import collect_seldom
 from onebert_server.engine.host import Host
 from onebert_server.hosts import compute_threads, load_only_host, on_a_thread
-from onebert_server.score.job import Computing, Job
+from onebert_server.score.job import Computation, Job
 from onebert_server.score.output import MakeJob, Parts, Scores
 from onebert_server.score.reading import read_windows
 from onebert_server.score.scorer import Prepared, Scorer
@@ -33,7 +33,7 @@ def scorer_here(
     threads = compute_threads(settings)
     scorer = load(settings, tasks, all_scores, threads, host)
     collect_seldom()
-    job = make_job(computing=Computing(scorer.base.spec.digest, scorer.base.dtype_name, settings.max_batch_tokens))
+    job = make_job(computing=Computation(scorer.base.spec.digest, scorer.base.dtype_name, settings.max_batch_tokens))
     yield job, lambda scored: score_here(job, scored, scorer, threads)
 
 

@@ -12,7 +12,7 @@ import pyarrow
 import torch
 
 from onebert_server.hosts import load_only_host
-from onebert_server.score.job import Computing, Job
+from onebert_server.score.job import Computation, Job
 from onebert_server.score.local import ahead, load
 from onebert_server.score.output import MakeJob, Parts, Scores
 from onebert_server.score.reading import Window, read_windows
@@ -33,7 +33,7 @@ class WorkerSetup:
     """Settings of every Ray task; each node loads `base` itself; it must be the base of `computing`."""
 
     base: str | None
-    computing: Computing
+    computing: Computation
     device: str
     tasks: "ray.ObjectRef[list[LoadedTask]]"
     all_scores: bool
@@ -50,7 +50,7 @@ def scorer_on_cluster(
         base = load(cpu, tasks, all_scores, torch.get_num_threads()).base
         fast = "bfloat16" if cluster.device == "cuda" else base.dtype_name
         precision = fast if settings.dtype == "auto" else settings.dtype
-        computing = Computing(base.spec.digest, precision, settings.max_batch_tokens)
+        computing = Computation(base.spec.digest, precision, settings.max_batch_tokens)
         setup = WorkerSetup(on_nodes(settings.only_base), computing, cluster.device, ray.put([*tasks]), all_scores)
         job = make_job(computing=computing)
         yield job, lambda scored: score_on_cluster(job, scored, setup, cluster.slots)

@@ -31,7 +31,7 @@ from onebert_store.file.manifest import Manifest, Pooling
 
 
 @dataclass(frozen=True, eq=False)
-class Entry:
+class ScoredSequence:
     """One text (or window of it) for one task: its sequence, and the place of its logits."""
 
     tokens: Tokens
@@ -55,7 +55,7 @@ class Prepared:
     of_row: Sequence[int | None]
     pieces: Sequence[Pieces]
     read: Sequence[Read]
-    batches: Sequence[Sequence[Entry]]
+    batches: Sequence[Sequence[ScoredSequence]]
     launched: list[Launched] = field(default_factory=list)
 
 
@@ -163,15 +163,15 @@ class Scorer:
         golden_check.check(list(self._passes.launch(inputs, [slot] * len(golden_check.tokens)).read()))
         return slot
 
-    def _batches(self, pieces: Sequence[Pieces], read: Sequence[Read]) -> list[list[Entry]]:
+    def _batches(self, pieces: Sequence[Pieces], read: Sequence[Read]) -> list[list[ScoredSequence]]:
         """Batches in order of text length; a text's tasks stay together, so that they share equal computation."""
         cuts = CutOnce()
         tokenizers = [self.base.tokenizer.reading(task.manifest.pooling) for task in self._tasks]
-        batches: list[list[Entry]] = [[]]
+        batches: list[list[ScoredSequence]] = [[]]
         room = self._batch_tokens
         for text in sorted(range(len(pieces)), key=lambda text: sum(map(len, pieces[text].ids))):
             entries = [
-                Entry(cuts.cut(tokenizers[task], pieces[text], cut), slot, task, place)
+                ScoredSequence(cuts.cut(tokenizers[task], pieces[text], cut), slot, task, place)
                 for task, slot in enumerate(self._slots)
                 for place, cut in enumerate(read[task].cuts[text], read[task].starts[text])
             ]

@@ -31,7 +31,7 @@ class ServedTask(ScoredTask):
 
 
 @dataclass(frozen=True)
-class Server:
+class AskedServer:
     """The address of a server, and the key that it wants."""
 
     url: str

@@ -81,7 +81,7 @@ class RequestSpan:
         return int(monotonic * 1e9) + self._offset
 
 
-class Computed(Protocol):
+class TracedRequest(Protocol):
     """A request as the engine holds it; `batches` are the spans of its batches."""
 
     span: RequestSpan | None
@@ -123,7 +123,7 @@ class Tracing:
         """A batch's span, serialized for another process; see `taken_up`."""
         return RequestSpan(self._tracer, trace.NonRecordingSpan(batch)).carried
 
-    def batch(self, requests: Iterable[Computed], started: float) -> trace.Span | None:
+    def batch(self, requests: Iterable[TracedRequest], started: float) -> trace.Span | None:
         """Starts a computed batch's span, links it with its requests, and adds it to their `batches`.
 
         The caller ends it. None if no request is sampled; `started` is on the monotonic clock.

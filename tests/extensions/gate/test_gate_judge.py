@@ -13,7 +13,7 @@ from seqeval.metrics import f1_score as seqeval_f1
 from sklearn.metrics import accuracy_score, f1_score
 from sklearn.preprocessing import MultiLabelBinarizer
 
-from onebert_server.extensions.gate.judge import Rows, checks_of, measure, missed, wrong_rows
+from onebert_server.extensions.gate.judge import JudgedRows, checks_of, measure, missed, wrong_rows
 from onebert_server.extensions.gate.rules import Gate, PinnedRow, digest_of_rows, pin
 from onebert_store.errors import InvalidInput
 
@@ -36,7 +36,7 @@ def sides(answers, least=1):
 @given(sides(ONE))
 def test_scores_of_single_labels_are_those_of_scikit_learn(found):
     right, candidate, live = map(list, found)
-    scores = measure(gate(min=FLOORS), Rows(right, candidate, live)).scores
+    scores = measure(gate(min=FLOORS), JudgedRows(right, candidate, live)).scores
     assert scores["accuracy"] == pytest.approx(accuracy_score(right, candidate))
     present = sorted({*right, *candidate})
     for average in ("macro", "micro"):
@@ -47,7 +47,7 @@ def test_scores_of_single_labels_are_those_of_scikit_learn(found):
 @given(sides(SEVERAL))
 def test_scores_of_several_labels_are_those_of_scikit_learn(found):
     right, candidate, live = map(list, found)
-    scores = measure(gate(min=FLOORS), Rows(right, candidate, live)).scores
+    scores = measure(gate(min=FLOORS), JudgedRows(right, candidate, live)).scores
     table = MultiLabelBinarizer(classes=LABELS)
     ones, others = table.fit_transform(right), table.transform(candidate)
     there = np.flatnonzero((ones | others).any(axis=0))
@@ -64,7 +64,7 @@ NUMBERS = st.floats(-5, 5).map(lambda one: round(one, 2))
 def test_scores_of_numbers_are_those_of_scipy(found):
     right, candidate, _ = map(list, found)
     rules = gate(min={"pearson": 0.0, "spearman": 0.0})
-    scores = measure(rules, Rows(right, candidate, None)).scores
+    scores = measure(rules, JudgedRows(right, candidate, None)).scores
     varies = len(set(right)) > 1 and len(set(candidate)) > 1
     assert scores["pearson"] == pytest.approx(pearsonr(right, candidate).statistic if varies else 0.0, abs=1e-9)
     assert scores["spearman"] == pytest.approx(spearmanr(right, candidate).statistic if varies else 0.0, abs=1e-9)
@@ -79,7 +79,7 @@ def test_scores_of_numbers_are_those_of_scipy(found):
 def test_flips_and_slices_are_counted_as_by_hand(rows, bound):
     right, candidate, live, countries = map(list, zip(*rows, strict=True))
     rules = gate(max={"flips": bound}, slices={"columns": ["country"], "worst_drop": bound})
-    numbers = measure(rules, Rows(right, candidate, live, [{"country": one} for one in countries]))
+    numbers = measure(rules, JudgedRows(right, candidate, live, [{"country": one} for one in countries]))
     flips = len([1 for one, other in zip(candidate, live, strict=True) if one != other])
     assert numbers.flips == flips
     drops, judged = {}, [country for country, count in Counter(countries).items() if count >= 20]
@@ -95,24 +95,24 @@ def test_flips_and_slices_are_counted_as_by_hand(rows, bound):
     assert checks["slices.worst_drop"].value == worst
     assert checks["slices.worst_drop"].passed == (worst <= bound)
     # A task's first version has nothing to be compared with.
-    alone = [one.name for one in checks_of(rules, measure(rules, Rows(right, candidate)), 0)]
+    alone = [one.name for one in checks_of(rules, measure(rules, JudgedRows(right, candidate)), 0)]
     assert alone == ["min.accuracy"]
 
 
 def test_a_share_of_exactly_the_bound_passes():
     rules = gate(min={"accuracy": 0.9}, max={"flips": 0.1})
     right = ["good"] * 10
-    numbers = measure(rules, Rows(right, [*right[1:], "bad"], right))
+    numbers = measure(rules, JudgedRows(right, [*right[1:], "bad"], right))
     assert [one.passed for one in checks_of(rules, numbers, 0)] == [True, True]
-    numbers = measure(rules, Rows(right, [*right[2:], "bad", "bad"], right))
+    numbers = measure(rules, JudgedRows(right, [*right[2:], "bad", "bad"], right))
     assert [one.passed for one in checks_of(rules, numbers, 0)] == [False, False]
 
 
 def test_wrong_rows_begin_with_those_that_were_right_before():
     right, candidate, live = ["a", "b", "c", "d"], ["a", "x", "x", None], ["a", "x", "c", "x"]
-    found = wrong_rows(Rows(right, candidate, live))
+    found = wrong_rows(JudgedRows(right, candidate, live))
     assert [(one.row, one.candidate, one.live) for one in found] == [(3, "x", "c"), (2, "x", "x"), (4, None, "x")]
-    far = wrong_rows(Rows([1.0, 2.0, 3.0], [1.5, 4.0, 3.0]))
+    far = wrong_rows(JudgedRows([1.0, 2.0, 3.0], [1.5, 4.0, 3.0]))
     assert [one.row for one in far] == [2, 1]
 
 
@@ -189,7 +189,7 @@ ENTITIES = st.lists(st.sampled_from([CITY, PERSON, (3, 7, "person")]), unique_by
 @given(sides(ENTITIES))
 def test_entity_f1_is_that_of_seqeval(found):
     right, candidate, _ = map(list, found)
-    scores = measure(gate(min={"entity_f1": 0.5}), Rows(right, candidate, None)).scores
+    scores = measure(gate(min={"entity_f1": 0.5}), JudgedRows(right, candidate, None)).scores
 
     def tags(spans):
         named = {start: label for start, _, label in spans}
@@ -235,18 +235,18 @@ def test_rows_of_a_label_that_live_lacks_are_no_flips_and_hide_no_fall():
     right, live = [*["bad", "good"] * 10, "new", "new"], ["bad", "good"] * 11
     cells = [{"half": "a"}] * 22
     known = frozenset({"bad", "good"})
-    better = measure(rules, Rows(right, right, live, cells, known))
+    better = measure(rules, JudgedRows(right, right, live, cells, known))
     assert (better.rows, better.compared, better.flips, better.scores) == (22, 20, 0, {"accuracy": 1.0})
     assert all(check.passed for check in checks_of(rules, better, 0))
     # All old rows fall, and the new ones are right.
-    worse = measure(rules, Rows(right, [*["good", "bad"] * 10, "new", "new"], live, cells, known))
+    worse = measure(rules, JudgedRows(right, [*["good", "bad"] * 10, "new", "new"], live, cells, known))
     assert [(check.name, check.value) for check in checks_of(rules, worse, 0) if not check.passed] == [
         ("min.accuracy", 1 / 11),
         ("max.flips", 1.0),
         ("slices.worst_drop", 1.0),
     ]
     # A label that the candidate has lost is still compared.
-    lost = measure(rules, Rows(live, ["bad"] * 22, live, cells, known))
+    lost = measure(rules, JudgedRows(live, ["bad"] * 22, live, cells, known))
     assert (lost.compared, lost.flips) == (22, 11)
-    nothing = measure(rules, Rows(["new"], ["new"], ["bad"], [{"half": "a"}], known))
+    nothing = measure(rules, JudgedRows(["new"], ["new"], ["bad"], [{"half": "a"}], known))
     assert all(check.passed for check in checks_of(rules, nothing, 0))

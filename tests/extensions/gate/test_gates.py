@@ -11,7 +11,7 @@ import pytest
 from loops import Clock
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.access.principal import root
-from onebert_server.extensions.gate.judge import Rows, checks_of, measure
+from onebert_server.extensions.gate.judge import JudgedRows, checks_of, measure
 from onebert_server.extensions.gate.rules import Gate, PinnedRow, digest_of_rows
 from onebert_store.errors import DeadlineExceeded
 from runtimes import ask, client, get, opened, upload
@@ -95,7 +95,7 @@ def test_a_refusal_has_the_numbers_that_the_reference_gives_and_changes_nothing(
     candidate, before = ([label_of(task, text) for text in TEXTS] for task in (NEW, OLD))
     slices = [row["slices"] for row in rows]
     gate = Gate.model_validate(rules)
-    numbers = measure(gate, Rows(right, candidate, before, slices))
+    numbers = measure(gate, JudgedRows(right, candidate, before, slices))
     assert report["numbers"] == numbers.model_dump()
     expected = [one.model_dump() for one in checks_of(gate, numbers, 0)]
     assert report["checks"][:3] == expected

@@ -16,7 +16,7 @@ from onebert_encoder.answering.asked import Asked, AskedWindow
 from onebert_encoder.answering.results import Prediction
 from onebert_server.answering.reading.seen import seen
 from onebert_server.extensions.watching.alarms import judge
-from onebert_server.extensions.watching.kept import Alarm, Kept
+from onebert_server.extensions.watching.kept import KeptAlarm, WatchDocuments
 from onebert_server.extensions.watching.watch import Watch
 from onebert_server.extensions.watching.watched import Watched
 from onebert_server.extensions.watching.windows import live_of
@@ -181,7 +181,7 @@ def registry(tmp_path):
 
 @contextmanager
 def started(counts, registry, versions, changed):
-    kept = Kept(registry.documents)
+    kept = WatchDocuments(registry.documents)
     watch = Watch(counts, 1.0, kept, versions, versions, 10, lambda *change: changed.append(change))
     counts.listeners.append(watch.count)
     watch.start()
@@ -290,10 +290,10 @@ def test_replicas_learn_one_reference_that_a_restart_does_not_forget(split, regi
 
 
 def test_what_is_kept_of_a_version_goes_with_it(registry):
-    kept = Kept(registry.documents)
+    kept = WatchDocuments(registry.documents)
     registry.add("tone", make_delta(2))
     for number in (1, 2):
-        kept.set_alarm(("tone", number), Alarm.of(datetime.now(UTC), live_of(manifest_of().reference, 4)))
+        kept.set_alarm(("tone", number), KeptAlarm.of(datetime.now(UTC), live_of(manifest_of().reference, 4)))
     assert kept.alarms() == [("tone", 1), ("tone", 2)]
     registry.delete_version("tone", 2)
     assert kept.alarms() == [("tone", 1)]

@@ -8,7 +8,7 @@ from scipy.stats import fisher_exact, ks_2samp
 
 from onebert_server.extensions.watching.alarms import LABELS, OVER, SCORES, judge, label_p, level_of, score_p
 from onebert_server.extensions.watching.learning import LEARNED, is_learned, learned
-from onebert_server.extensions.watching.windows import Live, Part, live_of
+from onebert_server.extensions.watching.windows import Live, Segment, live_of
 from onebert_server.observed import Seen
 from onebert_store.file.reference import LEVEL, PART, WINDOW, Reference, heard_move, score_counts
 
@@ -107,7 +107,7 @@ def test_a_reference_of_few_rows_says_that_no_move_is_heard():
 
 
 def part_of(labels, scores):
-    part = Part(3)
+    part = Segment(3)
     for label, score in zip(labels, scores, strict=True):
         part.add([Seen("tone", (f"label {label}",), score)], {"label 0": 0, "label 1": 1, "(abstained)": 2})
     return part

@@ -15,7 +15,7 @@ import pytest
 from needs import needs
 from onebert_server.extensions.webhooks import receiver as webhook_receiver
 from onebert_server.extensions.webhooks import sender
-from onebert_server.extensions.webhooks.message import Message, signed
+from onebert_server.extensions.webhooks.message import WebhookMessage, signed
 from onebert_server.settings import load_settings
 from onebert_store.errors import InvalidSettings
 from receivers import KEY, SECRET, Receiver
@@ -252,7 +252,7 @@ def test_the_pages_example_verifies_a_message(receiver):
     (code,) = re.findall(r"```python\n(import base64.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     names = {}
     exec(code, names)
-    message = Message("change-1-2", "alarm.on", datetime.now(UTC), {"task": "tone"})
+    message = WebhookMessage("change-1-2", "alarm.on", datetime.now(UTC), {"task": "tone"})
     now = int(time.time())
     headers = httpx.Headers(signed(message, SECRET, now))
     assert names["genuine"](KEY, headers, message.body)

@@ -10,7 +10,7 @@ from pyarrow import fs
 
 from object_server import BUCKET, environment
 from offline import bytes_of, kill_and_go_on, rows_of, score_here
-from onebert_server.score.job import Computing, Job
+from onebert_server.score.job import Computation, Job
 from onebert_server.score.output import open_output
 from onebert_server.score.rows import ChosenColumns
 from onebert_server.score.sources import find_sources
@@ -135,7 +135,7 @@ def test_a_part_is_what_was_there_first(folder, out):
     delta = loads((folder / "mood.safetensors").read_bytes())
     task = ScoredTask("mood", None, delta.digest, delta.manifest)
     rows = [pyarrow.table({"id": [number], "error": pyarrow.array([None], pyarrow.string())}) for number in (1, 2)]
-    job = Job([], None, ChosenColumns(("text",), ()), [task], False, 50, Computing("base", "float32", 512))
+    job = Job([], None, ChosenColumns(("text",), ()), [task], False, 50, Computation("base", "float32", 512))
     with open_output(url, job) as one, open_output(url, job) as other:
         for output, table in zip((one, other), rows, strict=True):
             parts = (part for part in [("part-00000-00000.parquet", [(None, table)])])

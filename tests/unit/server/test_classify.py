@@ -5,7 +5,7 @@ import io
 import pytest
 
 from onebert_server.cli.classify.results import ResultTable
-from onebert_server.cli.classify.texts import Row, from_lines
+from onebert_server.cli.classify.texts import TextRow, from_lines
 from onebert_server.client import Explanation, TaskResult, WordEffect
 from onebert_store.errors import InvalidInput
 
@@ -37,7 +37,7 @@ def test_pairs_are_split_at_their_tab():
 def printed(capsys, asked, *words):
     explanation = Explanation("occlusion", "good", [WordEffect(*word) for word in words])
     result = TaskResult(task="tone", version=1, digest="", label="good", score=0.9, explanation=explanation)
-    given = [Row(asked)]
+    given = [TextRow(asked)]
     ResultTable(given, [result], None).print(given, [result])
     return " ".join(capsys.readouterr().out.split())
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
-from onebert_server.cli.classify.texts import Row
+from onebert_server.cli.classify.texts import TextRow
 from onebert_server.client import AnswerSpan, LabeledSpan, TaskResult
 from onebert_server.client.questions import fields_of_result
 from onebert_store.command import console
@@ -20,7 +20,7 @@ MAX_EFFECTS = 3
 GAP = 2
 
 
-def json_line(row: Row, result: TaskResult) -> str:
+def json_line(row: TextRow, result: TaskResult) -> str:
     """An object with the line of standard input, text, version and answer."""
     place = {"line": row.line} if row.line else {}
     return json.dumps({**place, **row.texts, **fields_of_result(result, row.input)}, ensure_ascii=False)
@@ -29,7 +29,7 @@ def json_line(row: Row, result: TaskResult) -> str:
 class ResultTable:
     """A table printed piecewise as results arrive; the terminal and the first piece determine its widths."""
 
-    def __init__(self, inputs: Sequence[Row], first: Sequence[TaskResult], top_k: int | None) -> None:
+    def __init__(self, inputs: Sequence[TextRow], first: Sequence[TaskResult], top_k: int | None) -> None:
         self._top_k = top_k
         kinds = ("answers", "entities", "words")
         self._kind = next((kind for kind in kinds if getattr(first[0], kind) is not None), None)
@@ -47,7 +47,7 @@ class ResultTable:
         self._text_width = max(rest, 10) if self._cut else max(len(_text(row, None)) for row in inputs)
         self._began = False
 
-    def print(self, inputs: Sequence[Row], results: Sequence[TaskResult]) -> None:
+    def print(self, inputs: Sequence[TextRow], results: Sequence[TaskResult]) -> None:
         """Prints one row per input; for token and span tasks, one row per finding below the input's text."""
         table = Table(box=None, show_header=not self._began, pad_edge=False, padding=(0, GAP, 0, 0))
         for name, width in (("text", self._text_width), *zip(self._heads, self._widths, strict=True)):
@@ -60,7 +60,7 @@ class ResultTable:
         console.out.print(table)
         self._began = True
 
-    def _rows(self, result: TaskResult, row_input: Row) -> list[tuple[str, ...]]:
+    def _rows(self, result: TaskResult, row_input: TextRow) -> list[tuple[str, ...]]:
         """At least one row; the first one has the fields of the whole answer."""
         extras = tuple(_cell(getattr(result, name)) for name in self._more)
         if self._kind is None:
@@ -78,7 +78,7 @@ class ResultTable:
         return ", ".join(f"{printable(name)} {score:.3f}" for name, score in (result.scores or {}).items())
 
 
-def _largest_effects(result: TaskResult, row: Row) -> str:
+def _largest_effects(result: TaskResult, row: TextRow) -> str:
     """The words with the largest effects; words of a pair's second text are marked."""
     words = sorted(result.explanation.words if result.explanation else (), key=lambda word: -abs(word.effect))
     texts = ((row.texts[word.field][word.start : word.end], word) for word in words[:MAX_EFFECTS])
@@ -94,7 +94,7 @@ def _cell(value: Any) -> str:
     return "" if value is None else ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 
-def _text(row: Row, limit: int | None) -> str:
+def _text(row: TextRow, limit: int | None) -> str:
     text = " | ".join(row.texts.values())
     return printable(text, len(text) if limit is None else limit)
 

@@ -14,7 +14,7 @@ from onebert_store.errors import AnswerNotFinite, InvalidInput, OneBertError, To
 
 
 @dataclass(frozen=True)
-class Row:
+class TextRow:
     """An input, and its place from 1: the `number` of an argument, or the `line` of standard input."""
 
     input: Input
@@ -32,15 +32,15 @@ class Row:
         return item_of(self.input)
 
 
-def from_arguments(texts: list[str], pair: bool) -> Iterator[Row]:
+def from_arguments(texts: list[str], pair: bool) -> Iterator[TextRow]:
     """Texts of the command line, two by two for pairs."""
     if pair and len(texts) % 2:
         raise typer.BadParameter("pairs need an even number of texts")
     inputs: Iterable[Input] = zip(texts[::2], texts[1::2], strict=True) if pair else texts
-    return (Row(text, number=number) for number, text in enumerate(inputs, 1))
+    return (TextRow(text, number=number) for number, text in enumerate(inputs, 1))
 
 
-def from_lines(stream: BinaryIO, pair: bool) -> Iterator[Row]:
+def from_lines(stream: BinaryIO, pair: bool) -> Iterator[TextRow]:
     """Non-blank lines, with the line ends of tables; pairs are split at their tab.
 
     Raises InvalidInput at a line that is not UTF-8 or holds no pair.
@@ -55,19 +55,19 @@ def from_lines(stream: BinaryIO, pair: bool) -> Iterator[Row]:
                 raise InvalidInput(f"line {number} is not UTF-8")
             content = line.rstrip("\r\n")
             if not pair:
-                yield Row(content, line=number)
+                yield TextRow(content, line=number)
                 continue
             texts = content.split("\t")
             if len(texts) != 2 or text_fault(*texts):
                 raise InvalidInput(f"line {number} does not hold two texts")
-            yield Row((texts[0], texts[1]), line=number)
+            yield TextRow((texts[0], texts[1]), line=number)
     finally:
         text.detach()
 
 
 def classify_rows(
-    client: Client, reference: str, rows: Iterable[Row], options: Mapping[str, Any]
-) -> Iterator[tuple[Sequence[Row], Sequence[TaskResult]]]:
+    client: Client, reference: str, rows: Iterable[TextRow], options: Mapping[str, Any]
+) -> Iterator[tuple[Sequence[TextRow], Sequence[TaskResult]]]:
     """The rows of each request with their results, all by one version; those before an error come before it."""
     for part in _parts(rows):
         for answered, results in _answered(client, reference, part, options):
@@ -77,8 +77,8 @@ def classify_rows(
 
 
 def _answered(
-    client: Client, reference: str, part: Sequence[Row], options: Mapping[str, Any]
-) -> Iterator[tuple[Sequence[Row], Sequence[TaskResult]]]:
+    client: Client, reference: str, part: Sequence[TextRow], options: Mapping[str, Any]
+) -> Iterator[tuple[Sequence[TextRow], Sequence[TaskResult]]]:
     """One request for the rows; one for each row if it is refused for an input, which the error then names."""
     try:
         results = client.classify(reference, [row.input for row in part], **options)
@@ -93,19 +93,19 @@ def _answered(
         yield from _answered(client, reference, [row], options)
 
 
-def _located(error: OneBertError, row: Row) -> str:
+def _located(error: OneBertError, row: TextRow) -> str:
     """The error with the row's place; an error of the request's options has none."""
     detail = error.detail.removeprefix("input 0: ")
     about_options = isinstance(error, InvalidInput) and detail == error.detail
     return detail if about_options else f"{row.where}: {detail}"
 
 
-def _parts(rows: Iterable[Row]) -> Iterator[list[Row]]:
+def _parts(rows: Iterable[TextRow]) -> Iterator[list[TextRow]]:
     """The rows of one request each; larger ones would delay the first results.
 
     The rows before one that cannot be read come before its error.
     """
-    part = list[Row]()
+    part = list[TextRow]()
     try:
         for row in rows:
             part.append(row)

@@ -18,7 +18,7 @@ _LEFT_OUT: dict[str, Any] = {"golden": True, "reference": True, "training": {"fi
 
 
 @dataclass(frozen=True)
-class Answered:
+class AnsweredRow:
     """One row and both versions' answers."""
 
     row: LabeledRow
@@ -62,7 +62,7 @@ def answer_in_words(answer: ShortAnswer) -> str:
     return "|".join(map(str, answer)) if answer and isinstance(answer[0], str) else "; ".join(spans)
 
 
-def answered(rows: Sequence[LabeledRow], results: Sequence[TaskResult], task_types: Sequence[str]) -> list[Answered]:
+def answered(rows: Sequence[LabeledRow], results: Sequence[TaskResult], task_types: Sequence[str]) -> list[AnsweredRow]:
     """Pairs rows with the results of both versions: two for each row, one after the other.
 
     Raises the error of the first result without an answer, with the row's place.
@@ -71,7 +71,7 @@ def answered(rows: Sequence[LabeledRow], results: Sequence[TaskResult], task_typ
     answers = []
     for row, *both in zip(rows, results[::2], results[1::2], strict=True):
         sides = [_answer(row, *side) for side in zip(both, task_types, strict=True)]
-        answers.append(Answered(row, *((side,) if several and isinstance(side, str) else side for side in sides)))
+        answers.append(AnsweredRow(row, *((side,) if several and isinstance(side, str) else side for side in sides)))
     return answers
 
 
@@ -83,7 +83,7 @@ def _answer(row: LabeledRow, result: TaskResult, task_type: str) -> ShortAnswer:
     return answer_of(task_type, result)
 
 
-def compared(rows: Sequence[Answered], task_types: Collection[str]) -> dict[str, Any]:
+def compared(rows: Sequence[AnsweredRow], task_types: Collection[str]) -> dict[str, Any]:
     """Compares the answers of two versions to the same rows.
 
     Returns:
@@ -112,17 +112,17 @@ def compared(rows: Sequence[Answered], task_types: Collection[str]) -> dict[str,
     return counted | {"right": _right(outcomes), **only, "p": p_value(outcomes), "verdict": verdict(outcomes)}
 
 
-def _slices(rows: Sequence[Answered], column: str, labeled: bool) -> dict[str, dict[str, int]]:
+def _slices(rows: Sequence[AnsweredRow], column: str, labeled: bool) -> dict[str, dict[str, int]]:
     groups = group([row.row.cells[column] for row in rows])
     return {value: _part([rows[at] for at in places], labeled) for value, places in groups.items()}
 
 
-def _part(rows: Sequence[Answered], labeled: bool) -> dict[str, int]:
+def _part(rows: Sequence[AnsweredRow], labeled: bool) -> dict[str, int]:
     right = {f"right_{side}": count for side, count in _right(_outcomes(rows)).items()} if labeled else {}
     return {"rows": len(rows), "flips": sum(row.flipped for row in rows)} | right
 
 
-def _outcomes(rows: Sequence[Answered]) -> Outcomes:
+def _outcomes(rows: Sequence[AnsweredRow]) -> Outcomes:
     return compare((row.row.right, row.b, row.a) for row in rows)
 
 

@@ -16,7 +16,7 @@ _Row: TypeAlias = tuple[ShortAnswer, ShortAnswer, ShortAnswer, Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Rows:
+class JudgedRows:
     """The answers to the pinned rows, in their order.
 
     Attributes:
@@ -31,7 +31,7 @@ class Rows:
     known: frozenset[str] | None = None
 
 
-def measure(gate: Gate, rows: Rows) -> Numbers:
+def measure(gate: Gate, rows: JudgedRows) -> Numbers:
     """Counts everything that the gate's checks of pinned rows need."""
     scores = {name: METRICS[name](rows.right, rows.candidate) for name in gate.floors}
     if rows.live is None:
@@ -46,7 +46,7 @@ def measure(gate: Gate, rows: Rows) -> Numbers:
     return Numbers(rows=len(rows.right), compared=len(compared), scores=scores, flips=flips, slices=slices)
 
 
-def wrong_rows(rows: Rows) -> list[Wrong]:
+def wrong_rows(rows: JudgedRows) -> list[Wrong]:
     """Lists the first wrong answers; first the rows that live has right; numbers by their distance."""
     live = rows.live if rows.live is not None else [None] * len(rows.right)
     each = list(enumerate(zip(rows.right, rows.candidate, live, strict=True)))

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from onebert_server.extensions.watching import routes
-from onebert_server.extensions.watching.kept import Kept
+from onebert_server.extensions.watching.kept import WatchDocuments
 from onebert_server.extensions.watching.settings import Settings
 from onebert_server.extensions.watching.status import columns
 from onebert_server.extensions.watching.watch import Watch
@@ -23,7 +23,7 @@ def _open(runtime: Runtime, opened: ExitStack) -> Watch | None:
         changes.labels(state).inc()
         hooks.announce(f"alarm.{state}", {"task": task, "version": version, **change})
 
-    kept, versions = Kept(runtime.registry.documents), (runtime.directory, runtime.catalog.manifests)
+    kept, versions = WatchDocuments(runtime.registry.documents), (runtime.directory, runtime.catalog.manifests)
     watch = Watch(metrics.answers, settings.false_alarms, kept, *versions, runtime.settings.task_metrics, changed)
     metrics.registry.register(watch)
     hooks.answered.append(watch.count)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from onebert_server.extensions.watching.windows import Part, joined, live_of
+from onebert_server.extensions.watching.windows import Segment, joined, live_of
 from onebert_store.file.reference import PART, Reference, bin_edges
 
 # The `split` of a reference that is learned, and its rows once it is.
@@ -14,7 +14,7 @@ def is_learned(reference: Reference | None) -> bool:
     return reference is not None and (reference.split != ANSWERS or reference.rows >= LEARNED)
 
 
-def learned(reference: Reference | None, part: Part) -> Reference:
+def learned(reference: Reference | None, part: Segment) -> Reference:
     """The reference of a hundred answers more, until it is learned; the first hundred set the bins of top scores."""
     if reference is not None and is_learned(reference):
         return reference

@@ -13,9 +13,9 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from onebert_server.extensions.watching.alarms import level_of
-from onebert_server.extensions.watching.kept import Alarm, Kept
+from onebert_server.extensions.watching.kept import KeptAlarm, WatchDocuments
 from onebert_server.extensions.watching.watched import Watched
-from onebert_server.extensions.watching.windows import Part
+from onebert_server.extensions.watching.windows import Segment
 from onebert_server.observed import Seen
 from onebert_server.telemetry.counts import AnswerCounts, Key, VersionCounts
 from onebert_server.versions.directory import Directory
@@ -52,7 +52,7 @@ class Watch(Collector):
         self,
         counts: AnswerCounts,
         false_alarms: float,
-        kept: Kept,
+        kept: WatchDocuments,
         directory: Directory,
         manifests: Manifests,
         shown: int,
@@ -154,7 +154,7 @@ class Watch(Collector):
         finally:
             self._beginning.discard(key)
 
-    def _take(self, key: Key, watched: Watched, part: Part) -> None:
+    def _take(self, key: Key, watched: Watched, part: Segment) -> None:
         if self.get(*key) is not watched or not self._directory.is_aliased(*key):
             return
         if watched.learns:
@@ -165,7 +165,7 @@ class Watch(Collector):
             change = watched.change()
             logger.warning("%s@%d: its answers are no longer like its reference: %s", *key, _sentence(change))
             self._changed("on", *key, change)
-            self._kept.set_alarm(key, Alarm.of(watched.alarm_since, watched.judged.live))
+            self._kept.set_alarm(key, KeptAlarm.of(watched.alarm_since, watched.judged.live))
         elif on is False:
             self._end(key, "its answers are like its reference again")
 

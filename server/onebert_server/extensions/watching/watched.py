@@ -8,7 +8,7 @@ from typing import Any
 from onebert_server.contract.declared import as_dict
 from onebert_server.extensions.watching.alarms import OVER, Judged, judge, shares_of
 from onebert_server.extensions.watching.learning import is_learned
-from onebert_server.extensions.watching.windows import PARTS, Live, Part, Texts, joined, places_of
+from onebert_server.extensions.watching.windows import PARTS, Live, Segment, Texts, joined, places_of
 from onebert_server.observed import Seen
 from onebert_store.file.reference import PART, Reference
 
@@ -38,7 +38,7 @@ class Watched:
         self.judged: Judged | None = None
         self.alarm_since: datetime | None = None
         self._places, self._texts = places_of(labels), Texts()
-        self._part = Part(len(self._places))
+        self._part = Segment(len(self._places))
         self._window = deque[Live](maxlen=PARTS)
 
     @property
@@ -53,7 +53,7 @@ class Watched:
             return 0 if self.reference is None else self.reference.rows
         return 0 if self.judged is None else self.judged.live.answers
 
-    def count(self, answers: Sequence[Seen]) -> list[Part]:
+    def count(self, answers: Sequence[Seen]) -> list[Segment]:
         """Counts answers without repeated texts; returns the full parts."""
         new, repeats = self._texts.add(answers)
         self.repeats += repeats
@@ -63,7 +63,7 @@ class Watched:
             new = self._part.add(new, self._places)
             if self._part.answers == PART:
                 full.append(self._part)
-                self._part = Part(len(self._places))
+                self._part = Segment(len(self._places))
         return full
 
     def resume(self, since: datetime, live: Live) -> None:
@@ -71,7 +71,7 @@ class Watched:
         if self.reference is not None:
             self.alarm_since, self.judged = since, judge(self.reference, live)
 
-    def judge(self, part: Part, level: float) -> bool | None:
+    def judge(self, part: Segment, level: float) -> bool | None:
         """Judges the window that ends with a part; returns whether the alarm is on now if that has changed."""
         if (reference := self.reference) is None:
             return None

@@ -79,7 +79,7 @@ def places_of(labels: Sequence[str]) -> Mapping[str, int]:
     return {ABSTAINED: len(labels)} | {label: place for place, label in enumerate(labels)}
 
 
-class Part:
+class Segment:
     """Up to a hundred answers: counts [labels + 1] and top scores."""
 
     __slots__ = ("answers", "labels", "scores")

@@ -16,7 +16,7 @@ from onebert_store.registry.records import Action, Change
 
 
 @dataclass(frozen=True)
-class Message:
+class WebhookMessage:
     """An event; `id` stays the same in every attempt, so that a receiver can drop doubles."""
 
     id: str
@@ -29,7 +29,7 @@ class Message:
         return strict_json.encode({"type": self.type, "timestamp": self.at.isoformat(), "data": self.data}).encode()
 
 
-def signed(message: Message, secret: bytes, now: int) -> dict[str, str]:
+def signed(message: WebhookMessage, secret: bytes, now: int) -> dict[str, str]:
     """Returns the header fields of an attempt at `now`, in seconds since 1970."""
     content = b"%s.%d.%s" % (message.id.encode(), now, message.body)
     signature = base64.b64encode(hmac.digest(secret, content, hashlib.sha256)).decode()
@@ -37,7 +37,7 @@ def signed(message: Message, secret: bytes, now: int) -> dict[str, str]:
     return headers | {"content-type": "application/json"}
 
 
-def message_of(change: Change) -> Message | None:
+def message_of(change: Change) -> WebhookMessage | None:
     """The webhook of a change of aliases, versions or tasks; None for other changes, an upload that moves no alias too.
 
     Its id has the time, too: an older registry that was restored uses the numbers of lost changes again.
@@ -50,7 +50,7 @@ def message_of(change: Change) -> Message | None:
     shown = change_of(change)
     fields = {name: getattr(shown, name) for name in _FIELDS}
     data = {"change": change.seq, **fields, "target": target}
-    return Message(f"change-{change.seq}-{change.at.timestamp():.0f}", kind, change.at, data)
+    return WebhookMessage(f"change-{change.seq}-{change.at.timestamp():.0f}", kind, change.at, data)
 
 
 _FIELDS = ("task", "alias", "before", "version", "principal", "what", "reason", "past_gate", "failed")

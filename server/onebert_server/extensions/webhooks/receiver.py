@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from onebert_server.extensions.webhooks.message import Message, signed
+from onebert_server.extensions.webhooks.message import WebhookMessage, signed
 from onebert_server.loopback import direct_mounts
 
 # Seconds that a whole attempt may take, however the receiver spreads its bytes.
@@ -13,18 +13,18 @@ TIMEOUT = 15.0
 
 
 @contextmanager
-def open_receiver(url: str, secret: bytes) -> Iterator[Callable[[Message], int | str]]:
+def open_receiver(url: str, secret: bytes) -> Iterator[Callable[[WebhookMessage], int | str]]:
     """Yields what makes one attempt, for one thread; it returns the status, or the name of the failure."""
     import httpx  # noqa: PLC0415 - slow to import, and few servers send webhooks
 
-    async def attempt(message: Message) -> int:
+    async def attempt(message: WebhookMessage) -> int:
         fields = signed(message, secret, int(time.time()))
         posting = client.stream("POST", url, content=message.body, headers=fields)
         # The answer's body is not read.
         async with asyncio.timeout(TIMEOUT), posting as response:
             return response.status_code
 
-    def post(message: Message) -> int | str:
+    def post(message: WebhookMessage) -> int | str:
         try:
             return runner.run(attempt(message))
         except (httpx.HTTPError, TimeoutError) as error:

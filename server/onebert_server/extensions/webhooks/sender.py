@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from onebert_server.extensions.webhooks.message import Message, message_of
+from onebert_server.extensions.webhooks.message import WebhookMessage, message_of
 from onebert_server.extensions.webhooks.receiver import open_receiver
 from onebert_server.hooks import Event
 from onebert_store.errors import OneBertError
@@ -27,7 +27,7 @@ READ_TOGETHER, MOST_WAITING = 100, 1000
 CLOSE_TIMEOUT = 1.0
 GONE = 410
 
-Post = Callable[[Message], int | str]
+Post = Callable[[WebhookMessage], int | str]
 # Events of this process that are sent.
 SENT = ("gate.failed", "alarm.on", "alarm.off")
 
@@ -41,7 +41,7 @@ class Sender:
 
     def __init__(self, url: str, secret: bytes, feed: Feed, cursor: Cursor, count: Callable[[str], None]) -> None:
         self._url, self._secret, self._feed, self._cursor, self._count = url, secret, feed, cursor, count
-        self._waiting = deque[Message]()
+        self._waiting = deque[WebhookMessage]()
         self._pause = 0.0
         # The message that was refused last, and how often in a row.
         self._refused = ("", 0)
@@ -65,7 +65,9 @@ class Sender:
         if len(self._waiting) >= MOST_WAITING:
             self._count("dropped")
         else:
-            self._waiting.append(Message(f"event-{secrets.token_hex(16)}", event.type, datetime.now(UTC), event.data))
+            self._waiting.append(
+                WebhookMessage(f"event-{secrets.token_hex(16)}", event.type, datetime.now(UTC), event.data)
+            )
 
     def _run(self) -> None:
         with open_receiver(self._url, self._secret) as post:
@@ -96,7 +98,7 @@ class Sender:
                         at = change.seq
         return True
 
-    def _settled(self, post: Post, message: Message) -> bool:
+    def _settled(self, post: Post, message: WebhookMessage) -> bool:
         """Makes one attempt; True if the receiver has the message, or never takes it.
 
         No attempt after the end, nor after 410 until the next start.

@@ -22,7 +22,7 @@ from onebert_server.versions.directory import Directory
 from onebert_server.versions.residency.fetches import Fetches
 from onebert_server.versions.residency.golden_check import GoldenCheck
 from onebert_server.versions.residency.load_queue import LoadQueue
-from onebert_server.versions.residency.room import ROOM_TIMEOUT, SHORT_ROOM_TIMEOUT, LargerThanBank, Room
+from onebert_server.versions.residency.room import ROOM_TIMEOUT, SHORT_ROOM_TIMEOUT, BankRoom, LargerThanBank
 from onebert_server.versions.version import State, Version
 from onebert_store import errors
 from onebert_store.file.delta import Delta, base_of, check
@@ -62,7 +62,7 @@ class Residents:
         self.directory = Directory([*engine.hosts.values()], self.queue.put, time.monotonic)
         self._engine = engine
         self.fetches = Fetches(registry, self.directory, self.queue)
-        self._room = Room(self._any_host.bank.bound, self.directory)
+        self._room = BankRoom(self._any_host.bank.bound, self.directory)
         self._clock = time.monotonic
         self._waiting = Permits(
             MAX_WAITING,

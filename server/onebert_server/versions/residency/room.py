@@ -25,7 +25,7 @@ class LargerThanBank(BankFull):
     """The row is larger than the whole bank: no eviction makes room for it."""
 
 
-class Room:
+class BankRoom:
     """Writes rows into the banks, and evicts versions of the directory for them."""
 
     def __init__(self, bound: BankBytes, directory: Directory) -> None:
