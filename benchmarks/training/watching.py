@@ -13,7 +13,7 @@ import gzip
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 from zlib import crc32
 
 import numpy as np
@@ -94,7 +94,7 @@ class Stream:
 
 
 def main() -> None:
-    """Computes the vectors that are not there yet, and prints a line a task."""
+    """Computes the vectors that are not there yet, and prints a line for the draws of a set and a number of rows."""
     asked = options(
         __doc__,
         data=Path,
@@ -107,35 +107,51 @@ def main() -> None:
     table = []
     for name in asked.sets:
         rows = _rows(asked.data / name, asked.work / f"{name}.npz", max(asked.rows) + STREAM)
-        table += [
-            [name, str(count), str(draw), *_judged(Task(rows, count, draw))]
-            for count in asked.rows
-            for draw in range(asked.draws)
-        ]
-    columns = ["data", "rows", "draw", "accuracy", "reference", "hears", "smallest p", "alarms"]
-    print(markdown_table([*columns, "20 points move answers by", "heard after"], table))
+        for count in asked.rows:
+            draws = [_judged(Task(rows, count, draw)) for draw in range(asked.draws)]
+            table.append([name, str(count), *_summary(draws)])
+    columns = ["data", "rows", "accuracy", "hears, points", "smallest p", "alarms", "20 points move answers by"]
+    print(markdown_table([*columns, "over hears: heard, after", "others: heard"], table))
 
 
-def _judged(task: Task) -> list[str]:
-    """The cells of a task: without a change, and with one."""
+class Judged(NamedTuple):
+    """A task without a change, and with one: moves in points, and the answers after which the change was heard."""
+
+    accuracy: float
+    hears: float
+    least: float
+    alarms: int
+    moved: float
+    heard: int | None
+
+
+def _judged(task: Task) -> Judged:
     same, changed = Stream(task), Stream(task)
     same.take(task.answers)
     changed.take(task.answers[:BEFORE])
-    before = changed.watched.alarm_since
+    if changed.watched.alarm_since:
+        raise ValueError("an alarm is on before the change")
     moved_answers = _moved(task.answers[BEFORE:], task.labels[BEFORE:])
     heard = changed.take(moved_answers)
-    counts = [Counter(one.labels for one in answers) for answers in (task.answers[:BEFORE], moved_answers)]
+    counts = [Counter(answer.labels for answer in answers) for answers in (task.answers[:BEFORE], moved_answers)]
     moved_by = max(abs(counts[1][label] / AFTER - counts[0][label] / BEFORE) for label in counts[0])
     reference = same.watched.reference
     hears = reference and heard_move(reference)
+    return Judged(task.accuracy, 100 * (hears or 1), same.least, same.alarms, 100 * moved_by, heard or None)
+
+
+def _summary(draws: Sequence[Judged]) -> list[str]:
+    over = [draw for draw in draws if draw.moved > draw.hears]
+    others = [draw for draw in draws if draw.moved <= draw.hears]
+    heard = [draw.heard for draw in over if draw.heard]
     return [
-        f"{task.accuracy:.3f}",
-        f"{reference.rows} {reference.split}" if reference else "none",
-        f"{100 * hears:.0f} points" if hears else "-",
-        f"{same.least:.1g}",
-        str(same.alarms),
-        f"{100 * moved_by:.0f} points",
-        "on before" if before else str(heard or "no"),
+        f"{min(draw.accuracy for draw in draws):.3f} to {max(draw.accuracy for draw in draws):.3f}",
+        f"{min(draw.hears for draw in draws):.0f} to {max(draw.hears for draw in draws):.0f}",
+        f"{min(draw.least for draw in draws):.1g}",
+        str(sum(draw.alarms for draw in draws)),
+        f"{min(draw.moved for draw in draws):.0f} to {max(draw.moved for draw in draws):.0f}",
+        f"{len(heard)} of {len(over)}" + (f", {min(heard)} to {max(heard)}" if heard else ""),
+        f"{sum(draw.heard is not None for draw in others)} of {len(others)}",
     ]
 
 
