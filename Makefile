@@ -10,7 +10,7 @@ PYTEST := $(BIN)/pytest --timeout 600 --numprocesses $(shell expr $$(nproc) + 1)
 # Hundreds of processes import the same modules; each would compile them anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo bench bench-gpu gpu-wheels test test-land test-all test-lowest test-lowest-processor checked bytecode lint types clean page-libraries
+.PHONY: setup demo bench bench-gpu gpu-wheels test test-land test-all test-lowest test-lowest-processor checked bytecode lint types clean page-libraries release
 
 setup: .venv/installed
 
@@ -92,6 +92,16 @@ bytecode: setup
 # The libraries that the page at / comes with, from npm again, in the versions and with the digests that the script names.
 page-libraries:
 	$(PYTHON) server/page_libraries.py
+
+# What an owner publishes, into dist: sources, wheels (with the kernels of this architecture), the parts by name and licence
+# (CycloneDX), the image where there is a docker, and the checksums of all.
+release: setup
+	rm -rf dist && mkdir dist
+	$(BIN)/pyproject-build --outdir dist .
+	for part in api/client plugins/*; do $(BIN)/pyproject-build --outdir dist $$part || exit 1; done
+	$(BIN)/uv tool run --from cyclonedx-bom cyclonedx-py requirements --output-file dist/parts.cdx.json constraints.txt
+	if command -v docker; then docker build --file deploy/Dockerfile --tag onebert . && docker save onebert | gzip > dist/onebert-image.tar.gz; fi
+	cd dist && sha256sum * > SHA256SUMS
 
 clean:
 	rm -rf .venv .venv-lowest .bench build dist

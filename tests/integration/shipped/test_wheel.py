@@ -191,6 +191,24 @@ def test_the_command_of_the_wheel_works_without_the_checkout(installed, tmp_path
     assert "bitfit" in run(installed / "python", installed / "onebert", "methods", cwd=tmp_path)
 
 
+# Writes what it is asked for, in milliseconds, in place of the kernels.
+STAND_IN = """#!/bin/sh
+while [ $# -gt 0 ] && [ "$1" != -o ]; do shift; done
+exec cc -shared -fPIC -x c /dev/null -o "$2"
+"""
+
+
+@needs_kernels
+def test_a_build_calls_the_compiler_for_each_level(tmp_path):
+    stand_in = tmp_path / "bin/g++"
+    stand_in.parent.mkdir()
+    stand_in.write_text(STAND_IN, encoding="utf-8")
+    stand_in.chmod(0o755)
+    wheel, _ = build(tmp_path / "dist", PATH=f"{stand_in.parent}:{os.environ['PATH']}")
+    libraries = [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so")]
+    assert sorted(Path(name).name.rpartition("_")[0] for name in libraries) == sorted(NAMES)
+
+
 @needs_kernels
 @pytest.mark.slow
 def test_a_compiled_wheel_has_a_library_for_each_level_and_needs_nothing_but_the_c_library(compiled, libraries):

@@ -77,14 +77,14 @@ def version_of(compiler: str) -> str:
     return _run(compiler, "--version")
 
 
-def compile_library(compiler: str, library: Path, machine: Sequence[str]) -> Path:
+def compile_library(compiler: str, library: Path, machine: Sequence[str], linking: Sequence[str] = ()) -> Path:
     """Compiles `library`, beside its objects, by flags `machine`; raises OSError, subprocess.SubprocessError."""
     objects = [str(library.with_name(f"{library.stem}-{source.stem}.o")) for source in _SOURCES]
     for source, compiled in zip(_SOURCES, objects, strict=True):
         _run(compiler, *FLAGS, *machine, "-c", str(source), "-o", compiled)
     # Linked without -fopenmp, so OpenMP's symbols resolve to the library that PyTorch has loaded, and both use its
     # threads.
-    _run(compiler, "-shared", *objects, "-o", str(library))
+    _run(compiler, "-shared", *objects, "-o", str(library), *linking)
     return library
 
 
