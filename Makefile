@@ -98,7 +98,7 @@ page-libraries:
 release: setup
 	rm -rf dist && mkdir dist
 	$(BIN)/pyproject-build --outdir dist .
-	for part in api/client plugins/*; do $(BIN)/pyproject-build --outdir dist $$part || exit 1; done
+	for part in api/client plugins/*; do $(BIN)/pyproject-build --wheel --outdir dist $$part || exit 1; done
 	$(BIN)/uv tool run --from cyclonedx-bom cyclonedx-py requirements --output-file dist/parts.cdx.json constraints.txt
 	if command -v docker; then docker build --file deploy/Dockerfile --tag onebert . && docker save onebert | gzip > dist/onebert-image.tar.gz; fi
 	cd dist && sha256sum * > SHA256SUMS
