@@ -191,9 +191,9 @@ class BankFull(OneBertError, status=507, code="bank-full", title="No memory for 
 class QueueFull(OneBertError, status=503, code="queue-full", title="Too much work is waiting", retry_after=1):
     """The answer would come after the request's time, or a limit is reached.
 
-    Limits: 8,388,608 characters to tokenize; 64 uploads; 64 requests with examples; 256 requests that
-    a front end relays; 1,024 requests that wait for a change; 512 MiB of untaken answers over 64 KiB; 128 MiB of
-    incomplete bodies. `Retry-After` estimates the wait.
+    Limits: 8,388,608 characters to tokenize; 64 uploads; 64 requests with examples; 1,024 requests that
+    wait for a change; 512 MiB of untaken answers over 64 KiB; 128 MiB of incomplete bodies.
+    `Retry-After` estimates the wait.
     """
 
 

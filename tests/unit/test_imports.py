@@ -81,7 +81,13 @@ ONLY_IN = {
         "onebert_ray.front_end",
         "onebert_server.run",
     },
-    "starlette": {"onebert_server.facades", "onebert_server.http", "onebert_server.remote", "onebert_server.run"},
+    "starlette": {
+        "onebert_server.facades",
+        "onebert_server.http",
+        "onebert_server.remote",
+        "onebert_ray.replica",
+        "onebert_ray.transport",
+    },
     "msgspec": {
         "onebert.classifier",
         "onebert_server.client",

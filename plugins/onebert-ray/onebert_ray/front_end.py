@@ -47,7 +47,7 @@ class FrontEnd:
         self._settings = settings
         self._replicas = replicas
         setup = _setup(await replicas.options(method_name="setup").remote())
-        self._transport = RayTransport(replicas)
+        self._transport = RayTransport(replicas, settings)
         self._metrics = Metrics(settings.task_metrics)
         self._opened = ExitStack()
         telemetry = self._opened.enter_context(open_telemetry(settings))

@@ -41,6 +41,20 @@ class Resolution(msgspec.Struct, frozen=True, array_like=True):
     seq: int
 
 
+class Request(msgspec.Struct, frozen=True, array_like=True):
+    """To a replica: a forwarded request without its body; `scope` has fields of its ASGI scope."""
+
+    scope: dict[str, Any]
+    headers: list[tuple[bytes, bytes]]
+
+
+class Response(msgspec.Struct, frozen=True, array_like=True):
+    """From a replica: the head of its response."""
+
+    status: int
+    headers: list[tuple[bytes, bytes]]
+
+
 def task_of(refs: Iterable[str]) -> str:
     """Returns the task of references for the router; empty if they are of several tasks, or of none."""
     tasks = {reference.partition("@")[0] for reference in refs}

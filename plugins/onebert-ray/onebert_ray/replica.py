@@ -7,16 +7,17 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
+from starlette.types import Message
+
 from onebert_ray import measured
 from onebert_ray.calls import Calls
-from onebert_ray.messages import Asked
+from onebert_ray.messages import Asked, Request, Response
 from onebert_ray.scaling import Work
 from onebert_server.access.keys import KeyRing
 from onebert_server.answering.gateway import Computed
 from onebert_server.engine.memory import keep_freed_memory
 from onebert_server.logs import log_to_stderr
 from onebert_server.remote import wire
-from onebert_server.remote.relayed import Relayed
 from onebert_server.remote.setup import setup_of
 from onebert_server.run.app import create_app
 from onebert_server.run.opening import open_runtime
@@ -28,7 +29,7 @@ _question = wire.decoder(wire.Resolve)
 _asked = wire.decoder(Asked)
 _computed = wire.decoder(Computed)
 _samples = wire.decoder(wire.Samples)
-_request = wire.decoder(wire.Request)
+_request = wire.decoder(Request)
 
 
 class Replica:
@@ -41,14 +42,11 @@ class Replica:
         log_to_stderr(settings.log_level)
         keep_freed_memory()
         self._opened = ExitStack()
-        # The front ends write the access log.
-        settings = settings.model_copy(update={"access_log": "off"})
         progress = Progress()
         with shown(progress):
             runtime = await asyncio.to_thread(self._opened.enter_context, open_runtime(settings, progress))
         self._runtime = runtime
-        app = create_app(runtime)
-        self._relayed = Relayed(app.control, app.form_of, settings)
+        self._app = create_app(runtime)
         tracing = runtime.telemetry.tracing
         self._calls = Calls(runtime.admission, runtime.directory.position, tracing)
         self._keys = Keys(runtime.keys)
@@ -80,9 +78,20 @@ class Replica:
         self._runtime.hooks.sample(sent.kept, sent.dropped)
 
     async def request(self, request: bytes, body: bytes) -> tuple[bytes, bytes]:
-        """Has the control plane answer an encoded `wire.Request`; returns encoded route and response, and the body."""
-        *head, answer = await self._relayed.whole(_request(request), body)
-        return wire.encode(head), answer
+        """Answers an encoded `Request` whose body has come whole; returns an encoded `Response`, and its body."""
+        asked, sent = _request(request), list[Message]()
+        waiting: list[Message] = [{"type": "http.request", "body": body}]
+
+        async def receive() -> Message:
+            # Only the front end knows whether the client has left.
+            return waiting.pop() if waiting else await asyncio.get_running_loop().create_future()
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        await self._app({**asked.scope, "headers": asked.headers}, receive, send)
+        head, *parts = sent
+        return wire.encode(Response(head["status"], head["headers"])), b"".join(part["body"] for part in parts)
 
     async def measure(self) -> measured.Part:
         return await measured.part(self._runtime.metrics)

@@ -3,8 +3,9 @@
 import asyncio
 import hashlib
 import logging
+import math
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -14,17 +15,20 @@ from numpy.typing import NDArray
 from ray.exceptions import RayActorError, RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
+from starlette.types import Receive, Scope, Send
 
-from onebert_ray.messages import Asked, Resolution, Rows, failed, moved, task_of
+from onebert_ray.messages import Asked, Request, Resolution, Response, Rows, failed, moved, task_of
+from onebert_server.access.context import Context
 from onebert_server.access.keys import KeyRing
 from onebert_server.answering.gateway import Computed
 from onebert_server.engine.block import ENDED
 from onebert_server.fairness.shares import Permits
-from onebert_server.http.body import Body
-from onebert_server.http.replies import PIECE_BYTES
+from onebert_server.http.body import Bodies, Body
+from onebert_server.http.replies import send_whole
 from onebert_server.logs import Seldom, log_failure
 from onebert_server.remote import wire
 from onebert_server.remote.blocks import bytes_of
+from onebert_server.settings import Settings
 from onebert_store.errors import EngineFailed, OneBertError, RowGone, ShuttingDown
 
 T = TypeVar("T")
@@ -35,6 +39,11 @@ logger = logging.getLogger("onebert.on_ray")
 ATTEMPTS = 4
 # Requests that are repeated when a replica dies. Others may already have taken effect.
 REPEATABLE = frozenset({"GET", "HEAD"})
+# The fields of a scope that a replica gets.
+SCOPE = (
+    *("type", "asgi", "http_version", "server", "client", "scheme"),
+    *("method", "root_path", "path", "raw_path", "query_string"),
+)
 # Bytes of bodies that a front end holds until they are answered.
 MAX_HELD_BYTES = 2**29
 # Seconds between two polls for keys. Together with the replica's own poll of the registry, a revoked key is refused
@@ -46,7 +55,7 @@ PATIENCE = 60.0
 _resolution = wire.decoder(Resolution)
 _ended = wire.decoder(wire.Ended)
 _keys = wire.decoder(wire.Keys)
-_replies = wire.decoder(tuple[wire.Matched, wire.Response])
+_response = wire.decoder(Response)
 _seldom = Seldom(logger)
 
 
@@ -56,8 +65,8 @@ class RayTransport:
     full = False
     ended: Callable[[wire.Ended], None]
 
-    def __init__(self, replicas: DeploymentHandle[Any]) -> None:
-        self._replicas = replicas
+    def __init__(self, replicas: DeploymentHandle[Any], settings: Settings) -> None:
+        self._replicas, self._settings = replicas, settings
         # By gRPC: a call through Ray's object store takes twice the CPU time on both sides.
         self._resolve, self._compute, self._computed, self._keep = (
             replicas.options(method_name=name, _by_reference=False)
@@ -138,29 +147,32 @@ class RayTransport:
     def _forget(self, number: int, _: asyncio.Task[None]) -> None:
         del self._computing[number]
 
-    async def relay(self, request: wire.Request, body: Body) -> AsyncGenerator[wire.Relayed]:
-        """Relays bodies as a whole; a replica that does not answer in time counts as silent."""
-        asked_at, name = time.monotonic(), request.principal.name
+    async def forward(self, scope: Scope, receive: Receive, send: Send, deadline: float) -> None:
+        """Forwards bodies as a whole; a replica that does not answer in time counts as silent."""
+        principal, method = scope["state"]["principal"], scope["method"]
         # An open path needs no body, and nobody's may not keep others out.
-        content = await body.read(self._held) if request.principal.scopes else b""
+        content = await self._content(scope, receive, deadline) if principal.scopes else b""
+        request = wire.encode(Request({name: scope[name] for name in SCOPE}, scope["headers"]))
 
         async def ask() -> tuple[bytes, bytes]:
-            remaining = request.remaining - (time.monotonic() - asked_at)
-            now = wire.encode(msgspec.structs.replace(request, remaining=remaining))
-            replies: tuple[bytes, bytes] = await _called(self._request, now, content)
+            replies: tuple[bytes, bytes] = await _called(self._request, request, content)
             return replies
 
-        method = request.scope["method"]
-        most = max(request.remaining - (time.monotonic() - asked_at), PATIENCE if method == "PUT" else 0.0)
-        with self._held.held(name, len(content)):
+        most = max(deadline - time.monotonic(), PATIENCE if method == "PUT" else 0.0)
+        with self._held.held(principal.name, len(content)):
             async with asyncio.timeout(most):
                 head, answer = await self._responded(ask, method)
-        with self._held.held(name, len(answer)):
-            for reply in _replies(head):
-                yield reply
-            for start in range(0, len(answer) or 1, PIECE_BYTES):
-                end = start + PIECE_BYTES
-                yield wire.Part(answer[start:end], more=end < len(answer))
+        response: Response = _response(head)
+        await send_whole(send, response.status, response.headers, answer, self._held, principal.name)
+
+    async def _content(self, scope: Scope, receive: Receive, deadline: float) -> bytes:
+        """Reads a body as it was sent: a replica inflates it, or refuses its encoding."""
+        uploads, now = scope["method"] == "PUT", time.monotonic()
+        most = self._settings.max_upload_bytes if uploads else self._settings.max_body_bytes
+        context = Context(scope["state"]["principal"], math.inf if uploads else deadline, now, "a forwarded request")
+        body = Body(scope, receive, context, Bodies(most))
+        body.receive = body.limited
+        return await body.read(self._held)
 
     async def _responded(self, ask: Callable[[], Awaitable[tuple[bytes, bytes]]], method: str) -> tuple[bytes, bytes]:
         try:

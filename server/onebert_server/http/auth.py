@@ -34,10 +34,10 @@ OPEN_PATHS = DOCS_PATHS | files.PATHS.keys() | PROBES
 
 
 class ApiKeys:
-    """Authenticates a request by its headers."""
+    """Authenticates a request by its headers; `ring` has the keys."""
 
     def __init__(self, ring: KeyRing, tokens: "Tokens | None" = None) -> None:
-        self._ring = ring
+        self.ring = ring
         self._tokens = tokens
         self._warned = False
         self._attempts = Attempts()
@@ -54,7 +54,7 @@ class ApiKeys:
             Unauthorized: the request has no valid key.
             TooManyAttempts: the same, from an address that is over the limit; or see `Tokens.find`.
         """
-        if self._ring.is_open:
+        if self.ring.is_open:
             self._check_open(head, address)
             return root(address)
         field = b"" if b"authorization" in head.repeated else head.fields.get(b"authorization", b"")
@@ -62,7 +62,7 @@ class ApiKeys:
         # Only HTTP whitespace: `strip()` would also remove 0x85 and 0xA0, which can be the last byte of a key.
         key = key.strip(" \t") if scheme.lower() == "bearer" else ""
         digest = hashlib.sha256(key.encode("latin-1")).digest()
-        if principal := self._ring.find(digest):
+        if principal := self.ring.find(digest):
             if len(self._digests) >= MAX_REMEMBERED:
                 self._digests.clear()
             self._digests[field] = digest
@@ -93,11 +93,11 @@ class ApiKeys:
         Its key is valid and came in the same bytes before, or this server is without keys, and it needs none.
         """
         head: Head = scope["state"][HEAD]
-        if self._ring.is_open:
+        if self.ring.is_open:
             plain = b"authorization" not in head.fields and _means_loopback(head.fields.get(b"host", b""))
             return root(address_of(scope)) if plain else None
         digest = self._digests.get(head.fields.get(b"authorization", b""))
-        return None if digest is None or head.repeated else self._ring.find(digest)
+        return None if digest is None or head.repeated else self.ring.find(digest)
 
 
 def is_open(scope: Scope) -> bool:

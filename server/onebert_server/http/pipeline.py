@@ -166,9 +166,8 @@ class Dispatch:
             await problem_response(scope, error)(scope, receive, send)
 
     def _context(self, state: Mapping[str, Any]) -> Context:
-        now, head, seconds, min_seq = time.monotonic(), state[HEAD], self._timeout, 0
-        if _TIMEOUT in head.fields:
-            seconds = _seconds(head.all(_TIMEOUT))
+        now, head, min_seq = time.monotonic(), state[HEAD], 0
+        seconds = seconds_of(head, self._timeout) if _TIMEOUT in head.fields else self._timeout
         if _MIN_SEQ in head.fields:
             min_seq = _seq(head.all(_MIN_SEQ))
         who = state["principal"], now + seconds, now, state["request_id"]
@@ -210,7 +209,10 @@ def _request_ids(head: Head) -> tuple[str, str]:
     return (client_id, f"{client_id}.{new[:12]}") if REQUEST_ID.fullmatch(client_id) else (new, new)
 
 
-def _seconds(values: Sequence[str]) -> float:
+def seconds_of(head: Head, default: float) -> float:
+    """The seconds in which a client wants its answer; raises InvalidInput."""
+    if not (values := head.all(_TIMEOUT)):
+        return default
     seconds = float(values[0]) if len(values) == 1 and SECONDS.fullmatch(values[0]) else 0.0
     if not 0 < seconds <= MAX_REQUEST_TIMEOUT:
         raise InvalidInput(f"{TIMEOUT_HEADER} is a number of seconds above 0 and at most {MAX_REQUEST_TIMEOUT}")

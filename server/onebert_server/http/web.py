@@ -1,12 +1,12 @@
 """Sets up uvicorn and builds the web app, the same for every process of a server."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import uvicorn
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
@@ -23,7 +23,7 @@ from onebert_server.settings import Settings
 from onebert_store.errors import InvalidSettings
 
 if TYPE_CHECKING:
-    from onebert_server.http.oidc import Tokens
+    pass
 
 # Seconds for which a browser caches a CORS preflight, and the response headers that a page may read.
 CORS_SECONDS = 600
@@ -57,21 +57,21 @@ def uvicorn_config(app: ASGIApp, shutdown_timeout: float) -> uvicorn.Config:
     )
 
 
-def oidc_tokens(oidc: tuple[str, str, str] | None) -> "Tokens | None":
-    """Creates the OIDC authenticator from issuer, audience and the location of the keys; None without an issuer."""
+def api_keys(ring: KeyRing, oidc: tuple[str, str, str] | None) -> ApiKeys:
+    """Authenticates by a ring, and by tokens of an OIDC issuer, if any: issuer, audience, and location of the keys."""
     if oidc is None:
-        return None
+        return ApiKeys(ring)
     try:
         from onebert_server.http.oidc import Tokens  # noqa: PLC0415 - only this module needs joserfc
     except ImportError:
         raise InvalidSettings("ONEBERT_OIDC_ISSUER needs joserfc: pip install '.[oidc]' in the checkout") from None
-    return Tokens(*oidc)
+    return ApiKeys(ring, Tokens(*oidc))
 
 
 class WebApp(Pipeline):
     """The pipeline with FastAPI behind it, which has the control plane's routes and the document of all routes."""
 
-    def __init__(self, edge: Edge, inner: ASGIApp, form_of: FormOf, control: FastAPI) -> None:
+    def __init__(self, edge: Edge, inner: ASGIApp, form_of: FormOf, control: DocumentedApp) -> None:
         super().__init__(edge, inner, form_of)
         self.control, self.form_of = control, form_of
 
@@ -80,18 +80,13 @@ def web_app(
     edge: Edge,
     routers: Sequence[APIRouter],
     *,
-    keys: KeyRing,
+    keys: ApiKeys,
     settings: Settings,
-    tokens: "Tokens | None" = None,
     form_of: FormOf = problems_alone,
-    beyond: Callable[[FastAPI], ASGIApp] | None = None,
 ) -> WebApp:
-    """Builds an app with these routes; they find the edge as `app.state.edge`.
-
-    `beyond` wraps the control plane, for a process that has only a part of it.
-    """
+    """Builds an app with these routes; they find the edge as `app.state.edge`."""
     control = DocumentedApp(
-        keys,
+        keys.ring,
         title="OneBERT",
         description="One frozen encoder, hundreds of classifiers: answers for any mix of tasks in one batch.",
         redirect_slashes=False,
@@ -100,17 +95,20 @@ def web_app(
     # FastAPI would build the routes of an included router once more.
     control.router.routes.extend(route for router in routers for route in router.routes)
     install_handlers(control)
-    inner: ASGIApp = Dispatch(
-        edge, formats_of(routers), beyond(control) if beyond else control, ApiKeys(keys, tokens), settings
+    dispatch = Dispatch(edge, formats_of(routers), control, keys, settings)
+    return WebApp(edge, allowing_origins(dispatch, settings), form_of, control)
+
+
+def allowing_origins(inner: ASGIApp, settings: Settings) -> ASGIApp:
+    """Wraps what checks keys for pages of the allowed origins, since a preflight has no key."""
+    if not settings.cors_origins:
+        return inner
+    return CORSMiddleware(
+        inner,
+        # Credentials (cookies) stay disallowed.
+        allow_origins=settings.cors_origins,
+        allow_methods=sorted(METHODS),
+        allow_headers=["*"],
+        expose_headers=EXPOSED,
+        max_age=CORS_SECONDS,
     )
-    if settings.cors_origins:
-        # Outside the key check, because a preflight has no key. Credentials (cookies) stay disallowed.
-        inner = CORSMiddleware(
-            inner,
-            allow_origins=settings.cors_origins,
-            allow_methods=sorted(METHODS),
-            allow_headers=["*"],
-            expose_headers=EXPOSED,
-            max_age=CORS_SECONDS,
-        )
-    return WebApp(edge, inner, form_of, control)

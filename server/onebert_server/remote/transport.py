@@ -1,11 +1,12 @@
 """The interface between a front end and the process with the engine; `unix/` and the plug-in for Ray implement it."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
+
+from starlette.types import Receive, Scope, Send
 
 from onebert_server.access.keys import KeyRing
 from onebert_server.answering.gateway import Computed
-from onebert_server.http.body import Body
 from onebert_server.remote import wire
 
 # Seconds without a word after which the process with the engine counts as standing still.
@@ -16,8 +17,8 @@ NO_WORD = "the process with the engine does not answer"
 class Transport(Protocol):
     """Carries messages to the process with the engine and back.
 
-    There a `RemoteEdge` answers `resolve`, and takes what `submit`, `withdraw` and `computed` send; `Relayed` answers
-    `relay`, `wire.keys` has what `listen` waits for, and `Hooks.sample` takes what `keep` sends.
+    There a `RemoteEdge` answers `resolve`, and takes what `submit`, `withdraw` and `computed` send; its app
+    answers `forward`, `wire.keys` has what `listen` waits for, and `Hooks.sample` takes what `keep` sends.
 
     Attributes:
         ended: gets the requests that have ended, on the event loop; its gateway sets it.
@@ -47,13 +48,13 @@ class Transport(Protocol):
     def computed(self, questions: Computed) -> None:
         """Sends the questions of shadows without waiting; see `Gateway.computed`."""
 
-    def relay(self, request: wire.Request, body: Body) -> AsyncGenerator[wire.Relayed]:
-        """Has the control plane answer a request: yields the route, the response's head and its parts.
+    async def forward(self, scope: Scope, receive: Receive, send: Send, deadline: float) -> None:
+        """Has the app of the process with the engine answer a request, whose principal is in the state.
 
         Raises:
             ShuttingDown: the process is gone.
-            TimeoutError: the request's time is over, and the process has said nothing for `SILENT` seconds. While that
-                process works, an upload may wait for its turn beyond its time.
+            TimeoutError: the deadline (of `time.monotonic()`) is over, and the process has said nothing for `SILENT`
+                seconds. While that process works, an upload may wait for its turn beyond its time.
             ConnectionError: either, in the middle of the response.
-            ClientDisconnect, HTTPException: of the body.
+            HTTPException: the body cannot be read.
         """

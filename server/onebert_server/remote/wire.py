@@ -129,50 +129,6 @@ class Samples(msgspec.Struct, tag=True, frozen=True, array_like=True):
     dropped: int
 
 
-class Request(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """From a front end: a request for the control plane, whose key, head and body's length have been checked.
-
-    Attributes:
-        scope: fields of the ASGI scope.
-        headers: the raw fields of the head, in their order.
-        remaining: seconds until the deadline.
-        min_seq: the answer must reflect the registry up to this change.
-    """
-
-    scope: dict[str, Any]
-    headers: list[tuple[bytes, bytes]]
-    principal: Principal
-    request_id: str
-    remaining: float
-    min_seq: int
-
-
-class Matched(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """To a front end: the template of the route that answers; comes before body and response."""
-
-    route: str
-
-
-class Response(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """To a front end: a response's head, and its problem's code, if any."""
-
-    status: int
-    headers: list[tuple[bytes, bytes]]
-    problem: str | None
-
-
-class Part(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """A part of the body of a relayed request or response; `refusal`: the rest of a request's cannot be read."""
-
-    body: bytes
-    more: bool
-    refusal: tuple[int, str] | None = None
-
-
-Relayed = Matched | Response | Part
-"""The replies to a relayed request."""
-
-
 def _as_json(value: Any) -> Any:
     """Encodes the types that msgspec does not know: pydantic models of a manifest."""
     if isinstance(value, BaseModel):

@@ -4,7 +4,7 @@ from fastapi import APIRouter
 
 from onebert_server.facades.listings import CONTROL, showing
 from onebert_server.facades.routes import answering, form_of
-from onebert_server.http.web import WebApp, oidc_tokens, web_app
+from onebert_server.http.web import WebApp, api_keys, web_app
 from onebert_server.run.extension import installed
 from onebert_server.runtime import Runtime
 
@@ -21,8 +21,7 @@ def create_app(runtime: Runtime) -> WebApp:
     return web_app(
         runtime,
         [answering(), *routers, showing(routers)],
-        keys=runtime.keys,
+        keys=api_keys(runtime.keys, runtime.settings.oidc),
         settings=runtime.settings,
-        tokens=oidc_tokens(runtime.settings.oidc),
         form_of=form_of,
     )

@@ -30,7 +30,7 @@ def main() -> None:
     start = wire.decoder(frames.Start)(os.pread(0, os.fstat(0).st_size, 0))
     settings = Settings(**start.settings)
     log_to_stderr(settings.log_level)
-    transport = UnixTransport(start.engine, start.relay)
+    transport = UnixTransport(start.engine, start.control)
     counts = RemoteCounts(transport)
     with open_telemetry(settings, counts) as telemetry:
         server = Child(start.setup, transport, settings, counts, telemetry)

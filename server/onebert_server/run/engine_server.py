@@ -4,8 +4,8 @@ import asyncio
 import socket
 from typing import TYPE_CHECKING
 
-from onebert_server.http.web import WebApp
-from onebert_server.remote.relayed import Relayed
+from onebert_server.http.web import WebApp, uvicorn_config
+from onebert_server.remote.unix.http import forwarded
 from onebert_server.remote.unix.keeper import FrontEnds
 from onebert_server.run.uvicorn_server import Server
 
@@ -32,7 +32,8 @@ class EngineServer(Server):
         if not runtime.settings.front_ends:
             self._close_listeners()
             return await super().ready(runtime, app)
-        self._fronts = FrontEnds(runtime, Relayed(app.control, app.form_of, runtime.settings))
+        config = uvicorn_config(forwarded(app), self._settings.shutdown_timeout)
+        self._fronts = FrontEnds(runtime, self.protocols(config))
         starting = asyncio.create_task(self._fronts.start(self._listeners))
         while not (starting.done() or self.draining):
             await asyncio.wait([starting], timeout=0.1)

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import uvicorn
-from fastapi import APIRouter, FastAPI
-from starlette.types import ASGIApp
+from fastapi import APIRouter
 
 from onebert_server.access.keys import KeyRing
 from onebert_server.answering.answers import WORKERS, Answerer
@@ -15,10 +14,11 @@ from onebert_server.answering.edge import Edge, untaken
 from onebert_server.engine.garbage import collect_seldom
 from onebert_server.facades.routes import answering, form_of
 from onebert_server.http.connection.listener import ListeningServer
-from onebert_server.http.web import oidc_tokens, uvicorn_config, web_app
+from onebert_server.http.formats import formats_of
+from onebert_server.http.web import api_keys, uvicorn_config, web_app
 from onebert_server.remote import wire
+from onebert_server.remote.forwarding import Forwarding
 from onebert_server.remote.gateway import RemoteGateway
-from onebert_server.remote.relay import Relay
 from onebert_server.remote.samples import RemoteSamples
 from onebert_server.remote.setup import splitters_of
 from onebert_server.remote.transport import Transport
@@ -27,7 +27,7 @@ from onebert_server.telemetry.telemetry import RequestCounts, Telemetry
 
 
 class FrontEnd(ListeningServer):
-    """Tokenizes and answers questions over a transport, and relays other requests.
+    """Tokenizes and answers questions over a transport, and forwards other requests.
 
     It listens once the transport has brought the keys. `routers`: the routes that it answers itself, besides questions.
     """
@@ -58,20 +58,17 @@ class FrontEnd(ListeningServer):
 
 
 def config_of(
-    edge: Edge, transport: Transport, keys: KeyRing, settings: Settings, routers: Sequence[APIRouter] = ()
+    edge: Edge, transport: Transport, ring: KeyRing, settings: Settings, routers: Sequence[APIRouter] = ()
 ) -> uvicorn.Config:
     """The configuration of a front end's server."""
-
-    def relay(app: FastAPI) -> ASGIApp:
-        return Relay(app, [route for router in routers for route in router.routes], edge, transport, settings)
-
-    app = web_app(
-        edge,
-        [answering(), *routers],
+    keys, routers = api_keys(ring, settings.oidc), [answering(), *routers]
+    app = Forwarding(
+        web_app(edge, routers, keys=keys, settings=settings, form_of=form_of),
+        formats_of(routers),
+        [route for router in routers[1:] for route in router.routes],
+        edge=edge,
         keys=keys,
+        transport=transport,
         settings=settings,
-        tokens=oidc_tokens(settings.oidc),
-        form_of=form_of,
-        beyond=relay,
     )
     return uvicorn_config(app, settings.shutdown_timeout)

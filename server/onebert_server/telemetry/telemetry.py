@@ -24,7 +24,7 @@ PROTOCOL = "http/protobuf"
 
 
 class RequestCounts(Protocol):
-    """Counts requests at the edge: `Metrics`, or in a front end a relay to it."""
+    """Counts requests at the edge: `Metrics`, or in a front end what sends to it."""
 
     def request_began(self) -> None: ...
 

@@ -15,7 +15,7 @@ from onebert_server.facades.clients import vllm
 from onebert_server.facades.routes import answering, form_of, paths_of
 from onebert_server.fairness import receiving
 from onebert_server.http import web
-from onebert_server.http.auth import OPEN_PATHS
+from onebert_server.http.auth import OPEN_PATHS, ApiKeys
 from onebert_server.run.app import create_app
 from remote_engine import remote_engine
 from servers import Task
@@ -184,7 +184,7 @@ async def test_a_front_end_holds_tenants_apart_alike(runtime, asker, tmp_path, m
         app = web.web_app(
             Edge(answerer, counts),
             [answering()],
-            keys=runtime.keys,
+            keys=ApiKeys(runtime.keys),
             settings=runtime.settings,
             form_of=form_of,
         )

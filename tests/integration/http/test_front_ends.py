@@ -224,7 +224,7 @@ def test_what_clears_the_temporary_folder_takes_nothing_away_and_no_other_proces
         monkeypatch.setenv("TMPDIR", folder)
         with Server(tmp_path, front_ends=1) as server:
             assert not [*Path(folder).iterdir()]
-            names = re.findall(r"@(onebert-(?:engine|relay)-\w+)$", Path("/proc/net/unix").read_text(), re.MULTILINE)
+            names = re.findall(r"@(onebert-(?:engine|control)-\w+)$", Path("/proc/net/unix").read_text(), re.MULTILINE)
             assert len({*names}) >= 2
             for name in {*names}:
                 with socket.socket(socket.AF_UNIX) as other, suppress(ConnectionError):

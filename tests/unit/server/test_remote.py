@@ -48,7 +48,7 @@ async def refuse(gateway, engine, principal, whatever):
 async def connected():
     """A gateway with its transport, and the other end of its channel, which nobody reads unless the test does."""
     with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
-        transport = UnixTransport(f"{folder}/engine", f"{folder}/relay")
+        transport = UnixTransport(f"{folder}/engine", f"{folder}/control")
         transport.lost = lambda: None
         listener.bind(f"{folder}/engine")
         listener.listen()

@@ -84,6 +84,12 @@ class ListeningServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup([])
-        given = {"config": self.config, "server_state": self.server_state, "app_state": self.lifespan.state}
-        make = partial(cast(Any, self.config.http_protocol_class), **given)
+        make = self.protocols(self.config)
         self.servers = [cast(Any, Listener(bound, make)) for bound in sockets or ()]
+
+    def protocols(self, config: uvicorn.Config) -> Callable[[], asyncio.Protocol]:
+        """Returns what makes the protocols of this server's connections for the app of a configuration."""
+        if not config.loaded:
+            config.load()
+        given = {"config": config, "server_state": self.server_state, "app_state": self.lifespan.state}
+        return partial(cast(Any, config.http_protocol_class), **given)

@@ -12,13 +12,13 @@ from onebert_server.versions.facts import Identity
 class Start(msgspec.Struct, frozen=True):
     """The configuration that a front end reads from standard input.
 
-    `listeners` are descriptors of bound sockets. `engine` and `relay` are Unix sockets for blocks and
-    for relayed requests.
+    `listeners` are descriptors of bound sockets. `engine` and `control` are Unix sockets for messages and for forwarded
+    requests.
     """
 
     listeners: list[int]
     engine: str
-    relay: str
+    control: str
     setup: wire.Setup
     settings: dict[str, Any]
 
@@ -63,10 +63,6 @@ class Reply(msgspec.Struct, tag=True, frozen=True, array_like=True):
     number: int
     reply: wire.Versions | wire.Refused
     forgotten: list[Identity] = []
-
-
-class Wanted(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """To a front end: send the next part of the relayed request's body."""
 
 
 class Alive(msgspec.Struct, tag=True, frozen=True, array_like=True):

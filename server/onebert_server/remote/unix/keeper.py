@@ -17,11 +17,9 @@ import msgspec
 
 from onebert_server.http.connection.listener import Listener
 from onebert_server.remote import wire
-from onebert_server.remote.relayed import Relayed
 from onebert_server.remote.setup import setup_of
 from onebert_server.remote.unix import frames
 from onebert_server.remote.unix.desk import FrontDesk, Served
-from onebert_server.remote.unix.relaying import relayed_to
 from onebert_server.settings import OF_FRONT_ENDS
 from onebert_store.errors import OneBertError
 
@@ -56,13 +54,17 @@ PEER = struct.Struct("3i")
 
 
 class FrontEnds:
-    """The front ends of a server and their Unix sockets; `failure` is set when a front end has died repeatedly."""
+    """The front ends of a server and their Unix sockets.
 
-    def __init__(self, runtime: "Runtime", relayed: Relayed) -> None:
+    `http` makes the protocol of a connection for a forwarded request. `failure` is set when a front end has died
+    repeatedly.
+    """
+
+    def __init__(self, runtime: "Runtime", http: Callable[[], asyncio.Protocol]) -> None:
         self.failure: OneBertError | None = None
         self._runtime = runtime
         self._settings = runtime.settings
-        self._relayed = relayed
+        self._http = http
         told = runtime.hooks.sample, runtime.telemetry.access_log, runtime.telemetry.tracing
         self._served = Served(runtime.admission, runtime.metrics, runtime.keys, *told)
         self._opened = ExitStack()
@@ -119,15 +121,14 @@ class FrontEnds:
 
     def _open(self, listeners: list[int]) -> IO[bytes]:
         # Names without a path: nothing that clears a temporary folder takes them away.
-        engine, relay = (f"\0onebert-{name}-{secrets.token_hex(16)}" for name in ("engine", "relay"))
-        relayed = relayed_to(self._relayed)
+        engine, control = (f"\0onebert-{name}-{secrets.token_hex(16)}" for name in ("engine", "control"))
         self._listen_at(engine, lambda: self._desk().channel)
-        self._listen_at(relay, lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader(), relayed))
+        self._listen_at(control, self._http)
         setup = setup_of(self._runtime.admission.splitters)
         settings = self._settings.model_dump(include=OF_FRONT_ENDS)
         # A file: uvloop fails to write to the pipe of a process that exits at once.
         start = self._opened.enter_context(open(os.memfd_create("onebert-start"), "wb"))  # noqa: SIM115
-        start.write(msgspec.msgpack.encode(frames.Start(listeners, engine, relay, setup, settings)))
+        start.write(msgspec.msgpack.encode(frames.Start(listeners, engine, control, setup, settings)))
         start.flush()
         return start
 

@@ -1,21 +1,21 @@
-"""The transport of a front end on the engine's machine: one connection for all blocks, one for each relayed request."""
+"""A front end's transport on the engine's machine: a connection for all messages, one for each forwarded request."""
 
 import asyncio
 import itertools
 import os
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
+from starlette.types import Receive, Scope, Send
 
 from onebert_server.access.keys import KeyRing
 from onebert_server.answering.gateway import Computed
-from onebert_server.http.body import Body
 from onebert_server.remote import wire
 from onebert_server.remote.unix import frames
 from onebert_server.remote.unix.channel import Channel, connected
-from onebert_server.remote.unix.relaying import relay
+from onebert_server.remote.unix.http import forward
 from onebert_server.versions.facts import Facts, Identity
 
 
@@ -35,8 +35,8 @@ class UnixTransport:
     lost: Callable[[], None]
     _channel: Channel
 
-    def __init__(self, engine: str, relay: str) -> None:
-        self._engine, self._relay = engine, relay
+    def __init__(self, engine: str, control: str) -> None:
+        self._engine, self._control = engine, control
         self._numbers = itertools.count()
         self._waiting: dict[int, asyncio.Future[wire.Versions | wire.Refused]] = {}
         self._known: dict[Identity, Facts] = {}
@@ -101,10 +101,10 @@ class UnixTransport:
     def computed(self, questions: Computed) -> None:
         self.send(wire.Shadowed(questions))
 
-    def relay(self, request: wire.Request, body: Body) -> AsyncGenerator[wire.Relayed]:
+    async def forward(self, scope: Scope, receive: Receive, send: Send, deadline: float) -> None:
         # So that a scrape has what was answered before.
         self._channel.flush()
-        return relay(self._relay, request, body, lambda: self._heard)
+        await forward(self._control, scope, receive, send, deadline, lambda: self._heard)
 
     def _resolved(self, frame: frames.Reply) -> None:
         """Delivers a reply, with all its facts, to its waiting question, if that has not been cancelled."""
