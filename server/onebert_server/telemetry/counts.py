@@ -143,7 +143,8 @@ class AnswerCounts:
                 version.count(of_version)
                 for listener in self.listeners:
                     listener(key, version, of_version)
-            self._make_room()
+            if len(self._versions) > MAX_VERSIONS:
+                self._make_room()
 
     def paces(self, tasks: Collection[str]) -> dict[str, Pace]:
         """Returns the paces of the tasks that were asked since the start."""

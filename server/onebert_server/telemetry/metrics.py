@@ -72,12 +72,9 @@ class Metrics:
     def request_began(self) -> None:
         self._in_progress += 1
 
-    def requests_ended(self, ended: Sequence[Ended]) -> None:
-        self._in_progress -= len(ended)
-        self.observe_requests(ended)
-
-    def observe_requests(self, ended: Sequence[Ended]) -> None:
-        """Counts finished requests, wherever they began."""
+    def requests_ended(self, ended: Sequence[Ended], began_here: bool = True) -> None:
+        """Counts finished requests; `add_in_progress` has those that did not begin here."""
+        self._in_progress -= len(ended) if began_here else 0
         for method, route, status, seconds, problem, _, trace_id, _ in ended:
             key = method, route, status
             if key not in self._of:

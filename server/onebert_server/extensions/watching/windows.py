@@ -45,35 +45,6 @@ def live_of(reference: Reference, bins: int) -> Live:
     return Live(reference.rows, labels, scores, (reference.confidence or 0.0) * reference.rows)
 
 
-class Texts:
-    """Hashes of the last 500 texts that were counted, so that a window has each text once."""
-
-    __slots__ = ("_hashes", "_place")
-
-    def __init__(self) -> None:
-        self._hashes, self._place = bytearray(4 * WINDOW), 0
-
-    def add(self, answers: Sequence[Seen]) -> tuple[Sequence[Seen], int]:
-        """Adds the texts' hashes of 32 bits; returns the answers to new texts, and the number of the others.
-
-        Answers without a hash are left out.
-        """
-        new, repeats = list[Seen](), 0
-        for answer in answers:
-            if answer.text is None:
-                continue
-            hashed = answer.text.to_bytes(4, "little")
-            # A set would be faster, by some microseconds, and 20 times as large. A search in bytes takes two texts for
-            # one in one case of two million.
-            if hashed in self._hashes:
-                repeats += 1
-                continue
-            self._hashes[self._place : self._place + 4] = hashed
-            self._place = (self._place + 4) % len(self._hashes)
-            new.append(answer)
-        return new, repeats
-
-
 def places_of(labels: Sequence[str]) -> Mapping[str, int]:
     """The place of each label's count; abstentions come last."""
     return {ABSTAINED: len(labels)} | {label: place for place, label in enumerate(labels)}
@@ -87,7 +58,7 @@ class Segment:
     def __init__(self, size: int) -> None:
         self.answers, self.labels, self.scores = 0, array("H", bytes(2 * size)), array("d")
 
-    def add(self, answers: Sequence[Seen], places: Mapping[str, int]) -> Sequence[Seen]:
+    def add(self, answers: list[Seen], places: Mapping[str, int]) -> list[Seen]:
         """Counts answers until the part is full; returns the others."""
         room = PART - self.answers
         self.answers += len(answers[:room])

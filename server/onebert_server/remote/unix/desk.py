@@ -114,7 +114,7 @@ class FrontDesk:
         self._lost(self)
 
     def _count(self, requests: Sequence[Ended], lines: Sequence[bytes]) -> None:
-        self._served.metrics.observe_requests(requests)
+        self._served.metrics.requests_ended(requests, began_here=False)
         if self._served.access_log is not None:
             self._served.access_log.write(lines)
 
