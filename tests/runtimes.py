@@ -59,7 +59,7 @@ async def shadows_ended(runtime):
     """Waits for the shadows of what this event loop has asked, which begin in its next turn."""
     await asyncio.sleep(0)
     # The extension may be left out.
-    parts = (runtime.answerer.showing, *runtime.parts._parts.values())
+    parts = (runtime.answerer, *runtime.parts._parts.values())
     for comparing in (vars(part).get("_comparing") for part in parts if hasattr(part, "__dict__")):
         if comparing:
             await asyncio.wait(comparing)

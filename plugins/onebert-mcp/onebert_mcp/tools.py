@@ -8,7 +8,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import Field
 
 from onebert_encoder.answering.results import Extraction, Labeling
-from onebert_server.answering.showing import Answered
+from onebert_server.answering.reading.logits import Answered
 from onebert_server.facades.facade import Call, JsonParts, read_whole
 from onebert_server.http.problems import fault_of
 from onebert_server.http.schemas.common import Ref, RequestBody

@@ -94,17 +94,20 @@ class Calls:
         context = Context(asked.block.principals[0], deadline, time.monotonic(), "a request of a front end")
         wanted = Wanted(references)
         try:
-            rows = await self._admission.resolve(context, wanted)
+            rows = await self._resolved(context, wanted)
             as_before = _identities(rows) == versions
         except NotFound:
             as_before = False
         if not as_before and self._position.seq < asked.seq:
             # The front end has seen a change that has not come to this replica.
-            rows = await self._admission.resolve(replace(context, min_seq=asked.seq), wanted)
+            rows = await self._resolved(replace(context, min_seq=asked.seq), wanted)
             as_before = _identities(rows) == versions
         if not as_before:
             raise RowGone("a reference means another version now")
         return rows
+
+    async def _resolved(self, context: Context, wanted: Wanted) -> list[Resolved]:
+        return [row for row in await self._admission.resolve(context, wanted) if isinstance(row, Resolved)]
 
     def _hand_over(self, ended: wire.Ended) -> None:
         for number, part in apart(ended):

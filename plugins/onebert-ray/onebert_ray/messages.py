@@ -72,11 +72,12 @@ class Rows:
     def named(self, reply: wire.Versions, refs: Sequence[str] | None) -> wire.Versions:
         """Returns a reply with the numbers of rows in place of a replica's own rows."""
         # A version that was chosen for this request alone is named by itself: a replica might choose another one.
+        named = [ref for place, ref in enumerate(refs or [""] * len(reply.found)) if place not in reply.missed]
         found = [
             msgspec.structs.replace(
                 row, slot=0, generation=self._number((ref if row.lasting and refs else row.version[0], row.version))
             )
-            for row, ref in zip(reply.found, refs or [""] * len(reply.found), strict=True)
+            for row, ref in zip(reply.found, named, strict=True)
         ]
         return msgspec.structs.replace(reply, found=found)
 

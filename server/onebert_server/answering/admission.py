@@ -190,7 +190,7 @@ class Admission(Entry):
             self.rates.check(context.principal)
         self._engine.check(context)
 
-    async def resolve(self, context: Context, wanted: Wanted) -> list[Resolved]:
+    async def resolve(self, context: Context, wanted: Wanted) -> list[Resolved | OneBertError]:
         return await self._resolver.resolve(context, wanted)
 
     def computed(self, questions: Computed) -> None:

@@ -34,9 +34,9 @@ from onebert_store.errors import InvalidInput, TooLarge
 Ask = Callable[[Context, Wanted, Sequence[Text], Callable[[int, Any], float]], Awaitable[list[float]]]
 """See `Answerer.answer`."""
 Beside = Callable[[str, Sequence[int], Callable[[slice], list["LeftOut"]]], Awaitable[list["LeftOut"]]]
-"""See `Showing.here_or_beside`."""
+"""See `Answerer.here_or_beside`."""
 
-# The cost of a piece of a text with words left out, in logits; see `Showing.here_or_beside`.
+# The cost of a piece of a text with words left out, in logits; see `Answerer.here_or_beside`.
 _PIECE_IN_NUMBERS = 8
 
 

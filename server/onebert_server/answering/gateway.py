@@ -8,6 +8,7 @@ from onebert_encoder.answering.asked import PLAIN, Asked
 from onebert_encoder.text.tokens import Text
 from onebert_server.access.context import Context
 from onebert_server.versions.facts import Shadowing
+from onebert_store.errors import OneBertError
 
 if TYPE_CHECKING:
     # `Resolver`, in the file of `Resolved`, takes the `Wanted` of this one.
@@ -26,16 +27,18 @@ class Wanted:
         refs: one reference per input, all to tasks or all to bases; None means the live version of every task that
             takes such an input.
         pair: whether the input is a pair of texts; read only without references.
+        partial: whether what goes wrong with one reference is said of that one; only with references.
         only_facts: whether nothing shall answer, so that no version is loaded and no row is named; only without
             references.
-        shadows: of a request in parts, the shadows that its versions have, by their references: those of its first part
-            compute the questions of all parts.
+        shadows: of a request in parts, the shadows that its versions have, by their references: the shadows of the
+            first part compute the questions of all parts.
     """
 
     refs: Sequence[str] | None
     pair: bool = False
     asked: Asked = PLAIN
     only_facts: bool = False
+    partial: bool = False
     shadows: dict[str, Shadowing] | None = field(default=None, compare=False)
 
 
@@ -69,10 +72,10 @@ class Gateway(Protocol):
     def check(self, context: Context) -> None:
         """Refuses early and cheaply, with the errors of `submit`, if that would refuse the smallest request."""
 
-    async def resolve(self, context: Context, wanted: Wanted) -> "list[Resolved]":
+    async def resolve(self, context: Context, wanted: Wanted) -> "list[Resolved | OneBertError]":
         """Returns the version of each reference, or of every task, once all are in memory; resolved at one moment.
 
-        Raises:
+        Raises these errors; all but Forbidden and ShuttingDown are returned in place of the version if it is `partial`:
             Forbidden: the principal may not classify.
             InvalidInput: a malformed reference, or too many tasks.
             TaskNotFound, VersionNotFound, AliasNotFound, VersionUnavailable: no such version, or none for this

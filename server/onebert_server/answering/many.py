@@ -13,7 +13,7 @@ from onebert_server.access.context import Context
 from onebert_server.answering.answers import Answerer
 from onebert_server.answering.gateway import Wanted
 from onebert_server.answering.plan import BlankText
-from onebert_server.answering.showing import Answered, Unanswered
+from onebert_server.answering.reading.logits import Answered, Unanswered
 from onebert_server.answering.tokenizing import characters_of
 from onebert_server.limits import MAX_ITEMS, MAX_TEXT, parts_of
 from onebert_server.versions.facts import Shadowing
@@ -33,7 +33,7 @@ class Policy(NamedTuple):
             after the `Retry-After` of a full queue or a used-up quota, as long as the deadline allows, and asks one
             that is too large in halves. A blank text, and a text that is too large alone, is an `Unanswered`. Otherwise
             a part's error is the error of all.
-        each: a question that fails is an `Unanswered` of its own; see `Answerer.answer_each`.
+        each: a question that fails is an `Unanswered` of its own; see `Wanted.partial`.
         until: no part begins after this time, in seconds of `time.monotonic()`; there are fewer answers then.
     """
 
@@ -77,13 +77,12 @@ async def ask_many(
                 resolved.setdefault(refs[part[index]], answered.facts.ref)
             return show(part[index], answered)
 
-        wanted = Wanted([resolved.get(refs[index], refs[index]) for index in part], asked=asked, shadows=shadows)
-        questions = context, wanted, [texts[index] for index in part], of_part
+        each = [resolved.get(refs[index], refs[index]) for index in part]
+        wanted = Wanted(each, asked=asked, partial=policy.each, shadows=shadows)
+        questions = [texts[index] for index in part]
+        numbered = blanks or policy.goes_on, number + part.start
         try:
-            if policy.each:
-                shown += await answerer.answer_each(*questions, number + part.start)
-            else:
-                shown += await answerer.answer(*questions, blanks or policy.goes_on, number + part.start)
+            shown += await answerer.answer(context, wanted, questions, of_part, *numbered)
         except OneBertError as error:
             parts, pause = _again(error, part, len(texts), policy)
             at = time.monotonic() + pause

@@ -18,7 +18,7 @@ from onebert_server.answering.resolution import Resolved, refusal
 from onebert_server.answering.sizes import Counted, answer_bytes, counted
 from onebert_server.answering.tokenizing import Splitter, characters_of
 from onebert_server.versions.facts import Facts
-from onebert_store.errors import InvalidInput
+from onebert_store.errors import InvalidInput, OneBertError
 from onebert_store.file.decision import Window
 
 
@@ -131,18 +131,12 @@ class Questions:
         texts: Sequence[Text],
         rules: Sequence[Rules],
     ) -> None:
-        """Raises InvalidInput if the versions cannot answer such questions."""
         self.versions, self.rules = versions, rules
         self.resolved = versions[0]
         self.facts = self.resolved.facts
         self.asked, self.numbers, self.texts = asked, numbers, texts
-        kinds, first = {*map(type, texts)}, rules[0]
-        pairs = tuple in kinds
-        if pairs or first.refusals[0]:
-            for kind in kinds:
-                if why := first.refusals[kind is tuple]:
-                    raise InvalidInput(why)
-        self.in_pieces, self.in_segments = pairs or first.around is None, False
+        pairs = tuple in {*map(type, texts)}
+        self.in_pieces, self.in_segments = pairs or rules[0].around is None, False
         self.characters = sum(map(characters_of if pairs else len, texts))
         self.blank: Mapping[int, tuple[Text, Resolved]] = {}
         self.tokenized: Sequence[Any] | None = None
@@ -219,6 +213,14 @@ class Questions:
             starts = len(cut) == 1 and not cut[0][0]
             self.keys.append((text, len(tokens)) if starts else (text, cut, tokens.second))
 
+    def take_apart(self) -> "list[Questions]":
+        """Returns each question alone, to be measured; only blank ones are left."""
+        columns = self.versions, self.numbers, self.texts, self.rules
+        singles = [Questions([v], self.asked, [n], [t], [r]) for v, n, t, r in zip(*columns, strict=True)]
+        self.numbers = self.texts = self.versions = self.rules = self.tokenized = self.sequences = ()
+        self.counted = None
+        return singles
+
     def _leave_out(self, present: Sequence[Any]) -> None:
         inputs = zip(self.numbers, self.texts, self.versions, present, strict=True)
         self.blank = {number: (text, version) for number, text, version, tokens in inputs if not tokens}
@@ -250,24 +252,35 @@ def _extent(pieces: Pieces, facts: Facts, tokenizer: Tokenizer, asked: Asked, wi
 
 
 def grouped(
-    versions: Sequence[Resolved],
+    versions: Sequence[Resolved | OneBertError],
     asked: Asked,
-    numbers: Sequence[int],
     texts: Sequence[Text],
     splitters: Mapping[str, Splitter],
+    missed: dict[int, OneBertError] | None = None,
 ) -> list[Questions]:
-    """Groups a request's questions by how they are read; raises InvalidInput if a version cannot answer its own."""
-    rules, groups = list[Rules](), dict[object, list[tuple[Resolved, int, Text, Rules]]]()
-    for version in versions:
-        facts = version.facts
-        prepared = facts.prepared.get("rules") if asked is PLAIN else None
-        rules.append(prepared or rules_of(facts, asked, splitters[facts.base].tokenizer))
-    for question in zip(versions, numbers, texts, rules, strict=True):
-        apart = question[0].shadows or not isinstance(question[2], str)
-        groups.setdefault(question[0] if apart else question[3].alike, []).append(question)
-    return [_together(questions, asked) for questions in groups.values()]
+    """Groups a request's questions by how they are read; `missed` gets by number the errors of those without an answer.
 
-
-def _together(questions: Sequence[tuple[Resolved, int, Text, Rules]], asked: Asked) -> Questions:
-    versions, numbers, texts, rules = zip(*questions, strict=True)
-    return Questions(versions, asked, numbers, texts, rules)
+    Raises InvalidInput without `missed` if a version cannot answer its question.
+    """
+    groups = dict[object, list[tuple[Resolved, int, Text, Rules]]]()
+    for number, (version, text) in enumerate(zip(versions, texts, strict=True)):
+        if isinstance(version, Resolved):
+            facts = version.facts
+            prepared = facts.prepared.get("rules") if asked is PLAIN else None
+            rules = prepared or rules_of(facts, asked, splitters[facts.base].tokenizer)
+            why = rules.refusals[not isinstance(text, str)]
+            if why is None:
+                apart = version.shadows or not isinstance(text, str)
+                groups.setdefault(version if apart else rules.alike, []).append((version, number, text, rules))
+                continue
+            error: OneBertError = InvalidInput(why)
+        else:
+            error = version
+        if missed is None:
+            raise error
+        missed[number] = error
+    alike = list[Questions]()
+    for each in groups.values():
+        of_each, numbers, inputs, rules_of_each = zip(*each, strict=True)
+        alike.append(Questions(of_each, asked, numbers, inputs, rules_of_each))
+    return alike

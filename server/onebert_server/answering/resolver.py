@@ -1,5 +1,6 @@
 """Resolves the references of edges in the engine's process, once the versions are in memory."""
 
+import asyncio
 import random
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -16,7 +17,7 @@ from onebert_server.versions.directory import Meaning
 from onebert_server.versions.facts import Facts, Identity, Shadowing
 from onebert_server.versions.residency.residents import Residents
 from onebert_server.versions.version import Held, Version
-from onebert_store.errors import HeaderNeeded, InvalidInput, NotFound, TaskNotFound
+from onebert_store.errors import HeaderNeeded, InvalidInput, NotFound, OneBertError, TaskNotFound
 
 # Seconds for which a row that was loaded for a request stays until the request is there.
 ABOUT_TO_USE = 0.5
@@ -37,7 +38,7 @@ class Resolver:
         self._keeps, self._shadowed = keeps, shadowed
         self._bare = {host: _facts_of(host) for host in self._hosts}
 
-    async def resolve(self, context: Context, wanted: Wanted) -> list[Resolved]:
+    async def resolve(self, context: Context, wanted: Wanted) -> list[Resolved | OneBertError]:
         """See `Gateway.resolve`.
 
         Versions that are not in memory are pinned until all are. Then everything is resolved once more: what has moved
@@ -55,11 +56,13 @@ class Resolver:
             live = self._directory.live_facts(_takes(wanted), MAX_FANOUT, context.principal, _one_choice(context))
             _require_headers(context)
             return [Resolved(facts, 0, BASE_ROW, 0, lasting=False) for facts in live]
-        meanings = await self._in_memory(context, wanted, refs)
+        missed: dict[str, OneBertError] | None = {} if wanted.partial else None
+        meanings = await self._in_memory(context, wanted, refs, missed)
         resolved = [self._resolved(meaning) for meaning in meanings]
         if wanted.refs is None or refs is None:
-            return resolved
-        by_ref = dict(zip(refs, resolved, strict=True))
+            return [*resolved]
+        found = [ref for ref in refs if not missed or ref not in missed]
+        by_ref = {**dict(zip(found, resolved, strict=True)), **(missed or {})}
         return [by_ref[ref] for ref in wanted.refs]
 
     def _base(self, ref: str) -> Resolved:
@@ -88,12 +91,16 @@ class Resolver:
                 return version
         return None
 
-    async def _in_memory(self, context: Context, wanted: Wanted, refs: Sequence[str] | None) -> list[Meaning]:
+    async def _in_memory(
+        self, context: Context, wanted: Wanted, refs: Sequence[str] | None, missed: dict[str, OneBertError] | None
+    ) -> list[Meaning]:
+        """Returns the meanings of the references that are not among the `missed` ones, which get their errors."""
         pinned: list[Version] = []
         key_of, stay = _one_choice(context), 0.0
         try:
             while True:
-                meanings = self._meanings(context, wanted, refs, key_of)
+                refs = refs if not missed else [ref for ref in refs or () if ref not in missed]
+                meanings = self._meanings(context, wanted, refs, key_of, missed)
                 waits = any(meaning.row is None for meaning in meanings)
                 answering = [meaning.versions[0] for meaning in meanings] if waits else []
                 pinned += answering
@@ -101,14 +108,31 @@ class Resolver:
                 if not waits:
                     stay = ABOUT_TO_USE
                     return meanings
-                await self._residents.ready(answering, context)
+                if missed is None:
+                    await self._residents.ready(answering, context)
+                    continue
+                found = [ref for ref in refs or () if ref not in missed]
+                each = [self._residents.ready([version], context) for version in answering]
+                outcomes = await asyncio.gather(*each, return_exceptions=True)
+                for ref, outcome in zip(found, outcomes, strict=True):
+                    if isinstance(outcome, OneBertError):
+                        missed[ref] = outcome
+                    elif outcome is not None:
+                        raise outcome
         finally:
             if pinned:
                 self._directory.unpin(pinned, stay)
 
-    def _meanings(self, context: Context, wanted: Wanted, refs: Sequence[str] | None, key_of: KeyOf) -> list[Meaning]:
+    def _meanings(
+        self,
+        context: Context,
+        wanted: Wanted,
+        refs: Sequence[str] | None,
+        key_of: KeyOf,
+        missed: dict[str, OneBertError] | None,
+    ) -> list[Meaning]:
         if refs is not None:
-            return self._directory.resolve(refs, context.principal, key_of)
+            return self._directory.resolve(refs, context.principal, key_of, missed)
         return self._directory.resolve_live(_takes(wanted), MAX_FANOUT, context.principal, key_of)
 
     def _resolved(self, meaning: Meaning) -> Resolved:

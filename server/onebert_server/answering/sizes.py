@@ -39,7 +39,7 @@ class AnswerSize:
     _labels_of: frozenset[str] = frozenset()
 
     def add(self, answers: Counted) -> None:
-        """Counts answers until `take_back`; raises TooLarge, and counts nothing, if a bound would be exceeded."""
+        """Counts answers; raises TooLarge, and counts nothing, if a bound would be exceeded."""
         sequences, numbers = self._sequences + answers.sequences, self._numbers + answers.numbers
         # A front end that does not know a version gets all of its labels, even if the answer shows few.
         unknown = answers.labels.keys() - self._labels_of
@@ -55,12 +55,6 @@ class AnswerSize:
         # Count accepted answers only: one question of several may be refused on its own.
         self._sequences, self._numbers, self._bytes = sequences, numbers, size
         self._labels_of |= unknown
-
-    def take_back(self, answers: Counted) -> None:
-        """Counts answers no more that are not given, or asked for again; their labels stay."""
-        self._sequences -= answers.sequences
-        self._numbers -= answers.numbers
-        self._bytes -= answers.size
 
 
 class AnswerTooLarge(TooLarge):

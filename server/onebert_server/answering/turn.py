@@ -4,106 +4,30 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain, islice, repeat
-from math import inf
+from itertools import chain, repeat
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from onebert_encoder.text.tokenizer import CutOnce
 from onebert_encoder.text.tokens import SEGMENT_BITS
-from onebert_server.access.context import Context
 from onebert_server.access.principal import Principal
+from onebert_server.answering.asking import TURN_CHARACTERS, Asking
 from onebert_server.answering.gateway import Gateway
-from onebert_server.answering.plan import BlankText, Questions
-from onebert_server.answering.reading.logits import TINY_NUMBERS, Results, joined, read_together
+from onebert_server.answering.plan import Questions
+from onebert_server.answering.reading.logits import TINY_NUMBERS, read_together, unread
 from onebert_server.answering.resolution import Resolved
-from onebert_server.answering.sizes import AnswerSize, Counted
 from onebert_server.answering.tokenizing import Splitter
 from onebert_server.engine.block import REQUEST, SEQUENCE, Block, Ended
 from onebert_server.fairness.round_robin import RoundRobin
 from onebert_server.fairness.shares import Permits
-from onebert_server.observed import ANSWER, FORWARD, QUEUE, TOKENIZE, Observed
 from onebert_store.errors import EngineFailed, QueueFull
 
-# The work of a turn in characters, some four milliseconds; what is more waits for later turns. A text costs as much as
-# `TEXT_IN_CHARACTERS` beside its own.
-TURN_CHARACTERS, TEXT_IN_CHARACTERS = 10_240, 16
 # The work that may wait for later turns: each principal may hold as much as it leaves free.
 MAX_WAITING = 2**22
 
 _SLOT, _GENERATION = map(itemgetter, map(Resolved._fields.index, ("slot", "generation")))
-
-
-class Part(NamedTuple):
-    """Facts that questions have from their request.
-
-    Attributes:
-        texts: how many it has.
-        size: of all its answers.
-        blanks: whether blank texts are left out. With False they are refused, with None if no base finds a token.
-    """
-
-    texts: int
-    size: AnswerSize
-    blanks: bool | None
-
-
-class Asking:
-    """Questions that are answered together, on their way through a turn to the engine and back.
-
-    Attributes:
-        questions: by version.
-        cost: the work of its turn, in characters; all that a turn does if it is more.
-        came, began, submitted: times when they came, when their versions were there, and when they were tokenized.
-        first, last: times when their first batch began, and when the last one ended; `batches` are the spans of all.
-        answered: ends when all answers are there.
-        numbers: of the engine's requests that are under way.
-        waits: whether it waits for a later turn.
-        sizes: of the answers that it has counted.
-    """
-
-    __slots__ = (
-        *("answered", "batches", "began", "came", "context", "cost", "first", "last", "numbers", "part", "questions"),
-        *("requests", "results", "sizes", "submitted", "waits"),
-    )
-
-    def __init__(self, context: Context, questions: Sequence[Questions], part: Part, came: float) -> None:
-        self.context, self.questions, self.part, self.came = context, questions, part, came
-        self.answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.began = self.submitted = time.monotonic()
-        self.first, self.last = inf, 0.0
-        self.numbers: list[int] = []
-        self.batches: list[Any] = []
-        self.sizes: list[Counted] = []
-        self.requests = self.cost = 0
-        self.waits = False
-        self.results = Results()
-        for group in questions:
-            self.cost += group.characters + TEXT_IN_CHARACTERS * len(group.texts)
-        self.cost = min(self.cost, TURN_CHARACTERS)
-
-    def fail(self, error: Exception) -> None:
-        if not self.answered.done():
-            self.answered.set_exception(error)
-
-    def measure(self, group: Questions, splitters: Mapping[str, Splitter], tokenized: Mapping[Any, Any]) -> None:
-        """Counts what will be answered, before it is cut to sequences; see `Questions.measure`.
-
-        Raises:
-            BlankText: a text without a token is not to be left out.
-            TooLarge: the answers are too large together.
-        """
-        group.measure(splitters[group.facts.base].tokenizer, tokenized)
-        for number, (text, _) in group.blank.items():
-            bases = splitters.values() if self.part.blanks is None else ()
-            split = [base.tokenizer.split([text], 1, placed=False) for base in bases]
-            if not self.part.blanks and not any(any(pieces.lengths) for [pieces] in split):
-                raise BlankText(number if self.part.texts > 1 else 0, self.part.texts)
-        if group.counted is not None:
-            self.part.size.add(group.counted)
-            self.sizes.append(group.counted)
 
 
 class Turn:
@@ -137,11 +61,15 @@ class Turn:
         asking.answered.cancel()
         self._release(asking)
         self._take_back(asking)
+        if asking.requests:
+            asking.context.requests.append(asking.requests)
+            asking.requests = 0
 
-    def count(self, context: Context, part: Part) -> None:
+    def count(self, asking: Asking) -> None:
         """Has the quotas count a request that is refused for what it holds."""
-        if context.requests and context.principal.quotas.of_rates:
-            refused = Asking(context, (), part, time.monotonic())
+        if asking.context.requests and asking.context.principal.quotas.of_rates:
+            refused = Asking(asking.context, asking.wanted, (), None)
+            refused.begin((), {})
             refused.answered.cancel()
             self._submit([refused])
 
@@ -205,9 +133,9 @@ class Turn:
     def _ask(self, askings: Sequence[Asking]) -> None:
         texts, laid = dict[str, dict[Any, None]](), list[Asking]()
         for asking in askings:
-            for questions in asking.questions:
-                if questions.tokenized is None:
-                    texts.setdefault(questions.facts.base, {}).update(dict.fromkeys(questions.texts))
+            for group in asking.groups:
+                if group.tokenized is None:
+                    texts.setdefault(group.facts.base, {}).update(dict.fromkeys(group.texts))
         ids_of: dict[str, Mapping[Any, list[int]]] = {}
         for base, distinct in texts.items():
             ids_of[base] = dict(zip(distinct, self._splitters[base].tokenizer.ids([*distinct]), strict=True))
@@ -224,18 +152,16 @@ class Turn:
             self._submit(laid)
 
     def _lay(self, asking: Asking, ids_of: Mapping[str, Mapping[Any, list[int]]]) -> None:
-        for group in asking.questions:
+        for group in asking.groups:
             if group.tokenized is None:
                 asking.measure(group, self._splitters, ids_of[group.facts.base])
         once = CutOnce()
-        for group in asking.questions:
+        for group in asking.groups:
             if not group.items:
                 group.cut(self._splitters[group.facts.base].tokenizer, once)
 
     def _take_back(self, asking: Asking) -> None:
-        """Withdraws what is under way and what is counted of questions, which may be submitted again."""
-        while asking.sizes:
-            asking.part.size.take_back(asking.sizes.pop())
+        """Withdraws what is under way of questions, which may be submitted again."""
         numbers = [number for number in asking.numbers if self._under_way.pop(number, None)]
         asking.numbers = []
         if numbers:
@@ -246,22 +172,21 @@ class Turn:
         now, tokens = time.monotonic(), 0
         requests, spans, rows = [], [], list[tuple[int, int, int, int, int]]()
         ids, types = list[list[int]](), list[tuple[int, Sequence[list[int]]]]()
-        callers, texts_of = dict[int, tuple[int, Principal]](), dict[tuple[int, int], dict[Any, int]]()
+        callers = dict[int, tuple[int, Principal]]()
         for asking in askings:
             asking.submitted, context = now, asking.context
             caller = callers.setdefault(id(context.principal), (len(callers), context.principal))[0]
             if context.requests:
                 asking.requests = context.requests.pop()
             count, of_host = asking.requests, dict[int, list[Questions]]()
-            for group in asking.questions:
+            for group in asking.groups:
                 if group.items:
                     of_host.setdefault(group.resolved.host, []).append(group)
             # Without a question it ends at once, and is counted.
-            for host, questions in (of_host or {0: []}).items():
+            for host, groups in (of_host or {0: []}).items():
                 number, first = next(self._numbers), len(rows)
-                # Questions of one request may be requests of their own.
-                texts = texts_of.setdefault((id(asking.part), host), {})
-                for group in questions:
+                texts = dict[Any, int]()
+                for group in groups:
                     versions, lengths, keys = group.versions, group.lengths, group.keys
                     if len(versions) < len(keys):
                         # Windows are of one version.
@@ -274,7 +199,7 @@ class Turn:
                     if group.in_segments:
                         types.append((tokens, group.types))
                     tokens += sum(lengths)
-                self._under_way[number] = asking, questions
+                self._under_way[number] = asking, groups
                 asking.numbers.append(number)
                 spans.append(context.observed.span)
                 requests.append((number, host, caller, len(rows) - first, count, context.deadline, now, False))
@@ -294,12 +219,12 @@ class Turn:
             first, start = start, start + count
             if (under_way := self._under_way.pop(number, None)) is None:
                 continue
-            asking, questions = under_way
+            asking, groups = under_way
             if error >= 0:
                 asking.fail(ended.errors[error])
                 continue
             try:
-                asking.results.add(questions, ended, first, stops)
+                asking.take(groups, ended, first, stops)
             except Exception as failure:
                 asking.fail(failure)
             asking.first, asking.last = min(asking.first, began), max(asking.last, end)
@@ -307,7 +232,7 @@ class Turn:
             asking.numbers.remove(number)
             if not (asking.numbers or asking.answered.done()):
                 done.append(asking)
-                if 0 < asking.results.cost <= TINY_NUMBERS:
+                if 0 < asking.reading_cost <= TINY_NUMBERS:
                     read.append(asking)
         try:
             self._read(read)
@@ -320,34 +245,16 @@ class Turn:
     def _read(self, askings: Sequence[Asking]) -> None:
         if not askings:
             return
-        results = askings[0].results if len(askings) == 1 else joined([asking.results for asking in askings])
-        readings = read_together(*results.whole(), self._splitters)
-        if len(askings) == 1:
-            results.readings = readings
-            return
-        rest = iter(readings)
+        groups, count = list[Questions](), 0
         for asking in askings:
-            asking.results.readings = [*islice(rest, len(asking.results.items))]
+            groups += asking.groups
+        readings = read_together(*unread(groups), self._splitters)
+        for asking in askings:
+            first = count
+            for group in asking.groups:
+                count += len(group.items)
+            asking.readings = readings[first:count]
 
 
 def _is_waited_for(asking: Asking) -> bool:
     return not asking.answered.done()
-
-
-def note_phases(observed: Observed, askings: Iterable[Asking], answered: float) -> None:
-    """Notes the phases of computed questions, as if they were one request, and since `answered` of their answer."""
-    came = began = submitted = first = inf
-    last, batches = 0.0, dict[int, Any]()
-    for asking in askings:
-        if asking.last:
-            came, began, submitted = min(came, asking.came), min(began, asking.began), min(submitted, asking.submitted)
-            first, last = min(first, asking.first), max(last, asking.last)
-            # By their spans' ids: OpenTelemetry's contexts have no hash.
-            for batch in asking.batches:
-                batches[batch.span_id] = batch
-    phases = [(ANSWER, answered, time.monotonic())]
-    if last:
-        # The time until the versions were loaded is waiting, too.
-        waited = submitted - (began - came)
-        phases[:0] = (TOKENIZE, began, submitted), (QUEUE, waited, first), (FORWARD, first, last)
-    observed.phases(phases, [*batches.values()])

@@ -17,7 +17,7 @@ from onebert_server.access.context import Context
 from onebert_server.answering.edge import Edge
 from onebert_server.answering.gateway import Wanted
 from onebert_server.answering.many import ask_many
-from onebert_server.answering.showing import Answered
+from onebert_server.answering.reading.logits import Answered
 from onebert_server.answering.sizes import AnswerBytes
 from onebert_server.facades.address import task_of
 from onebert_server.http.formats import Reply

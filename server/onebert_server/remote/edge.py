@@ -45,16 +45,19 @@ class RemoteEdge:
 
     async def resolve(self, question: wire.Resolve) -> wire.Versions | wire.Refused:
         """Answers a question of the front end, and turns any exception into a `Refused`."""
-        wanted = Wanted(question.refs, question.pair, question.asked, question.only_facts)
+        wanted = Wanted(question.refs, question.pair, question.asked, question.only_facts, question.partial)
         try:
-            resolved = await self._admission.resolve(_context(question), wanted)
+            versions = await self._admission.resolve(_context(question), wanted)
         except OneBertError as error:
             return wire.Refused(wire.why_of(error))
         except Exception as error:
             log_failure(logger, "a question of a front end", error)
             return wire.Refused(wire.why_of(OneBertError("the server failed to answer; its log says where")))
-        facts = {version.facts.identity: version.facts for version in resolved}
-        return wire.Versions([_found(version) for version in resolved], [*facts.values()])
+        found = [version for version in versions if isinstance(version, Resolved)]
+        errors = {place: error for place, error in enumerate(versions) if isinstance(error, OneBertError)}
+        missed = {place: wire.why_of(error) for place, error in errors.items()}
+        facts = {version.facts.identity: version.facts for version in found}
+        return wire.Versions([_found(version) for version in found], [*facts.values()], missed)
 
     def take(self, message: wire.ToGateway) -> None:
         """Takes a message; raises for a block whose requests cannot be read."""

@@ -14,7 +14,7 @@ from onebert_server.engine.block import Block, Ended
 from onebert_server.remote import wire
 from onebert_server.remote.blocks import block_message, ended_of
 from onebert_server.remote.transport import Transport
-from onebert_store.errors import HeaderNeeded, QueueFull
+from onebert_store.errors import HeaderNeeded, OneBertError, QueueFull
 
 if TYPE_CHECKING:
     from onebert_server.telemetry.tracing import Tracing
@@ -56,7 +56,7 @@ class RemoteGateway:
         if time.monotonic() < until:
             raise wire.error_of(why)
 
-    async def resolve(self, context: Context, wanted: Wanted) -> list[Resolved]:
+    async def resolve(self, context: Context, wanted: Wanted) -> list[Resolved | OneBertError]:
         headers, tries = self._headers, MAX_TRIES
         while True:
             self.check(context)
@@ -101,9 +101,12 @@ def _question(context: Context, wanted: Wanted, headers: Sequence[str]) -> wire.
         min_seq=context.min_seq,
         headers={name: context.header(name) for name in headers},
         only_facts=wanted.only_facts,
+        partial=wanted.partial,
     )
 
 
-def _resolved(reply: wire.Versions) -> list[Resolved]:
-    facts = {each.identity: each for each in reply.facts}
-    return [Resolved(facts[found.version], *msgspec.structs.astuple(found)[1:]) for found in reply.found]
+def _resolved(reply: wire.Versions) -> list[Resolved | OneBertError]:
+    facts, missed = {each.identity: each for each in reply.facts}, reply.missed
+    found = (Resolved(facts[found.version], *msgspec.structs.astuple(found)[1:]) for found in reply.found)
+    places = range(len(reply.found) + len(missed))
+    return [wire.error_of(missed[place]) if place in missed else next(found) for place in places]

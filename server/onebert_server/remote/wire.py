@@ -31,7 +31,7 @@ class Resolve(msgspec.Struct, tag=True, frozen=True, array_like=True):
 
     Attributes:
         remaining: seconds until the deadline; the processes' clocks may differ.
-        refs, pair, asked, only_facts: see `Wanted`.
+        refs, pair, asked, partial, only_facts: see `Wanted`.
         min_seq: the reply must reflect the registry up to this change.
         headers: the request's headers, or null, of those names that the front end knows aliases to choose by.
     """
@@ -45,6 +45,7 @@ class Resolve(msgspec.Struct, tag=True, frozen=True, array_like=True):
     min_seq: int = 0
     headers: dict[str, bytes | None] = {}
     only_facts: bool = False
+    partial: bool = False
 
 
 class Why(msgspec.Struct, frozen=True, array_like=True):
@@ -70,10 +71,14 @@ class Found(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Versions(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """To a front end: the version of each reference, in order, and the facts of all of them."""
+    """To a front end: the version of each reference, in order, and the facts of all of them.
+
+    `missed` has the errors of other references by their places, if a partial answer is wanted.
+    """
 
     found: list[Found]
     facts: list[Facts]
+    missed: dict[int, Why] = {}
 
 
 class Refused(msgspec.Struct, tag=True, frozen=True, array_like=True):

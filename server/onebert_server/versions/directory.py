@@ -13,7 +13,7 @@ from onebert_server.versions.facts import Facts
 from onebert_server.versions.position import Position
 from onebert_server.versions.states import States
 from onebert_server.versions.version import Held, State, TaskEntry, Version
-from onebert_store.errors import InvalidInput
+from onebert_store.errors import InvalidInput, OneBertError
 from onebert_store.registry.keeping import Keeping
 from onebert_store.registry.names import LIVE, TaskRef, no_such_task, parse_ref, similar
 from onebert_store.registry.records import Alias
@@ -113,16 +113,29 @@ class Directory(States):
                 if name in self._tasks:
                     self._renew(self._tasks[name].versions.values())
 
-    def resolve(self, refs: Sequence[str], principal: Principal, key_of: KeyOf = at_random) -> list[Meaning]:
+    def resolve(
+        self,
+        refs: Sequence[str],
+        principal: Principal,
+        key_of: KeyOf = at_random,
+        missed: dict[str, OneBertError] | None = None,
+    ) -> list[Meaning]:
         """Resolves all references at one moment. Pins the versions that answer only if not all of them have a row.
 
         A task that the principal does not see is not found. Versions that are not resident are loaded from now on, in
         turns of the principal; `Version.loading` ends when one is there. `key_of` chooses the versions of splits.
+        `missed` gets the errors of references by these; without it the first error is raised.
         """
-        parsed = {ref: parse_ref(ref) for ref in refs}
+        found = dict[str, Held]()
         with self._lock:
-            resolved = {ref: self._resolve(target, principal, key_of) for ref, target in parsed.items()}
-            return self._meanings([resolved[ref] for ref in refs], principal.name)
+            for ref in refs:
+                try:
+                    found[ref] = found.get(ref) or self._resolve(parse_ref(ref), principal, key_of)
+                except OneBertError as error:
+                    if missed is None:
+                        raise
+                    missed[ref] = error
+            return self._meanings([found[ref] for ref in refs if ref in found], principal.name)
 
     def resolve_live(
         self, wanted: Callable[[Facts], bool], limit: int, principal: Principal, key_of: KeyOf = at_random

@@ -10,7 +10,7 @@ import pytest
 from bases import tiny_base
 from onebert_server.access.keys import Holder
 from onebert_server.access.principal import EVERY_SCOPE, Principal, root
-from onebert_server.answering import showing
+from onebert_server.answering import answers
 from onebert_server.answering.reading.seen import items_of
 from onebert_server.versions.version import State
 from onebert_store.registry.grants import Quotas
@@ -68,7 +68,7 @@ def test_all_parts_of_a_large_request_are_compared_and_read_beside_the_event_loo
         read.add(current_thread())
         return items_of(*given)
 
-    monkeypatch.setattr(showing, "items_of", reading)
+    monkeypatch.setattr(answers, "items_of", reading)
     with opened(tmp_path) as runtime:
         for seed in (1, 2):
             upload(runtime, "tone", Task(labels=[f"label {n}" for n in range(3000)], seed=seed))

@@ -13,13 +13,12 @@ from directories import retire
 from onebert_encoder.answering.asked import Asked, AskedWindow
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_server.access.principal import root
-from onebert_server.answering import showing, sizes, turn
+from onebert_server.answering import answers, sizes, turn
 from onebert_server.answering.answers import PART_NUMBERS, WORKERS
 from onebert_server.answering.gateway import Wanted
 from onebert_server.answering.many import GO_ON, ask_many
 from onebert_server.answering.plan import BlankText, Questions
-from onebert_server.answering.reading.logits import read_together
-from onebert_server.answering.showing import Unanswered
+from onebert_server.answering.reading.logits import Unanswered, read_together
 from onebert_server.observed import Observed
 from onebert_server.remote import wire
 from onebert_server.remote.unix import desk
@@ -126,7 +125,7 @@ def test_many_numbers_are_read_and_written_beside_the_event_loop(parts, task, be
     def show(*_):
         written.append(current_thread())
 
-    for reader in (showing, turn):
+    for reader in (answers, turn):
         monkeypatch.setattr(reader, "read_together", reading)
     parts.run(lambda answerer: answerer.answer(context(), Wanted([task]), ["it is late"], show))
     assert set(written) == read
@@ -294,7 +293,7 @@ def test_what_is_refused_is_measured_once_cut_never_and_counted(parts, monkeypat
             with pytest.raises((InvalidInput, TooLarge)):
                 await answerer.answer(limited, Wanted([ref] * len(texts), asked=asked), texts, same)
             assert (len(measured), cut, limited.requests) == (1, [], [])
-        while answerer._computing._turn._under_way:
+        while answerer._turn._under_way:
             await asyncio.sleep(0)
         monkeypatch.undo()
         with pytest.raises(OneBertError) as refused:
@@ -427,7 +426,7 @@ def test_who_has_much_written_takes_turns_with_others(wide):
         little = asyncio.create_task(
             answerer.answer(context("another"), Wanted(["wide"]), ["late"], lambda *_: order.append("other"))
         )
-        while not answerer.showing._parts._places._waiting:
+        while not answerer._parts._places._waiting:
             await asyncio.sleep(0)
         opened.set()
         await asyncio.gather(much, little)
@@ -466,8 +465,9 @@ def test_a_text_is_blank_for_versions_whose_base_finds_no_token_in_it(base, tmp_
         parts.add("bytes", base=bytewise)
         of_bytes = parts.alone("bytes", BLANK)
 
-        def run(method, refs, **more):
-            return parts.run(lambda answerer: getattr(answerer, method)(context(), Wanted(refs), texts, same, **more))
+        def run(method, refs, partial=False, **more):
+            wanted = Wanted(refs, partial=partial)
+            return parts.run(lambda answerer: getattr(answerer, method)(context(), wanted, texts, same, **more))
 
         texts = [BLANK]
         assert_like(*run("answer", ["bytes"]), of_bytes)
@@ -480,7 +480,7 @@ def test_a_text_is_blank_for_versions_whose_base_finds_no_token_in_it(base, tmp_
             run("answer", ["bytes", "good", "good"])
         for answers in (
             run("answer", ["good", "bytes", "good"], blanks=True),
-            run("answer_each", ["good", "bytes", "good"]),
+            run("answer", ["good", "bytes", "good"], partial=True),
         ):
             assert_like(answers[1], of_bytes)
             assert_like(answers[2], parts.alone("good", texts[2]))

@@ -15,7 +15,7 @@ from onebert_encoder.answering.asked import Asked
 from onebert_encoder.base.base import load_base
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.answering.gateway import Wanted
-from onebert_server.answering.showing import Answered
+from onebert_server.answering.reading.logits import Answered
 from onebert_server.engine import engine as engine_module
 from onebert_server.engine.banks.bank import Bank
 from onebert_server.engine.banks.bank_bytes import BankBytes
@@ -74,7 +74,7 @@ def test_questions_that_fail_alone_may_be_of_several_bases(parts):
     refs, texts = ["other", "good", "gone"], [TEXT] * 3
 
     async def ask(answerer):
-        return await answerer.answer_each(context(), Wanted(refs), texts, same)
+        return await answerer.answer(context(), Wanted(refs, partial=True), texts, same)
 
     other, good, gone = parts.run(ask)
     assert_like(other, parts.alone("other", TEXT))

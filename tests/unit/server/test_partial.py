@@ -8,10 +8,13 @@ import pytest
 from bases import far_delta
 from loops import Clock
 from onebert_encoder.answering.asked import PLAIN
+from onebert_server.answering import sizes
 from onebert_server.answering.gateway import Wanted
-from onebert_server.answering.showing import Unanswered
+from onebert_server.answering.reading.logits import Unanswered
+from onebert_server.answering.resolver import Resolver
 from onebert_server.answering.sizes import AnswerSize, answer_bytes, counted
 from onebert_server.engine.engine import Engine
+from onebert_server.engine.lane import Lane
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import OneBertError, TooLarge
 from parts import assert_like, context, same
@@ -27,7 +30,7 @@ async def late(parts, asking):
 
 
 def each(answerer, refs, texts):
-    return answerer.answer_each(context(), Wanted(refs), texts, same)
+    return answerer.answer(context(), Wanted(refs, partial=True), texts, same)
 
 
 def asked(parts, refs, texts):
@@ -134,16 +137,29 @@ def test_a_question_that_is_too_large_takes_no_room_from_those_after_it():
     size.add(counted(facts, sizes, 1, 512))
 
 
-def test_what_is_in_time_is_answered_beside_what_is_late(parts):
-    """The engine computes one batch of 512 tokens, and is held after it; the rest is late."""
-    text = "late order now " * 40  # as long as the base takes
+@pytest.mark.parametrize("count", [1, 1020])
+def test_a_partial_fan_out_is_resolved_once_and_is_one_request_of_the_engine(parts, monkeypatch, count):
+    """Whatever goes wrong with some of its references."""
+    resolved, submitted = [], []
+    resolve, submit = Resolver.resolve, Lane.submit
 
-    async def ask(answerer):
-        parts.batches.opened.clear()
-        return await late(parts, asyncio.create_task(each(answerer, ["good"] * 60, [text] * 60)))
+    def submitting(lane, block):
+        submitted.append((len(block.requests), len(asyncio.all_tasks()) < 10))
+        submit(lane, block)
 
-    found = parts.run(ask, loop_factory=Clock)
-    missed = [one for one in found if isinstance(one, Unanswered)]
-    assert 0 < len(missed) < 60
-    assert {one.error.code for one in missed} == {"deadline-exceeded"}
-    assert_like(next(one for one in found if not isinstance(one, Unanswered)), parts.alone("good", text))
+    monkeypatch.setattr(Resolver, "resolve", lambda *given: resolved.append(1) or resolve(*given))
+    monkeypatch.setattr(Lane, "submit", submitting)
+    found = asked(parts, ["good", "nobody", "short", "spans", *["none"] * count], ["it is late"])
+    assert [isinstance(one, Unanswered) for one in found] == [False, True, False, True, *[True] * count]
+    assert (len(resolved), submitted) == (1, [(1, True)])
+    assert parts.unpinned()
+
+
+def test_one_question_that_is_too_large_is_missed_and_takes_no_room_from_others(parts, monkeypatch):
+    parts.add("read", format=2, decision={"window": {"tokens": 8, "overlap": 2, "reduction": "max"}})
+    monkeypatch.setattr(sizes, "MAX_SEQUENCES", 20)
+    found = asked(parts, ["read"] * 4, ["it is late", "late " * 400, "now " * 50, "order"])
+    shown = [one.error.code if isinstance(one, Unanswered) else one.facts.ref for one in found]
+    assert shown == ["read@1", "too-large", "read@1", "read@1"]
+    assert found[2].reading.windows > 1
+    assert_like(found[3], parts.alone("read", "order"))

@@ -24,18 +24,18 @@ def version(number, labels, room=64, shadows=None):
 VERSIONS = [version(0, 2), version(1, 3), version(2, 40), version(3, 2, 8), version(4, 2, 64, Shadowing((), None))]
 
 
-def laid(versions, numbers, texts):
-    groups = grouped(versions, PLAIN, numbers, texts, SPLITTERS)
+def laid(versions, texts):
+    groups = grouped(versions, PLAIN, texts, SPLITTERS)
     for questions in groups:
         questions.measure(TOKENIZER, dict(zip(texts, TOKENIZER.ids(texts), strict=True)))
         questions.cut(TOKENIZER, CutOnce())
     return groups
 
 
-def seen(groups):
+def seen(groups, first=0):
     """By its number, everything that a question sends, and the parts that count."""
     return {
-        number: (version, facts_text, ids, length)
+        first + number: (version, facts_text, ids, length)
         for questions in groups
         for number, version, facts_text, ids, length in zip(
             questions.numbers,
@@ -45,16 +45,17 @@ def seen(groups):
             questions.lengths,
             strict=True,
         )
-    }, {number: blank for questions in groups for number, blank in questions.blank.items()}
+    } | {first + number: blank for questions in groups for number, blank in questions.blank.items()}
 
 
 @given(st.lists(st.tuples(st.sampled_from(VERSIONS), st.sampled_from(TEXTS)), min_size=1, max_size=20))
 def test_questions_together_are_cut_and_counted_like_each_alone(asked):
-    together = laid([one for one, _ in asked], range(len(asked)), [text for _, text in asked])
-    alone = [questions for number, (one, text) in enumerate(asked) for questions in laid([one], [number], [text])]
-    assert seen(together) == seen(alone)
+    together = laid([one for one, _ in asked], [text for _, text in asked])
+    alone = [laid([one], [text]) for one, text in asked]
+    assert seen(together) == {n: one for first, groups in enumerate(alone) for n, one in seen(groups, first).items()}
+    every_alone = [questions for groups in alone for questions in groups]
     for part in range(3):
-        counts = [sum(each.counted[part] for each in every if each.counted) for every in (together, alone)]
+        counts = [sum(each.counted[part] for each in every if each.counted) for every in (together, every_alone)]
         assert counts[0] == counts[1]
     # Lengths, and shadows, part them; nothing else here does.
     assert len(together) == len({(one.facts.max_length, one.shadows) for one, _ in asked})

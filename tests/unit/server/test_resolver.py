@@ -13,6 +13,7 @@ from onebert_encoder.answering.asked import Asked, AskedWindow
 from onebert_server.access.principal import Principal, Scope
 from onebert_server.answering import resolver
 from onebert_server.answering.gateway import Wanted
+from onebert_server.answering.resolution import Resolved
 from onebert_server.answering.resolver import Resolver
 from onebert_server.engine.banks.bank import Bank
 from onebert_server.engine.engine import Engine, EngineLimits
@@ -143,6 +144,24 @@ def test_what_is_deleted_while_it_is_loaded_is_not_there(loading, ref, error):
 
     with pytest.raises(error):
         loading.resolve(ref, meanwhile=meanwhile)
+
+
+def test_of_a_partial_answer_each_reference_has_its_own_error(loading):
+    """Beside a version that is in memory, one that loads, one that fails to, one that is late, and none at all."""
+    loading.add("tone", live=1)
+    cold, late, broken = (loading.add(task, resident=False, live=1) for task in ("cold", "late", "broken"))
+
+    def meanwhile():
+        loading.load(cold)
+        loading.directory.failed(broken, "it is broken", None)
+
+    refs = ["late", "tone", "nobody", "cold", "broken", "not a name", "tone@7", "tone"]
+    found = loading.resolve(meanwhile=meanwhile, asks=context(seconds=0.2), wanted=Wanted(refs, partial=True))
+    assert [one.facts.ref if isinstance(one, Resolved) else type(one) for one in found] == [
+        *(DeadlineExceeded, "tone@1", TaskNotFound, "cold@1", VersionUnavailable, InvalidInput, VersionNotFound),
+        "tone@1",
+    ]
+    assert late.state is State.LOADING
 
 
 def test_one_reference_that_fails_is_the_error_of_all_and_leaves_no_pin(loading):

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from onebert_encoder.text.tokenizer import Tokenizer
-from onebert_server.answering import sizes, turn
+from onebert_server.answering import asking, sizes, turn
 from onebert_server.answering.admission import Admission
+from onebert_server.answering.asking import Asking
 from onebert_server.answering.gateway import Wanted
-from onebert_server.answering.reading.logits import Results
 from onebert_server.engine.block import REQUEST, SEQUENCE, Block
 from onebert_server.engine.lane import Lane
 from onebert_server.remote import edge, wire
@@ -80,14 +80,14 @@ def test_a_panic_of_a_tokenizer_ends_its_turn_and_no_later_one(parts, monkeypatc
 
 @pytest.mark.parametrize("parts", [False], indirect=True)
 def test_what_a_batch_has_ended_reaches_those_behind_a_request_that_cannot_take_it(parts, monkeypatch):
-    add = Results.add
+    take = Asking.take
 
-    def fail(results, questions, *logits):
-        if "now" in questions[0].texts:
+    def fail(asking, *logits):
+        if "now" in asking.texts:
             raise MemoryError
-        add(results, questions, *logits)
+        take(asking, *logits)
 
-    monkeypatch.setattr(Results, "add", fail)
+    monkeypatch.setattr(Asking, "take", fail)
 
     async def ask(answerer):
         asking = [answerer.answer(context(), Wanted(["good"]), [text], same) for text in ("late", "now", "order")]
@@ -200,7 +200,7 @@ def test_a_flood_of_one_turn_is_divided_and_delays_nobody_else(parts, monkeypatc
         first = [answerer.answer(context("flood"), wanted, flood, same) for _ in range(30)]
         light = answerer.answer(context("light"), Wanted(["short"]), ["it is late"], same)
         await asyncio.gather(*first, light)
-        assert answerer._computing._turn._permits.total == 0
+        assert answerer._turn._permits.total == 0
 
     parts.run(ask)
     assert "light" in [principal.name for principal in blocks[0].principals]
@@ -210,7 +210,8 @@ def test_a_flood_of_one_turn_is_divided_and_delays_nobody_else(parts, monkeypatc
 @pytest.mark.parametrize("parts", [False], indirect=True)
 def test_what_waits_for_turns_is_bounded_for_each_principal_and_given_back(parts, monkeypatch):
     monkeypatch.setattr(turn, "MAX_WAITING", 1000)
-    monkeypatch.setattr(turn, "TURN_CHARACTERS", 100)
+    for module in (asking, turn):
+        monkeypatch.setattr(module, "TURN_CHARACTERS", 100)
 
     async def ask(answerer):
         def one(principal):
@@ -224,20 +225,21 @@ def test_what_waits_for_turns_is_bounded_for_each_principal_and_given_back(parts
         refused = [error for error in outcomes if isinstance(error, QueueFull)]
         assert len(refused) == 15
         assert len(answered) == 1
-        assert answerer._computing._turn._permits.total == 0
+        assert answerer._turn._permits.total == 0
         return await one("flood")
 
     assert len(parts.run(ask)) == 1
 
 
-@pytest.mark.parametrize("method", ["answer", "answer_each"])
-def test_a_request_whose_version_moves_meanwhile_counts_its_answers_once(parts, monkeypatch, method):
+@pytest.mark.parametrize("partial", [False, True])
+def test_a_request_whose_version_moves_meanwhile_counts_its_answers_once(parts, monkeypatch, partial):
     monkeypatch.setattr(sizes, "MAX_SEQUENCES", 5)
 
     async def ask(answerer):
         for version in (1, 2, 3):
             parts.add("moves", version, seed=version)
-            answered = await getattr(answerer, method)(context(), Wanted(["moves"] * 4), ["it is late"] * 4, same)
+            wanted = Wanted(["moves"] * 4, partial=partial)
+            answered = await answerer.answer(context(), wanted, ["it is late"] * 4, same)
             assert [one.facts.version for one in answered] == [version] * 4
 
     parts.run(ask)

@@ -11,8 +11,7 @@ from onebert_encoder.answering.results import Prediction
 from onebert_semantic_router.bodies import Bundle
 from onebert_semantic_router.bundle import bundle
 from onebert_server.answering import sizes
-from onebert_server.answering.reading.logits import Reading
-from onebert_server.answering.showing import Answered
+from onebert_server.answering.reading.logits import Answered, Reading
 from onebert_server.answering.sizes import AnswerSize, answer_bytes, counted
 from onebert_server.facades.clients import fms, hugging_face, kserve, litellm, open_inference, openai, tensors, vllm
 from onebert_server.facades.clients.detections import detections
@@ -156,7 +155,7 @@ def test_a_large_tensor_is_made_in_a_place_of_those_who_read(parts, monkeypatch)
 
     def infer(call):
         def made(*given):
-            free.append(call.edge.answerer.showing._parts._places._free)
+            free.append(call.edge.answerer._parts._places._free)
             return tensors.reply(*given)
 
         monkeypatch.setattr(open_inference, "reply", made)

@@ -1,8 +1,8 @@
 """Computed questions: their logits, and the answers that are read from them together, whichever process computed."""
 
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, chain
-from operator import attrgetter, itemgetter, mul
+from itertools import accumulate
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -12,19 +12,18 @@ from onebert_encoder.answering.answer import answer, answer_texts
 from onebert_encoder.answering.results import Answer
 from onebert_encoder.answering.scores import Array
 from onebert_encoder.answering.windows import WindowLogits, answer_windows, whole_window, window_of
+from onebert_encoder.explaining.words import Explanation
 from onebert_encoder.text.tokens import Alignment
-from onebert_server.answering.plan import Question, Questions, Rules
-from onebert_server.answering.resolution import Resolved
+from onebert_server.answering.plan import Question, Questions
 from onebert_server.answering.tokenizing import Splitter, characters_of
-from onebert_server.engine.block import Ended
-from onebert_store.errors import AnswerNotFinite
+from onebert_server.versions.facts import Facts
+from onebert_store.errors import AnswerNotFinite, OneBertError
 
 # Up to `TINY_NUMBERS` logits of a request are read on the event loop, in less than a third of a millisecond. An answer
 # costs `ANSWER_IN_NUMBERS` beside its own. A client's format may repeat the text beside each label:
-# `_CHARACTERS_IN_NUMBER` characters cost one logit.
-TINY_NUMBERS, ANSWER_IN_NUMBERS, _CHARACTERS_IN_NUMBER = 2048, 16, 128
+# `CHARACTERS_IN_NUMBER` characters cost one logit.
+TINY_NUMBERS, ANSWER_IN_NUMBERS, CHARACTERS_IN_NUMBER = 2048, 16, 128
 _FACTS, _LABELS, _TRUNCATED = map(attrgetter, ("facts", "labels", "truncated"))
-_LABEL_COUNT = itemgetter(Rules._fields.index("labels"))
 
 
 class Reading(NamedTuple):
@@ -41,74 +40,62 @@ class Reading(NamedTuple):
     windows: int | None = None
 
 
-class Results:
-    """Computed questions: their logits and, unless that is too much for the event loop, their answers.
+class Answered(NamedTuple):
+    """One version's answer to one input, or the reason for none; with its explanation if the request wants one."""
 
-    Attributes:
-        items: the questions.
-        versions, places: the version that answered each question, and the question's number in its request.
-        sizes, logits: of each sequence the number of its logits, and these, in arrays one after another.
-        cost: of reading them and of writing them in a client's format, in logits.
-        readings: the answers; None until they are read.
-    """
+    facts: Facts
+    reading: Reading | AnswerNotFinite
+    explanation: Explanation | None = None
 
-    items: Sequence[Question] = ()
-    versions: Sequence[Resolved] = ()
-    places: Sequence[int] = ()
-    sizes: Sequence[Array] = ()
-    logits: Sequence[Array] = ()
-    cost = 0
-    readings: Sequence[Reading | AnswerNotFinite] | None = ()
+    def read(self) -> Reading:
+        """Returns the reading; raises AnswerNotFinite if the answer is not a finite number."""
+        if isinstance(self.reading, Reading):
+            return self.reading
+        raise self.reading
 
-    def add(self, questions: Sequence[Questions], ended: Ended, first: int, stops: Sequence[int]) -> None:
-        """Adds the logits of questions, whose sequences follow the `first` one; `stops`: of each one's logits."""
-        for group in questions:
-            self.readings = None
-            items = group.items
-            last = first + len(group.ids)
-            sizes, logits = ended.outputs[first:last], ended.logits[stops[first] : stops[last]]
-            group.computed, first = (logits, sizes), last
-            self.items = [*self.items, *items]
-            self.versions = [*self.versions, *group.versions]
-            self.places = [*self.places, *group.numbers]
-            self.sizes, self.logits = [*self.sizes, sizes], [*self.logits, logits]
-            labels = map(_LABEL_COUNT, group.rules)
-            repeated = sum(map(mul, labels, map(characters_of if group.in_pieces else len, group.texts)))
-            self.cost += logits.size + ANSWER_IN_NUMBERS * len(items) + repeated // _CHARACTERS_IN_NUMBER
 
-    def whole(self) -> tuple[Sequence[Question], Array, Array]:
-        """The questions, the logits of all their sequences, and the number of these of each."""
-        if len(self.logits) > 1:
-            self.logits, self.sizes = [np.concatenate(self.logits)], [np.concatenate(self.sizes)]
-        return self.items, self.logits[0], self.sizes[0]
+class Unanswered(NamedTuple):
+    """A question without an answer, in a request that accepts partial answers."""
 
-    def part(self, part: slice) -> tuple[Sequence[Question], Array, Array]:
-        """Returns a part of `whole`."""
-        items, (_, logits, sizes) = self.items[part], self.whole()
-        low = sum([len(item.cuts) for item in self.items[: part.start or 0]])
-        sequences = slice(low, low + sum([len(item.cuts) for item in items]))
-        ends = np.cumsum(sizes)
-        start = int(ends[low] - sizes[low])
-        return items, logits[start : int(ends[sequences.stop - 1])], sizes[sequences]
+    ref: str
+    error: OneBertError
+
+
+class Unread(NamedTuple):
+    """Computed questions, the logits of all their sequences, flat, and the number of these of each sequence."""
+
+    questions: Sequence[Question]
+    logits: Array
+    sizes: Array
+
+    def part(self, part: slice) -> "Unread":
+        questions = self.questions[part]
+        low = sum([len(question.cuts) for question in self.questions[: part.start or 0]])
+        sequences = slice(low, low + sum([len(question.cuts) for question in questions]))
+        ends = np.cumsum(self.sizes)
+        start = int(ends[low] - self.sizes[low])
+        return Unread(questions, self.logits[start : int(ends[sequences.stop - 1])], self.sizes[sequences])
 
     def costs(self) -> list[int]:
-        """The cost of each question."""
-        items, _, sizes = self.whole()
-        firsts = [0, *accumulate([len(item.cuts) for item in items])][:-1]
-        numbers = np.add.reduceat(sizes, firsts).tolist()
-        repeated = [len(item.facts.labels) * characters_of(item.text) // _CHARACTERS_IN_NUMBER for item in items]
+        """The cost of reading each question and of writing its answer, in logits."""
+        firsts = [0, *accumulate([len(question.cuts) for question in self.questions])][:-1]
+        numbers = np.add.reduceat(self.sizes, firsts).tolist()
+        repeated = [len(q.facts.labels) * characters_of(q.text) // CHARACTERS_IN_NUMBER for q in self.questions]
         return [sum(parts) + ANSWER_IN_NUMBERS for parts in zip(numbers, repeated, strict=True)]
 
 
-def joined(parts: Sequence[Results]) -> Results:
-    """The results of several parts of a request, or of several requests."""
-    joined = Results()
-    joined.cost = sum(part.cost for part in parts)
-    for name in ("items", "versions", "places", "sizes", "logits"):
-        setattr(joined, name, [*chain.from_iterable(map(attrgetter(name), parts))])
-    readings = [part.readings for part in parts]
-    joined.readings = None if None in readings else [*chain.from_iterable(map(attrgetter("readings"), parts))]
-    return joined
+def unread(groups: Sequence[Questions]) -> Unread:
+    """Returns all questions of groups with their logits."""
+    questions, logits, sizes = list[Question](), list[Array](), list[Array]()
+    for group in groups:
+        # Blank inputs are not computed.
+        if group.computed is not None:
+            questions += group.items
+            logits.append(group.computed[0])
+            sizes.append(group.computed[1])
+    if len(logits) == 1:
+        return Unread(questions, logits[0], sizes[0])
+    return Unread(questions, np.concatenate(logits), np.concatenate(sizes))
 
 
 def read_together(

@@ -14,8 +14,7 @@ from onebert_server.access.principal import Action
 from onebert_server.answering.answers import Answerer
 from onebert_server.answering.many import Policy, ask_many
 from onebert_server.answering.plan import BlankText
-from onebert_server.answering.reading.logits import Reading
-from onebert_server.answering.showing import Answered, Unanswered
+from onebert_server.answering.reading.logits import Answered, Reading, Unanswered
 from onebert_server.contract.feedback import Recorded
 from onebert_server.extensions.feedback.given import Given, label_of
 from onebert_server.extensions.feedback.keeping import SampleKeeper
@@ -73,7 +72,7 @@ class Recorder:
             SamplesKeyNeeded: the text of a kept answer cannot be read.
             InvalidInput: a label has another form than the task's answers, or is not one of the task's, whose texts are
                 not kept; or a text lacks an identifier, and there is no key to make one.
-            OneBertError: a version could not answer; see `Answerer.answer_each`.
+            OneBertError: a version could not answer; see `Answerer.answer`.
         """
         context.principal.require_scope(Action.GIVE_FEEDBACK)
         items = await run_in(self._registrars, self._resolved, feedback, context)

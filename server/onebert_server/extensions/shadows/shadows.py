@@ -19,9 +19,9 @@ from onebert_server.access.principal import EVERY_TASK, OWN_WORK, Principal
 from onebert_server.answering.admission import Admission
 from onebert_server.answering.answers import Answerer
 from onebert_server.answering.gateway import Computed, Item, Wanted
+from onebert_server.answering.reading.logits import Answered
 from onebert_server.answering.reading.seen import items_of
 from onebert_server.answering.resolution import Resolved
-from onebert_server.answering.showing import Answered
 from onebert_server.engine.block import Block, Ended
 from onebert_server.observed import OTHER
 from onebert_server.telemetry.counts import AnswerCounts, Key
@@ -153,7 +153,7 @@ class _InIdleTime:
     def check(self, context: Context) -> None:
         """A shadow refuses no request."""
 
-    async def resolve(self, _: Context, wanted: Wanted) -> list[Resolved]:
+    async def resolve(self, _: Context, wanted: Wanted) -> list[Resolved | OneBertError]:
         return [self._row(ref) for ref in wanted.refs or ()]
 
     def submit(self, block: Block) -> None:

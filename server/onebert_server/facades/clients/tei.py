@@ -17,7 +17,7 @@ from onebert_encoder.text.tokens import text_of
 from onebert_server.access.principal import Action
 from onebert_server.answering.answers import WORKERS
 from onebert_server.answering.gateway import BARE, Wanted
-from onebert_server.answering.showing import Answered
+from onebert_server.answering.reading.logits import Answered
 from onebert_server.answering.tokenizing import characters_of
 from onebert_server.facades.facade import (
     Call,

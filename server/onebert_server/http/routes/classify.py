@@ -15,8 +15,7 @@ from onebert_encoder.answering.results import fields_of
 from onebert_server.access.context import Context
 from onebert_server.answering.edge import Edge
 from onebert_server.answering.gateway import BARE, Wanted
-from onebert_server.answering.reading.logits import Reading
-from onebert_server.answering.showing import Answered, Unanswered
+from onebert_server.answering.reading.logits import Answered, Reading, Unanswered
 from onebert_server.answering.sizes import AnswerBytes
 from onebert_server.contract.answers import ClassifyItemsResponse, ClassifyResponse, Result, ResultError, TaskResult
 from onebert_server.http.formats import DataRoute, Reply, own_format
@@ -48,10 +47,10 @@ async def classify(task: str, body: ClassifyRequest, context: Context, edge: Edg
 
 async def classify_items(body: ClassifyItemsRequest, context: Context, edge: Edge) -> Reply:
     """Classifies 1 to 64 items of any mix of tasks, in their order; all references are resolved at one moment."""
-    wanted = Wanted(_refs(body.items, context.principal.default_task), asked=body.asked)
-    answer = edge.answerer.answer_each if body.partial else edge.answerer.answer
-    texts = [item.input for item in body.items]
-    return _results(await answer(context, wanted, texts, partial(_task_result, wanted.asked, AnswerBytes())))
+    refs, texts = _refs(body.items, context.principal.default_task), [item.input for item in body.items]
+    wanted = Wanted(refs, asked=body.asked, partial=body.partial)
+    show = partial(_task_result, wanted.asked, AnswerBytes())
+    return _results(await edge.answerer.answer(context, wanted, texts, show))
 
 
 async def fanout(body: FanoutRequest, context: Context, edge: Edge) -> Reply:
@@ -61,11 +60,11 @@ async def fanout(body: FanoutRequest, context: Context, edge: Edge) -> Reply:
     """
     text = body.input
     refs = None if body.tasks == ["*"] else _of_tasks(body.tasks)
-    wanted = Wanted(refs, pair=not isinstance(text, str), asked=body.asked)
+    wanted = Wanted(refs, pair=not isinstance(text, str), asked=body.asked, partial=body.partial)
     if body.partial and refs is None:
         raise InvalidInput("partial is for tasks that are named; * is those that are there")
-    answer = edge.answerer.answer_each if body.partial else edge.answerer.answer
-    return _results(await answer(context, wanted, [text], partial(_task_result, wanted.asked, AnswerBytes())))
+    show = partial(_task_result, wanted.asked, AnswerBytes())
+    return _results(await edge.answerer.answer(context, wanted, [text], show))
 
 
 def _refs(items: Sequence[Item], default: str | None) -> list[str]:
