@@ -1,0 +1,84 @@
+"""The guard of own calls: how many a text costs the server, which no clock disturbs."""
+
+import asyncio
+import json
+import re
+import sys
+import threading
+from contextlib import contextmanager
+
+import pytest
+import uvicorn
+
+from onebert_server.http.web import uvicorn_config
+from onebert_server.run.app import create_app
+from runtimes import opened, upload
+from servers import Task
+
+WARM_UP = REQUESTS = 30
+TEXTS = 64
+
+
+@contextmanager
+def counted_calls():
+    """A list that holds the number of own calls of all threads that begin within the block."""
+    calls = [0]
+
+    def profile(frame, event, _):
+        if event == "call" and "/onebert_" in frame.f_code.co_filename:
+            calls[0] += 1
+
+    threading.setprofile(profile)
+    sys.setprofile(profile)
+    try:
+        yield calls
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+
+async def calls_of(runtime, calls, words, *numbers):
+    """The calls of a request of so many texts, from bytes in to bytes out: the mean of those behind the first ones."""
+    config = uvicorn_config(create_app(runtime), 5.0)
+    config.port = 0
+    server = uvicorn.Server(config)
+    serving = asyncio.create_task(server.serve())
+    while not server.started:
+        await asyncio.sleep(0)
+    [listener] = server.servers[0].sockets
+    reader, writer = await asyncio.open_connection(*listener.getsockname())
+    found = []
+    for texts in numbers:
+        body = json.dumps({"inputs": [f"{number} weeks" + " late" * words for number in range(texts)]})
+        head = f"POST /v1/tasks/tone/classify HTTP/1.1\r\nHost: {runtime.settings.host}\r\n"
+        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        for request in range(WARM_UP + REQUESTS):
+            if request == WARM_UP:
+                before = calls[0]
+            writer.write(f"{head}{body}".encode())
+            answer = (await reader.readuntil(b"\r\n\r\n")).lower()
+            assert answer.startswith(b"http/1.1 200"), answer
+            await reader.readexactly(int(answer.split(b"content-length: ")[1].split(b"\r\n")[0]))
+        found.append((calls[0] - before) / REQUESTS)
+    writer.close()
+    server.should_exit = True
+    await serving
+    return found
+
+
+@pytest.mark.parametrize(
+    # The smallest budget of a batch makes many of long texts, however fast the machine is.
+    ("words", "max_batch_tokens", "batches", "further"),
+    [(1, 4096, 1, 5.9), (48, 512, 7, 31.5)],
+    ids=["one batch", "many batches"],
+)
+def test_a_text_costs_few_own_calls_alone_and_beside_others(words, max_batch_tokens, batches, further, tmp_path):
+    """The bounds are a tenth above what was counted when they were set: who makes the road shorter lowers them."""
+    with counted_calls() as calls, opened(tmp_path, max_batch_tokens=max_batch_tokens) as runtime:
+        upload(runtime, "tone", Task(seed=1))
+        one, many = asyncio.run(calls_of(runtime, calls, words, 1, TEXTS))
+        launched = re.search(r"sequences_count (\d+)", runtime.metrics.exposition().decode())[1]
+    assert one <= 313
+    assert (many - one) / (TEXTS - 1) <= further
+    requests = WARM_UP + REQUESTS
+    assert (int(launched) - requests) // requests >= batches
