@@ -214,7 +214,7 @@ def _report(stored: StoredGate, candidate: Version, live: Version | None, answer
     if rows:
         right, slices = [answer_from(row.label) for row in rows], [row.slices for row in rows]
         known = frozenset(answer_labels(live.facts)) if live else None
-        judged = judge.Rows(right, of_candidate, of_live, slices, known)
+        judged = judge.JudgedRows(right, of_candidate, of_live, slices, known)
         numbers = judge.measure(gate, judged).model_copy(update={"trained_on": overlap})
         worst = judge.wrong_rows(judged)
     return Report(
