@@ -78,12 +78,11 @@ class Resolutions:
         while self._bytes > self._most_bytes:
             self._bytes -= _bytes_of(self._known.popitem(last=False)[1])
 
-    def forget(self, refused: Iterable[tuple[str, Resolved]]) -> None:
+    def forget(self, refused: Iterable[tuple[str, object]]) -> None:
         """Forgets references whose rows the engine has refused, unless another request has resolved them again."""
         for ref, version in refused:
             if self._known.get(ref) is version:
-                del self._known[ref]
-                self._bytes -= _bytes_of(version)
+                self._bytes -= _bytes_of(self._known.pop(ref))
 
 
 def refusal(facts: Facts, asked: Asked, pair: bool) -> str | None:

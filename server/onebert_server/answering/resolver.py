@@ -62,7 +62,8 @@ class Resolver:
         if wanted.refs is None or refs is None:
             return [*resolved]
         found = [ref for ref in refs if not missed or ref not in missed]
-        by_ref = {**dict(zip(found, resolved, strict=True)), **(missed or {})}
+        by_ref: dict[str, Resolved | OneBertError] = dict(zip(found, resolved, strict=True))
+        by_ref.update(missed or {})
         return [by_ref[ref] for ref in wanted.refs]
 
     def _base(self, ref: str) -> Resolved:
