@@ -20,7 +20,7 @@ from onebert_store.registry.records import Alias
 from onebert_store.registry.target import Target
 
 
-class Row(NamedTuple):
+class ResidentRow(NamedTuple):
     """The row of a version in memory, and its facts, at one moment; see `Uses`."""
 
     slot: Slot
@@ -35,7 +35,7 @@ class Meaning(NamedTuple):
     """
 
     versions: Held
-    row: Row | None
+    row: ResidentRow | None
     keeping: Keeping | None
 
 
@@ -166,7 +166,7 @@ class Directory(States):
             self._pin(pinned, principal.name)
         return pinned
 
-    def row_of(self, version: Version) -> Row | None:
+    def row_of(self, version: Version) -> ResidentRow | None:
         """Returns the row of a version now; None if it is not in memory, or retired."""
         with self._lock:
             return self._row_of(version)
@@ -266,10 +266,10 @@ class Directory(States):
         keepings = (self.keepings.get(answering.entry.task) for answering, *_ in versions)
         return [Meaning(*meaning) for meaning in zip(versions, rows, keepings, strict=True)]
 
-    def _row_of(self, version: Version) -> Row | None:
+    def _row_of(self, version: Version) -> ResidentRow | None:
         if version.retired or version.state is not State.RESIDENT:
             return None
-        return Row(version.slot, version.slot.generation, version.facts)
+        return ResidentRow(version.slot, version.slot.generation, version.facts)
 
     def _find(self, name: str, who: Principal) -> TaskEntry:
         """Raises the same TaskNotFound for missing and for invisible tasks: no answer tells them apart."""

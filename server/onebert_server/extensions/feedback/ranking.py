@@ -13,7 +13,7 @@ from onebert_server.versions.facts import Facts
 from onebert_store.comparison import ShortAnswer
 
 
-class Scored(NamedTuple):
+class ScoredText(NamedTuple):
     """One version's answer to a text."""
 
     facts: Facts
@@ -25,13 +25,13 @@ class Scored(NamedTuple):
         return answer_of(self.facts.task_type, self.prediction)
 
 
-def ranked(by: Order, texts: Sequence[Sequence[Scored]]) -> list[int]:
+def ranked(by: Order, texts: Sequence[Sequence[ScoredText]]) -> list[int]:
     """Returns the indexes of texts by their answers, each text's by the same versions."""
     keys = [_KEYS[by](answers) for answers in texts]
     return sorted(range(len(texts)), key=keys.__getitem__)
 
 
-def _margin(answers: Sequence[Scored]) -> tuple[float, ...]:
+def _margin(answers: Sequence[ScoredText]) -> tuple[float, ...]:
     """Subtracts a version's two best scores (Scheffer et al. 2001), or a multi_label score from its threshold.
 
     Returns the score of the least certain word of a token task.
@@ -46,10 +46,13 @@ def _margin(answers: Sequence[Scored]) -> tuple[float, ...]:
     return (0.0 if thresholds is None else float(np.abs(prediction.scores - thresholds).min()),)
 
 
-def _agreement(answers: Sequence[Scored]) -> tuple[float, ...]:
+def _agreement(answers: Sequence[ScoredText]) -> tuple[float, ...]:
     """Counts the versions with the most frequent answer (variation ratio, Freeman 1965); the margin breaks ties."""
     [(_, count)] = Counter(scored.answer for scored in answers).most_common(1)
     return (count, *_margin(answers))
 
 
-_KEYS: Mapping[Order, Callable[[Sequence[Scored]], tuple[float, ...]]] = {"margin": _margin, "disagreement": _agreement}
+_KEYS: Mapping[Order, Callable[[Sequence[ScoredText]], tuple[float, ...]]] = {
+    "margin": _margin,
+    "disagreement": _agreement,
+}

@@ -15,7 +15,7 @@ from onebert_server.answering.many import Policy, ask_many
 from onebert_server.answering.reading.logits import Answered, Reading, Unanswered
 from onebert_server.contract.review import Order
 from onebert_server.extensions.feedback.given import new_labels
-from onebert_server.extensions.feedback.ranking import Scored, ranked
+from onebert_server.extensions.feedback.ranking import ScoredText, ranked
 from onebert_server.threads import run_in
 from onebert_server.versions.catalog import Catalog
 from onebert_server.versions.facts import Facts
@@ -29,12 +29,12 @@ from onebert_store.samples.store import SampleStore
 MAX_COMPARED, MAX_ANSWERS = 1000, 2048
 
 
-class Queue(NamedTuple):
+class ReviewQueue(NamedTuple):
     """The chosen samples with the answers of all versions, and the number of samples that they are chosen from."""
 
     facts: Facts
     compared: int
-    chosen: Sequence[tuple[Sample, Sequence[Scored]]]
+    chosen: Sequence[tuple[Sample, Sequence[ScoredText]]]
 
 
 class Reviews:
@@ -46,7 +46,7 @@ class Reviews:
         self._answerer = answerer
         self._registrars = registrars
 
-    async def queue(self, task: str, by: Order, limit: int, context: Context) -> Queue:
+    async def queue(self, task: str, by: Order, limit: int, context: Context) -> ReviewQueue:
         """Chooses the texts to label next among all that half of the request's time suffices for.
 
         Raises:
@@ -64,7 +64,7 @@ class Reviews:
         ]
         answered = await self._answered(versions, samples, context)
         order = ranked(by, [answers for _, answers in answered])[:limit]
-        return Queue(versions[0], len(answered), [answered[index] for index in order])
+        return ReviewQueue(versions[0], len(answered), [answered[index] for index in order])
 
     def samples(
         self, task: str, after: str, limit: int, context: Context
@@ -111,7 +111,7 @@ class Reviews:
 
     async def _answered(
         self, versions: Sequence[Facts], samples: Sequence[Sample], context: Context
-    ) -> list[tuple[Sample, Sequence[Scored]]]:
+    ) -> list[tuple[Sample, Sequence[ScoredText]]]:
         refs = [facts.ref for _ in samples for facts in versions]
         texts = [text_of(*sample.texts) for sample in samples for _ in versions]
         policy = Policy(goes_on=True, until=(time.monotonic() + context.deadline) / 2)
@@ -130,11 +130,11 @@ def live_versions(catalog: Catalog, task: str, who: Principal) -> list[Version]:
     return versions
 
 
-def _scored(_: int, result: Answered | Unanswered) -> Scored | None:
+def _scored(_: int, result: Answered | Unanswered) -> ScoredText | None:
     """Returns the answer; None if there is none, which must not keep all other texts from being labeled."""
     if isinstance(result, Unanswered) or not isinstance(result.reading, Reading):
         return None
     prediction = result.reading.answer
     if not isinstance(prediction, Prediction | Labeling):
         raise InvalidInput(f"the answers of {result.facts.ref} have no scores of labels")
-    return Scored(result.facts, prediction)
+    return ScoredText(result.facts, prediction)

@@ -20,7 +20,7 @@ from onebert_server.contract.review import (
 )
 from onebert_server.contract.tasks import VerdictsResponse
 from onebert_server.extensions.feedback.given import lacking
-from onebert_server.extensions.feedback.ranking import Scored
+from onebert_server.extensions.feedback.ranking import ScoredText
 from onebert_server.extensions.feedback.service import ServiceOf
 from onebert_server.http.cancel_scope import CancelScope
 from onebert_server.http.routes.registry import AliasName, Name, registry_router
@@ -119,7 +119,7 @@ def _texts(texts: Sequence[str]) -> dict[str, Any]:
     return dict(zip(("text", "text_pair"), texts, strict=False))
 
 
-def _answer(scored: Scored) -> VersionAnswer:
+def _answer(scored: ScoredText) -> VersionAnswer:
     return VersionAnswer(version=scored.facts.version, **fields_of(scored.prediction, MAX_SCORES))
 
 
