@@ -73,8 +73,6 @@ ROOMS: dict[str, tuple[set[str], ...]] = {
 # Library -> the only rooms that import it.
 ONLY_IN = {
     "fastapi": {
-        "onebert_mcp.tools",
-        "onebert_semantic_router.bundle",
         "onebert_server.extensions",
         "onebert_server.facades",
         "onebert_server.http",
@@ -90,6 +88,9 @@ ONLY_IN = {
     },
     "msgspec": {
         "onebert.classifier",
+        "onebert_mcp.facade",
+        "onebert_mcp.tools",
+        "onebert_semantic_router.bodies",
         "onebert_server.client",
         "onebert_server.contract",
         "onebert_server.facades",

@@ -5,30 +5,24 @@ import json
 import logging
 from importlib import import_module
 from importlib.metadata import version
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import AfterValidator
+import msgspec
 
 from onebert_mcp.tools import Calls, listed
 from onebert_server.facades.facade import Call, Facade, Question
+from onebert_server.http.decoding import QuestionBody
 from onebert_server.http.formats import Reply
 from onebert_server.http.problems import Fault
-from onebert_server.http.schemas.common import RequestBody
 
 
-def _text_or_whole(value: Any) -> Any:
-    # The SDK takes a message with another id as a notification, which has no answer.
-    if type(value) not in (int, str):
-        raise ValueError("must be a text or a whole number")
-    return value
-
-
-class Message(RequestBody):
+class Message(QuestionBody):
     """A JSON-RPC message: a request with an id, a notification without."""
 
     jsonrpc: Literal["2.0"]
     method: str
-    id: Annotated[Any, AfterValidator(_text_or_whole)] = None
+    # The SDK takes a message with null as a notification, which has no answer.
+    id: int | str | msgspec.UnsetType = msgspec.UNSET
     params: dict[str, Any] | None = None
 
 
@@ -44,7 +38,7 @@ async def answer(call: Call[Message]) -> Reply:
     sent = list[Any]()
     server = Server("onebert", version=version("onebert"), on_list_tools=listed, on_call_tool=Calls(call).run)
     sessions = StreamableHTTPSessionManager(server, json_response=True, stateless=True)
-    body = json.dumps(call.body.model_dump(exclude_unset=True)).encode()
+    body = json.dumps(msgspec.to_builtins(call.body)).encode()
     messages = iter([{"type": "http.request", "body": body, "more_body": False}])
 
     async def receive() -> Any:

@@ -4,16 +4,14 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi.exceptions import RequestValidationError
-from pydantic import Field
+from msgspec import Meta
 
 from onebert_encoder.answering.results import Extraction, Labeling
 from onebert_server.answering.reading.logits import Answered
 from onebert_server.facades.facade import Call, JsonParts, read_whole
+from onebert_server.http.decoding import QuestionBody, Ref, converted
 from onebert_server.http.problems import fault_of
-from onebert_server.http.schemas.common import Ref, RequestBody
-from onebert_server.http.schemas.texts import Text
-from onebert_server.http.strict import validated
+from onebert_server.http.schemas.questions import Text
 from onebert_server.limits import MAX_FANOUT, MAX_TEXT
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput, OneBertError
@@ -34,14 +32,14 @@ _CLASSIFY = (
 )
 
 
-class Classify(RequestBody):
+class Classify(QuestionBody):
     """The arguments of `classify`; `task` may be missing where the address or the key names one."""
 
+    texts: Annotated[list[Text], Meta(min_length=1, max_length=MAX_FANOUT)]
     task: Ref | None = None
-    texts: Annotated[list[Text], Field(min_length=1, max_length=MAX_FANOUT)]
 
 
-class Nothing(RequestBody):
+class Nothing(QuestionBody):
     """The arguments of `status`."""
 
 
@@ -78,19 +76,19 @@ class Calls:
         try:
             result = await self._called(params.name, params.arguments or {})
             text = json.dumps(result, ensure_ascii=False)
-        except (OneBertError, RequestValidationError) as error:
+        except OneBertError as error:
             text = fault_of(error, self._call.context.request_id).sentence
         content = [types.TextContent(type="text", text=text)]
         return types.CallToolResult(content=content, structured_content=result, is_error=result is None)
 
     async def _called(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         if name == "status":
-            validated(Nothing, arguments)
+            converted(Nothing, arguments)
             refs = [self._call.task()] if "task" in self._call.parameters else None
             return {"tasks": _tasks(await self._call.edge.answerer.live(self._call.context, refs))}
         if name != "classify":
             raise InvalidInput("there is no such tool: there are status and classify")
-        asked = validated(Classify, arguments)
+        asked = converted(Classify, arguments)
         in_path = self._call.parameters.get("task")
         # `status` at `/t/tone@2/mcp` has the name of the task alone.
         named = None if in_path is not None and parse_ref(in_path).task == asked.task else asked.task

@@ -14,7 +14,7 @@ from onebert_server.answering.reading.logits import Answered, Reading
 from onebert_server.facades.clients.detections import parts_of
 from onebert_server.facades.facade import Call, JsonParts, json_reply, read_whole
 from onebert_server.http.formats import Reply
-from onebert_server.http.schemas.questions import input_of
+from onebert_server.http.schemas.questions import inputs_of
 from onebert_server.observed import FORWARD, QUEUE
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput
@@ -32,7 +32,7 @@ async def classified(call: Call[Classify], parts: JsonParts) -> dict[str, Any]:
     body, ref, options = call.body, call.task(call.body.model), call.body.options or Options()
     if body.head not in (None, NAME):
         raise InvalidInput(f"head: the one head of a task is {NAME}")
-    texts = [input_of(item) for item in (body.input if isinstance(body.input, list) else [body.input])]
+    texts = inputs_of(body.input)
 
     def show(index: int, answered: Answered) -> tuple[Facts, int, Any]:
         tokens = answered.reading.tokens if isinstance(answered.reading, Reading) else 0

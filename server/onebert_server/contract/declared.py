@@ -3,7 +3,7 @@
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, get_type_hints
 
-from msgspec import Struct, to_builtins
+from msgspec import NODEFAULT, Struct, to_builtins
 from msgspec.structs import fields
 
 NAME = "^[a-z0-9][a-z0-9._-]{0,62}$"
@@ -68,6 +68,8 @@ def _model(kind: type[Declared]) -> Any:
     columns: dict[str, Any] = {}
     for column in fields(kind):
         default = ... if column.required or column.name in kind._always else column.default
+        if default is NODEFAULT:
+            default = column.default_factory()
         if isinstance(default, Declared):
             default = _model(type(default))()
         columns[column.name] = hints[column.name], default

@@ -3,12 +3,11 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
-from pydantic import BaseModel
 
 from onebert_encoder.answering.asked import PLAIN, Asked
 from onebert_encoder.answering.results import Answer, Prediction
@@ -20,6 +19,7 @@ from onebert_server.answering.many import ask_many
 from onebert_server.answering.reading.logits import Answered
 from onebert_server.answering.sizes import AnswerBytes
 from onebert_server.facades.address import task_of
+from onebert_server.http.decoding import QuestionBody
 from onebert_server.http.formats import Reply
 from onebert_server.http.problems import ErrorForm
 from onebert_server.threads import run_in
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from onebert_server.versions.version import Version
     from onebert_server.versions.view import View
 
-Body = TypeVar("Body", bound=BaseModel)
+Body = TypeVar("Body", bound=QuestionBody)
 T = TypeVar("T")
 Kind = TypeVar("Kind", bound=Answer)
 
@@ -43,7 +43,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[Body]):
-    """One request to a façade; `body` lacks harmless fields, and header names are in lower case."""
+    """One request to a façade; header names are in lower case."""
 
     body: Body
     parameters: Mapping[str, str]
@@ -79,21 +79,20 @@ class Question:
 
     Attributes:
         path: the template without the task prefix; a name inside of it is `{model}`.
-        body: the model forbids unknown fields, since they might change the answer.
+        body: its kind, without unknown fields, since they might change the answer; fields of other servers that change
+            none are of any type.
         claims: whether a body (JSON values) is for this route; given by each question that shares its path. The first
             one that claims it answers, else the server's own route of the path, else the first one.
-        harmless: body fields that do not affect the answer and are ignored.
         read: decodes a body that is not plain JSON, or only in part; allowed only if no other question has the path.
         media_types: of bodies; an empty string accepts a request without one.
         unanswered: what the bodies are that get no answer (202), if there are such.
     """
 
     path: str
-    body: type[BaseModel]
+    body: type[QuestionBody]
     answer: Callable[[Call[Any]], Awaitable[Reply]]
     response: Any = Any
     claims: Callable[[Any], bool] = any_body
-    harmless: frozenset[str] = field(default=frozenset())
     read: Callable[[bytes, Sequence[tuple[bytes, bytes]]], Any] | None = None
     media_types: frozenset[str] = JSON
     unanswered: str = ""

@@ -8,7 +8,6 @@ from operator import or_
 from typing import Any, NamedTuple, cast
 
 from fastapi import APIRouter
-from pydantic import BaseModel
 from starlette.routing import compile_path
 from starlette.types import Scope
 
@@ -17,22 +16,24 @@ from onebert_server.answering.edge import Edge
 from onebert_server.facades.address import HEADER, PREFIX
 from onebert_server.facades.facade import Call, Facade, Question
 from onebert_server.facades.table import facades
+from onebert_server.http.decoding import Decoder, QuestionBody, converted
 from onebert_server.http.formats import ABSTAINED, TRUNCATED, DataRoute, OwnFormat, Reply
 from onebert_server.http.problems import FORM, ErrorForm
 from onebert_server.http.routes import classify
-from onebert_server.http.strict import parsed, validated
+from onebert_server.http.strict import parsed
 
 
 class Claimant(NamedTuple):
-    """A façade's question at a path."""
+    """A façade's question at a path, and what reads its bodies."""
 
     facade: Facade
     question: Question
+    decoder: Decoder[QuestionBody]
 
 
 class _Read(NamedTuple):
     question: Question
-    body: BaseModel
+    body: QuestionBody
     headers: Sequence[tuple[bytes, bytes]]
 
 
@@ -54,19 +55,25 @@ class FacadeFormat:
 
     def read(self, body: bytes, scope: Scope) -> Any:
         """Also chooses the error form of the façade that the body is for."""
-        read = self.claimants[0].question.read
-        if read is not None:
+        read, state, headers = self.claimants[0].question.read, scope["state"], scope["headers"]
+        if read is None:
+            if self.native is not None and (value := self.native.decoder.at_once(body)) is not None:
+                return value
+            for facade, question, decoder in self.claimants:
+                if (value := decoder.at_once(body)) is not None:
+                    state[FORM] = facade.form
+                    return _Read(question, value, headers)
+            document = parsed(body)
+        else:
             # Only this façade has the path, so decoding errors use its form.
-            scope["state"][FORM] = self.claimants[0].facade.form
-        document = parsed(body) if read is None else read(body, scope["headers"])
+            state[FORM] = self.claimants[0].facade.form
+            document = read(body, headers)
         claimant = next((candidate for candidate in self.claimants if candidate.question.claims(document)), None)
         if claimant is None and self.native is not None:
-            return self.native.validate(document)
-        facade, question = claimant or self.claimants[0]
-        scope["state"][FORM] = facade.form
-        if question.harmless and isinstance(document, dict):
-            document = {name: value for name, value in document.items() if name not in question.harmless}
-        return _Read(question, validated(question.body, document), scope["headers"])
+            return converted(self.native.decoder.kind, document)
+        facade, question, _ = claimant or self.claimants[0]
+        state[FORM] = facade.form
+        return _Read(question, converted(question.body, document), headers)
 
     def reply(self, parameters: Mapping[str, str], body: Any, context: Context, edge: Edge) -> Awaitable[Reply]:
         if isinstance(body, _Read):
@@ -150,7 +157,7 @@ def _claimants() -> Mapping[str, Sequence[Claimant]]:
     claimants: dict[str, list[Claimant]] = {}
     for facade in facades():
         for question in facade.questions:
-            claimants.setdefault(question.path, []).append(Claimant(facade, question))
+            claimants.setdefault(question.path, []).append(Claimant(facade, question, Decoder(question.body)))
     return claimants
 
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from onebert_encoder.answering.asked import NUMBERS, Asked
 from onebert_encoder.base.sentence import unit
@@ -13,8 +13,8 @@ from onebert_server.answering.gateway import BARE
 from onebert_server.answering.many import ask_many
 from onebert_server.answering.reading.logits import Answered
 from onebert_server.facades.facade import Call, predicted
-from onebert_server.http.schemas.questions import LIST, TEXT, text_or_list
-from onebert_server.http.schemas.texts import Text
+from onebert_server.http.decoding import Positive
+from onebert_server.http.schemas.questions import Text
 from onebert_server.limits import MAX_FANOUT
 from onebert_store.errors import InvalidInput, OneBertError, TaskNotFound
 
@@ -22,20 +22,9 @@ EMPTY = "inputs cannot be empty"
 _ASKED = Asked(wording=NUMBERS)
 
 
-def _no_ids(value: Any) -> Any:
-    first = value[0] if isinstance(value, list) and value else None
-    if isinstance(first, int | list):
-        raise ValueError("token ids are of one tokenizer, which need not be this base's: send the texts")
-    return value
-
-
-Inputs = Annotated[
-    Annotated[Text, Tag(TEXT)] | Annotated[Annotated[list[Text], Field(max_length=MAX_FANOUT)], Tag(LIST)],
-    Discriminator(text_or_list),
-    BeforeValidator(_no_ids),
-]
+Inputs = Text | Annotated[list[Text], Meta(max_length=MAX_FANOUT)]
 Dimensions = Annotated[
-    int | None, Field(ge=1, description="the first so many numbers of each vector, whose length is 1 again")
+    Positive | None, Meta(description="the first so many numbers of each vector, whose length is 1 again")
 ]
 
 

@@ -3,19 +3,17 @@
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
-from pydantic import BaseModel
-from starlette.routing import compile_path
 from starlette.types import Scope
 
 from onebert_server.access.context import Context
 from onebert_server.answering.edge import Edge
 from onebert_server.contract.declared import REF
-from onebert_server.http.strict import ContextOf, counted, parsed, validated
+from onebert_server.http.decoding import Decoder, QuestionBody, converted
+from onebert_server.http.strict import ContextOf, parsed
 
 NONE: Mapping[str, str] = {}
 # Headers of a façade's reply: how many of its answers are about texts that were cut, and how many abstain.
@@ -56,29 +54,21 @@ class Format(Protocol):
 class OwnFormat:
     """The format of a route of this server's own API; see Format.
 
-    `answer` gets the path's parameters, `body`, `context` and `edge` as keywords. `plain` reads the simplest bodies as
-    `validate` would; it returns None for all others.
+    `answer` gets the path's parameters, `body`, `context` and `edge` as keywords.
     """
 
     path: str
     pattern: re.Pattern[str]
-    validate: Callable[[Any], Any]
+    decoder: Decoder[Any]
     answer: Callable[..., Awaitable[Reply]]
     accepts: frozenset[str] = frozenset((JSON,))
-    plain: Callable[[bytes], Any] | None = None
 
     def read(self, body: bytes, scope: Scope) -> Any:
-        plain = self.plain(counted(body)) if self.plain is not None else None
-        return self.validate(parsed(body)) if plain is None else plain
+        value = self.decoder.at_once(body)
+        return converted(self.decoder.kind, parsed(body)) if value is None else value
 
     def reply(self, parameters: Mapping[str, str], body: Any, context: Context, edge: Edge) -> Awaitable[Reply]:
         return self.answer(**parameters, body=body, context=context, edge=edge)
-
-
-def own_format(path: str, body: type[BaseModel], answer: Callable[..., Awaitable[Reply]]) -> OwnFormat:
-    """The format of a path of this server's own API."""
-    plain = getattr(body, "plain", None)
-    return OwnFormat(path, compile_path(path)[0], partial(validated, body), answer, plain=plain)
 
 
 async def _unasked(context: ContextOf) -> None:
@@ -89,11 +79,11 @@ class DataRoute(APIRoute):
     """A data route: its `format` answers; FastAPI documents it, and refuses other methods.
 
     Attributes:
-        bodies: the models of its bodies; the OpenAPI document has their schemas.
+        bodies: the kinds of its bodies; the OpenAPI document has their schemas.
     """
 
     def __init__(
-        self, form: Format, bodies: Sequence[type[BaseModel]], parameters: Sequence[Any] = (), **documented: Any
+        self, form: Format, bodies: Sequence[type[QuestionBody]], parameters: Sequence[Any] = (), **documented: Any
     ) -> None:
         named = [
             {"name": name, "in": "path", "required": True, "schema": {"type": "string", "pattern": REF}}

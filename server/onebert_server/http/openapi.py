@@ -7,8 +7,6 @@ from typing import Any
 
 import msgspec
 from fastapi import FastAPI
-from fastapi.openapi.constants import REF_TEMPLATE
-from pydantic.json_schema import models_json_schema
 
 from onebert_server.access.keys import KeyRing
 from onebert_server.http.auth import is_open
@@ -52,12 +50,13 @@ class DocumentedApp(FastAPI):
 
 
 def _add_bodies(document: dict[str, Any], routes: Sequence[DataRoute]) -> None:
-    models = {body for route in routes for body in route.bodies}
-    schemas, shared = models_json_schema([(body, "validation") for body in models], ref_template=REF_TEMPLATE)
-    document["components"]["schemas"] |= shared.get("$defs", {})
+    kinds = dict.fromkeys(body for route in routes for body in route.bodies)
+    schemas, shared = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
+    document["components"]["schemas"] |= shared
+    schema_of = dict(zip(kinds, schemas, strict=True))
     for route in routes:
-        kinds = [schemas[body, "validation"] for body in route.bodies]
-        content = {"application/json": {"schema": {"anyOf": kinds} if len(kinds) > 1 else kinds[0]}}
+        own = [schema_of[body] for body in route.bodies]
+        content = {"application/json": {"schema": {"anyOf": own} if len(own) > 1 else own[0]}}
         document["paths"][route.path]["post"]["requestBody"] = {"content": content, "required": True}
 
 

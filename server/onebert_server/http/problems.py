@@ -1,5 +1,6 @@
 """Maps every error to an `application/problem+json` response (RFC 9457), or to the client's own error form."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -12,8 +13,9 @@ from starlette.responses import JSONResponse
 from starlette.routing import Match, Route
 from starlette.types import ExceptionHandler, Scope
 
-from onebert_server.http.schemas.questions import PAIR, TAGS
-from onebert_store.errors import GateFailed, OneBertError, TooManyAttempts, Unauthorized
+from onebert_server.http.decoding import BROKEN, BrokenRules
+from onebert_server.http.schemas.common import LIST, OBJECT
+from onebert_store.errors import GateFailed, InvalidInput, OneBertError, TooManyAttempts, Unauthorized
 from onebert_store.file.strict_json import printable
 
 # HTTP errors that inner code does not raise: status -> (code, title); docs/generate.py reads the explanations.
@@ -44,39 +46,9 @@ MAX_REASONS = 10
 # Maximum characters of a field name that a response repeats.
 MAX_NAME = 64
 
-_WHOLE = "must be a whole number"
-_OBJECT = "must be an object"
-_INPUT = "must be a text, or an object with one"
-# pydantic's error type -> our wording of the rule.
-REASONS = {
-    "extra_forbidden": "unknown field",
-    "missing": "is required",
-    "string_type": "must be a text",
-    "string_too_short": "must have at least {min_length} characters",
-    "string_too_long": "must have at most {max_length} characters",
-    "string_unicode": "must be Unicode, without half of a surrogate pair",
-    "float_type": "must be a number",
-    "finite_number": "must be a number",
-    "list_type": "must be a list",
-    "bool_type": "must be true or false",
-    "literal_error": "must be {expected}",
-    "too_short": "must have at least {min_length} items",
-    "too_long": "must have at most {max_length} items",
-    "model_type": _OBJECT,
-    "model_attributes_type": _OBJECT,
-    "dict_type": _OBJECT,
-    "none_required": "must be null",
-    # Only unions of inputs are tagged.
-    "union_tag_invalid": _INPUT,
-    "int_type": _WHOLE,
-    "int_from_float": _WHOLE,
-    "int_parsing": _WHOLE,
-    "int_parsing_size": _WHOLE,
-    "greater_than": "must be more than {gt}",
-    "greater_than_equal": "must be at least {ge}",
-    "less_than": "must be less than {lt}",
-    "less_than_equal": "must be at most {le}",
-}
+# pydantic's error type -> our wording of the rule; others have pydantic's.
+REASONS = {"extra_forbidden": "unknown field", "missing": "is required"}
+REASONS |= dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), "must be an object")
 
 
 @dataclass(frozen=True)
@@ -183,12 +155,14 @@ def install_handlers(app: FastAPI) -> None:
 def fault_of(error: Refusal, request_id: str) -> Fault:
     """Converts an error to a Fault."""
     if isinstance(error, OneBertError):
-        return Fault(error.status, error.code, error.title, error.detail, (), request_id)
+        rules = error.rules if isinstance(error, BrokenRules) else ()
+        reasons = [_worded(("body", *place), rule) for place, rule in rules[:MAX_REASONS]]
+        return Fault(error.status, error.code, error.title, error.detail, reasons, request_id)
     if isinstance(error, HTTPException):
         code, title = HTTP_ERRORS.get(error.status_code, HTTP_ERRORS[400])
         return Fault(error.status_code, code, title, DETAILS.get(error.status_code, error.detail), (), request_id)
     reasons = [_reason(item) for item in error.errors()[:MAX_REASONS]]
-    return Fault(422, "invalid-input", "Invalid input", "the request breaks a rule; see errors", reasons, request_id)
+    return Fault(422, InvalidInput.code, InvalidInput.title, BROKEN, reasons, request_id)
 
 
 def _headers(error: Refusal) -> Mapping[str, str] | None:
@@ -205,18 +179,14 @@ def _headers(error: Refusal) -> Mapping[str, str] | None:
 
 
 def _reason(item: Mapping[str, Any]) -> dict[str, str]:
-    """Path and rule of one violation; the path names an unknown field, and values are never repeated.
-
-    Skips the tags of unions (`http/schemas/`), which are no places in the body.
-    """
-    path = [printable(str(part), MAX_NAME) for part in item["loc"] if part not in TAGS]
-    context = item.get("ctx", {})
+    """Path and rule of a violation that pydantic found; values are never repeated."""
+    # Tags of unions are no places in the body.
+    path = [part for part in item["loc"] if part not in (LIST, OBJECT)]
     if item["type"] == "value_error":
-        reason = str(context["error"])
-    elif item["loc"][-1] == PAIR and item["type"] == "model_type":
-        reason = _INPUT
-    elif context.get("min_length") == 1:
-        reason = "must not be empty"
-    else:
-        reason = REASONS.get(item["type"], "does not fit the schema").format_map(context)
-    return {"path": ".".join(path), "reason": reason}
+        return _worded(path, str(item["ctx"]["error"]))
+    own_words = re.sub(r"^\w+ should", "must", item["msg"])
+    return _worded(path, REASONS.get(item["type"], own_words))
+
+
+def _worded(path: Sequence[str | int], rule: str) -> dict[str, str]:
+    return {"path": ".".join(printable(str(part), MAX_NAME) for part in path), "reason": rule}

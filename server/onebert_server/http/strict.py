@@ -1,15 +1,15 @@
 """Shared by all routes: dependencies, strict JSON bodies, chunked responses, and the documentation of problems."""
 
+import re
 from collections.abc import Callable, Container, Coroutine, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import numpy as np
 from fastapi import Depends, Header, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import Field
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
@@ -24,11 +24,9 @@ from onebert_store.errors import TooLarge
 from onebert_store.file import strict_json
 from onebert_store.file.fields import Line
 
-T = TypeVar("T")
-Body = TypeVar("Body", bound=BaseModel)
-
 # Maximum values in a body, including lists and objects: the largest request names 1024 tasks.
 MAX_VALUES = 2048
+_FIRST_LIST = re.compile(rb'"(\w{1,64})"\s*:\s*\[')
 
 
 async def _context(
@@ -145,15 +143,6 @@ def require_media_type(scope: Scope, expected: str, accepts: Container[str] = ()
         raise HTTPException(415, refused, {"Accept-Encoding": "gzip, identity"})
 
 
-def validated(kind: type[Body], value: Any, *at: str | int) -> Body:
-    """Validates JSON values as a model; `at` is their location in the body."""
-    try:
-        return kind.model_validate(value)
-    except ValidationError as error:
-        reasons = error.errors(include_url=False, include_input=False)
-        raise RequestValidationError([{**reason, "loc": ("body", *at, *reason["loc"])} for reason in reasons]) from None
-
-
 def parsed(body: bytes, limit: int = MAX_VALUES) -> Any:
     """Parses a body as strict JSON; raises TooLarge, or HTTPException, which FastAPI lets through here."""
     try:
@@ -163,10 +152,17 @@ def parsed(body: bytes, limit: int = MAX_VALUES) -> Any:
         raise HTTPException(400, detail) from None
 
 
-def counted(body: bytes, limit: int = MAX_VALUES) -> bytes:
-    """Returns a body; raises TooLarge before it is decoded, since creating a million objects takes seconds."""
+def counted(body: bytes, limit: int = MAX_VALUES, most_items: Callable[[str], int | None] | None = None) -> bytes:
+    """Returns a body; raises TooLarge before it is decoded, since creating a million objects takes seconds.
+
+    `most_items` knows the maximum length of the list that a field takes.
+    """
     if len(body) > limit and count_values(body) > limit:
-        raise TooLarge(f"the body holds more than {limit} values; send it in parts")
+        named = _FIRST_LIST.search(body)
+        field = named[1].decode() if named else "it"
+        most = most_items and most_items(field)
+        parts = f"parts of at most {most}" if most else "parts"
+        raise TooLarge(f"the body holds more than {limit} values; send {field} in {parts}")
     return body
 
 

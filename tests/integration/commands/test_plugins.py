@@ -21,9 +21,9 @@ FACADE = '''
 from onebert_server.answering.gateway import Wanted
 from onebert_server.facades.facade import Facade, Listing, Question, json_reply
 from onebert_server.facades.facade import predicted
-from onebert_server.http.schemas.common import RequestBody
+from onebert_server.http.decoding import QuestionBody
 
-class Ask(RequestBody):
+class Ask(QuestionBody):
     """A text."""
 
     text: str

@@ -116,7 +116,7 @@ def test_hugging_faces_client(web, models, monkeypatch):
         ({"model": "text-embedding-3-small", "input": "a"}, 404, "unit-mean, plain-cls"),
         ({"model": "tone", "input": "a"}, 404, "there is no such base"),
         ({"input": "a"}, 400, "name the base"),
-        ({"model": "unit-mean", "input": [101, 102]}, 400, "token ids"),
+        ({"model": "unit-mean", "input": [101, 102]}, 400, "input.0: must be a text"),
         ({"model": "unit-mean", "input": []}, 400, "cannot be empty"),
         ({"model": "unit-mean", "input": ["a"] * 1025}, 400, "1024"),
         ({"model": "unit-mean", "input": "a", "dimensions": 33}, 400, "32 numbers"),

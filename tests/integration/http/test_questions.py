@@ -116,7 +116,7 @@ PLAIN = {
     "a large answer": (FANOUT, {"tasks": ["tone"] * MAX_FANOUT, "text": TEXT}),
 }
 
-NO_TEXT, NO_NUMBER = "must be a text, or an object with one", "must be a whole number"
+NO_TEXT, NO_NUMBER = "must be a text, an object or a list", "must be a whole number"
 HALF = "must be Unicode, without half of a surrogate pair"
 # Refused for what they hold, by the same words: path, body, status, and where a rule is broken its field and words.
 REFUSED = {
@@ -155,8 +155,8 @@ REFUSED = {
     "a long field": (ONE, {"inputs": "x", "\n" + "x" * 100: 1}, 422, "body.?" + "x" * 62 + "…", "unknown field"),
     "a number for a text": (ONE, {"inputs": 1}, 422, "body.inputs", NO_TEXT),
     "true for a text": (ONE, {"inputs": True}, 422, "body.inputs", NO_TEXT),
-    "null for a text": (ONE, {"inputs": ["x", None]}, 422, "body.inputs.1", NO_TEXT),
-    "a list for a text": (ONE, {"inputs": ["x", ["y"]]}, 422, "body.inputs.1", NO_TEXT),
+    "null for a text": (ONE, {"inputs": ["x", None]}, 422, "body.inputs.1", "must be a text or an object"),
+    "a list for a text": (ONE, {"inputs": ["x", ["y"]]}, 422, "body.inputs.1", "must be a text or an object"),
     "a number in an object": (ONE, {"inputs": {"text": 1}}, 422, "body.inputs.text", "must be a text"),
     "a number in a pair": (
         ONE,

@@ -18,9 +18,9 @@ from tenants import Asker, tenants_runtime
 
 FACADES = '''
 from onebert_server.facades.facade import Facade, Listing, Question
-from onebert_server.http.schemas.common import RequestBody
+from onebert_server.http.decoding import QuestionBody
 
-class Ask(RequestBody):
+class Ask(QuestionBody):
     """One text."""
 
     text: str

@@ -4,8 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Discriminator, Field, JsonValue, Tag, model_validator
 
-from onebert_server.http.schemas.common import RequestBody
-from onebert_server.http.schemas.questions import LIST, OBJECT
+from onebert_server.http.schemas.common import LIST, OBJECT, RequestBody
 from onebert_server.http.schemas.texts import Text, TextPair
 from onebert_store.file.fields import Label
 

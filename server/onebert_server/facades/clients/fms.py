@@ -4,18 +4,17 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
-from pydantic import Discriminator, Field, Tag, model_validator
+from msgspec import Meta
 
 from onebert_encoder.answering.results import Labeled, Prediction
 from onebert_encoder.text.tokens import Text as OneText
 from onebert_server.answering.reading.logits import Answered, Unanswered
 from onebert_server.facades.clients.detections import FOUND, detections
 from onebert_server.facades.facade import Call, Facade, JsonParts, Question, json_reply, read_whole
+from onebert_server.http.decoding import QuestionBody
 from onebert_server.http.formats import Reply
 from onebert_server.http.problems import Fault
-from onebert_server.http.schemas.common import RequestBody
-from onebert_server.http.schemas.questions import LIST, TEXT, text_or_list
-from onebert_server.http.schemas.texts import Text
+from onebert_server.http.schemas.questions import AnyText, Text
 from onebert_server.limits import MAX_FANOUT, MAX_ITEMS, MAX_TEXT
 from onebert_store.errors import InvalidInput
 from onebert_store.tables.text.unicode import is_blank
@@ -25,27 +24,23 @@ MAX_CONTENTS = MAX_FANOUT
 # Minimum JSON bytes of a detection without its text: digest, keys, offsets.
 _DETECTION = 200
 
-# A blank text is allowed and has no detections.
-AnyText = Annotated[str, Field(max_length=MAX_TEXT)]
 
-
-class DetectorParams(RequestBody):
+class DetectorParams(QuestionBody):
     """Parameters of a detector."""
 
     threshold: Annotated[
-        float | None,
-        Field(allow_inf_nan=False, description="score over which something is detected (null: the task's, else 0.5)"),
+        float | None, Meta(description="score over which something is detected (null: the task's, else 0.5)")
     ] = None
 
 
-class Contents(RequestBody):
+class Contents(QuestionBody):
     """Texts, each of which has a list of detections; one that is blank has none."""
 
-    contents: Annotated[list[AnyText], Field(min_length=1, max_length=MAX_CONTENTS)]
+    contents: Annotated[list[AnyText], Meta(min_length=1, max_length=MAX_CONTENTS)]
     detector_params: DetectorParams | None = None
 
 
-class Generation(RequestBody):
+class Generation(QuestionBody):
     """A prompt and what a model made of it: a pair of texts."""
 
     prompt: Text
@@ -53,39 +48,34 @@ class Generation(RequestBody):
     detector_params: DetectorParams | None = None
 
 
-class Part(RequestBody):
+class Part(QuestionBody):
     """A text among the kinds of content that a message may have."""
 
     type: Literal["text"]
     text: AnyText
 
 
-class Message(RequestBody):
+class Message(QuestionBody):
     """One message of a chat."""
 
     role: Literal["developer", "system", "user", "assistant", "tool"]
-    content: Annotated[
-        Annotated[AnyText, Tag(TEXT)] | Annotated[Annotated[list[Part], Field(max_length=MAX_ITEMS)], Tag(LIST)],
-        Discriminator(text_or_list),
-    ]
+    content: AnyText | Annotated[list[Part], Meta(max_length=MAX_ITEMS)]
     name: str | None = None
 
-    @model_validator(mode="after")
-    def _is_one_text(self) -> "Message":
+    def __post_init__(self) -> None:
         if len(self.text) > MAX_TEXT:
             raise ValueError(f"the texts of a message must have at most {MAX_TEXT} characters together")
-        return self
 
     @property
     def text(self) -> str:
         return self.content if isinstance(self.content, str) else "\n".join(part.text for part in self.content)
 
 
-class Chat(RequestBody):
+class Chat(QuestionBody):
     """A chat, whose last message is judged as the answer to the one before it."""
 
-    messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_FANOUT)]
-    tools: Annotated[list[Any] | None, Field(max_length=0, description="no task reads any")] = None
+    messages: Annotated[list[Message], Meta(min_length=1, max_length=MAX_FANOUT)]
+    tools: Annotated[list[Any], Meta(max_length=0, description="no task reads any")] | None = None
     detector_params: DetectorParams | None = None
 
 
@@ -123,7 +113,7 @@ async def chat(call: Call[Chat]) -> Reply:
 
 
 def _threshold(body: Contents | Generation | Chat) -> float | None:
-    return body.detector_params and body.detector_params.threshold
+    return None if body.detector_params is None else body.detector_params.threshold
 
 
 async def _of_whole(call: Call[Any], text: OneText, threshold: float | None) -> Reply:

@@ -2,31 +2,34 @@
 
 from typing import Annotated, Any
 
-from pydantic import Field
+from msgspec import Meta
 
 from onebert_encoder.answering.results import Labeling
 from onebert_server.answering.reading.logits import Answered, Unanswered
 from onebert_server.facades.clients.detections import FOUND, detections, replaced
 from onebert_server.facades.clients.hugging_face import worded
 from onebert_server.facades.facade import Call, Facade, Question, answer_as, json_reply, read_whole
+from onebert_server.http.decoding import QuestionBody, Share
 from onebert_server.http.formats import Reply
-from onebert_server.http.schemas.common import RequestBody
-from onebert_server.limits import MAX_FANOUT, MAX_TEXT
+from onebert_server.http.schemas.questions import AnyText
+from onebert_server.limits import MAX_FANOUT
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput
 
 
-class Extract(RequestBody):
+class Extract(QuestionBody):
     """A text, and the labels to find in it."""
 
-    # A blank text is allowed and has no entities.
-    text: Annotated[str, Field(max_length=MAX_TEXT)]
-    labels: Annotated[
-        list[str] | None, Field(max_length=MAX_FANOUT, description="null or none: every label that the task finds")
-    ] = None
-    threshold: Annotated[
-        float | None, Field(ge=0, le=1, description="score over which an entity counts (null: every entity)")
-    ] = None
+    text: AnyText
+    # Null or none: every label that the task finds.
+    labels: Annotated[list[str], Meta(max_length=MAX_FANOUT)] | None = None
+    threshold: Annotated[Share | None, Meta(description="score over which an entity counts (null: every entity)")] = (
+        None
+    )
+    # The task's windows and its labels, which never overlap, take the place of the three.
+    chunk_length: Any = None
+    overlap: Any = None
+    flat_ner: Any = None
 
 
 async def extract(call: Call[Extract]) -> Reply:
@@ -66,7 +69,4 @@ def _wanted(labels: list[str], facts: Facts, bio: bool) -> set[str]:
     return set(labels) or findable
 
 
-# The task's windows and its labels, which never overlap, take the place of the three.
-HARMLESS = frozenset({"chunk_length", "overlap", "flat_ner"})
-
-FACADE = Facade("GLiNER", worded, [Question("/v1/extract", Extract, extract, dict[str, Any], harmless=HARMLESS)])
+FACADE = Facade("GLiNER", worded, [Question("/v1/extract", Extract, extract, dict[str, Any])])

@@ -6,7 +6,7 @@ task's type determines the form of the answer. The form cannot report truncation
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+from msgspec import Meta
 
 from onebert_encoder.answering.asked import OBJECTS, Asked
 from onebert_encoder.answering.results import Extraction, Labeled, Labeling, Prediction
@@ -15,11 +15,10 @@ from onebert_server.answering.gateway import Wanted
 from onebert_server.answering.reading.logits import Answered
 from onebert_server.facades.clients import zero_shot
 from onebert_server.facades.facade import Call, Facade, JsonParts, Question, json_reply, ranked, read_whole
+from onebert_server.http.decoding import No, QuestionBody, only
 from onebert_server.http.formats import Reply
 from onebert_server.http.problems import Fault
-from onebert_server.http.schemas.common import RequestBody
-from onebert_server.http.schemas.questions import Inputs, TopK, input_of
-from onebert_server.http.schemas.texts import Text
+from onebert_server.http.schemas.questions import Text, TextPair, TopK, inputs_of
 from onebert_server.limits import MAX_ITEMS
 from onebert_store.errors import InvalidInput
 
@@ -30,50 +29,58 @@ _OF_SPANS = {"top_k", "handle_impossible_answer", "align_to_words"}
 _OF_CANDIDATES = {"candidate_labels", "multi_label", "hypothesis_template"}
 
 
-class Parameters(RequestBody):
+class Parameters(QuestionBody):
     """Parameters of an answer; the type of the task decides which are allowed."""
 
     function_to_apply: Literal["sigmoid", "softmax", "none"] | None = None
     top_k: TopK = None
     # The first token of a word decides its label, as in training, so these three find the same entities.
     aggregation_strategy: Literal["none", "simple", "first"] | None = None
-    ignore_labels: Annotated[list[str], Field(max_length=MAX_ITEMS)] | None = None
-    handle_impossible_answer: Literal[False] | None = None
-    align_to_words: Literal[False] | None = None
-    candidate_labels: Annotated[list[Text], Field(min_length=1, max_length=MAX_ITEMS)] | None = None
+    ignore_labels: Annotated[list[str], Meta(max_length=MAX_ITEMS)] | None = None
+    handle_impossible_answer: No | None = None
+    align_to_words: No | None = None
+    candidate_labels: Annotated[list[Text], Meta(min_length=1, max_length=MAX_ITEMS)] | None = None
     multi_label: bool | None = None
-    hypothesis_template: Annotated[str, Field(max_length=1024)] | None = None
+    hypothesis_template: Annotated[str, Meta(max_length=1024)] | None = None
+
+    def __post_init__(self) -> None:
+        only(False, handle_impossible_answer=self.handle_impossible_answer, align_to_words=self.align_to_words)
 
     @property
     def names_set(self) -> set[str]:
-        return {name for name in self.model_fields_set if getattr(self, name) is not None}
+        return {name for name in self.__struct_fields__ if getattr(self, name) is not None}
 
 
-class AskedOf(RequestBody):
-    """A question and the context that answers it."""
+class Single(QuestionBody):
+    """A text or a pair, or a question and the context that answers it."""
 
-    question: Text
-    context: Text
+    text: Text | None = None
+    text_pair: Text | None = None
+    question: Text | None = None
+    context: Text | None = None
+
+    def __post_init__(self) -> None:
+        names = [name for name in self.__struct_fields__ if getattr(self, name) is not None]
+        if names not in (["text"], ["text", "text_pair"], ["question", "context"]):
+            raise ValueError("must have text, or text and text_pair, or question and context")
 
 
-def _tag(value: Any) -> str:
-    return "[question]" if isinstance(value, dict) and "question" in value else "[inputs]"
-
-
-class Body(RequestBody):
+class Body(QuestionBody):
     """Inputs of any kind, with parameters."""
 
-    inputs: Annotated[Annotated[AskedOf, Tag("[question]")] | Annotated[Inputs, Tag("[inputs]")], Discriminator(_tag)]
+    inputs: Text | Single | Annotated[list[Text | TextPair], Meta(min_length=1, max_length=MAX_ITEMS)]
     parameters: Parameters | None = None
+    # Older JavaScript clients send it for Hugging Face's own servers: whether to wait, and to use a cache.
+    options: Any = None
 
 
 async def answer(call: Call[Body]) -> Reply:
     """Answers by the kind of inputs and the type of the task."""
     body, task = call.body, call.task()
     parameters = body.parameters or Parameters()
-    if isinstance(body.inputs, AskedOf):
+    if isinstance(body.inputs, Single) and body.inputs.question is not None:
         _only(parameters, _OF_SPANS, "a question with its context")
-        pair, several = (body.inputs.question, body.inputs.context), (parameters.top_k or 1) > 1
+        pair, several = (body.inputs.question, body.inputs.context or ""), (parameters.top_k or 1) > 1
         options = Asked(parameters.top_k)
         [reply] = await read_whole(call, [task], [pair], lambda _, answered: _spans(several, answered), options)
         return reply
@@ -87,7 +94,7 @@ async def answer(call: Call[Body]) -> Reply:
 
 async def _by_type(call: Call[Body], task: str, inputs: Any, parameters: Parameters) -> Reply:
     several, parts = isinstance(inputs, list), JsonParts()
-    texts = [input_of(item) for item in (inputs if several else [inputs])]
+    texts = inputs_of(inputs)
 
     def show(index: int, answered: Answered) -> tuple[str, Any]:
         return answered.facts.task_type, parts.encoded(_answer_of(texts[index], parameters, answered))
@@ -183,9 +190,8 @@ def worded(fault: Fault) -> tuple[int, Any]:
     return fault.status, {"error": fault.sentence}
 
 
-# Older JavaScript clients send `options` for Hugging Face's own servers: whether to wait, and to use a cache.
 FACADE = Facade(
     "Hugging Face",
     worded,
-    [Question(path, Body, answer, harmless=frozenset({"options"})) for path in ("/", "/models/{model}")],
+    [Question(path, Body, answer) for path in ("/", "/models/{model}")],
 )

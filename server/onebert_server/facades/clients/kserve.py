@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from pydantic import Field
+from msgspec import Meta
 
 from onebert_encoder.answering.results import Labeling, Prediction
 from onebert_server.answering.reading.logits import Answered
@@ -16,22 +16,22 @@ from onebert_server.facades.facade import (
     json_reply,
     read_whole,
 )
+from onebert_server.http.decoding import QuestionBody
 from onebert_server.http.formats import Reply
 from onebert_server.http.problems import Fault
-from onebert_server.http.schemas.common import RequestBody
-from onebert_server.http.schemas.questions import OneInput, input_of
+from onebert_server.http.schemas.questions import Text, TextPair, inputs_of
 from onebert_server.limits import MAX_ITEMS
 
 
-class Predict(RequestBody):
+class Predict(QuestionBody):
     """Texts, or pairs as objects with `text` and `text_pair`."""
 
-    instances: Annotated[list[OneInput], Field(min_length=1, max_length=MAX_ITEMS)]
+    instances: Annotated[list[Text | TextPair], Meta(min_length=1, max_length=MAX_ITEMS)]
 
 
 async def predict(call: Call[Predict]) -> Reply:
     """Returns one prediction per instance, by the type of the task."""
-    texts, parts = [input_of(instance) for instance in call.body.instances], JsonParts()
+    texts, parts = inputs_of(call.body.instances), JsonParts()
 
     def show(_: int, answered: Answered) -> Any:
         return parts.encoded(prediction(answered))

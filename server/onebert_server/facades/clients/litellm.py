@@ -4,7 +4,7 @@ import re
 from typing import Annotated, Any
 
 import msgspec
-from pydantic import Field
+from msgspec import Meta
 from starlette.exceptions import HTTPException
 
 from onebert_encoder.answering.positives import positives_of
@@ -12,11 +12,12 @@ from onebert_encoder.answering.results import Labeled, Labeling
 from onebert_server.answering.reading.logits import Answered, Unanswered
 from onebert_server.facades.clients.detections import FOUND, detections, replaced
 from onebert_server.facades.facade import Call, Facade, JsonParts, Question, json_reply, read_whole
+from onebert_server.http.decoding import QuestionBody, Ref, Share
 from onebert_server.http.formats import Reply
 from onebert_server.http.problems import Fault
-from onebert_server.http.schemas.common import Ref, RequestBody
+from onebert_server.http.schemas.questions import AnyText
 from onebert_server.http.strict import parsed
-from onebert_server.limits import MAX_FANOUT, MAX_TEXT
+from onebert_server.limits import MAX_FANOUT
 from onebert_store.errors import InvalidInput
 
 _TASKS = "additional_provider_specific_params.tasks"
@@ -24,17 +25,17 @@ _TASKS = "additional_provider_specific_params.tasks"
 MAX_REASONS = 32
 
 
-class Parameters(RequestBody):
+class Parameters(QuestionBody):
     """Parameters of the gateway's configuration; a request may add to them."""
 
-    tasks: Annotated[list[Ref], Field(min_length=1, max_length=16)] | None = None
-    threshold: Annotated[float | None, Field(ge=0, le=1, description="in place of those of the tasks")] = None
+    tasks: Annotated[list[Ref], Meta(min_length=1, max_length=16)] | None = None
+    threshold: Annotated[Share | None, Meta(description="in place of those of the tasks")] = None
 
 
-class Check(RequestBody):
+class Check(QuestionBody):
     """Texts of a prompt or of a model's answer; the call's other fields are ignored."""
 
-    texts: Annotated[list[Annotated[str, Field(max_length=MAX_TEXT)]], Field(max_length=MAX_FANOUT)] | None = None
+    texts: Annotated[list[AnyText], Meta(max_length=MAX_FANOUT)] | None = None
     additional_provider_specific_params: Parameters | None = None
 
 
@@ -58,7 +59,7 @@ _PLACE = re.compile(rb"\\\\|(\\ufdd0)")
 def read(body: bytes, _: Any) -> Any:
     """Decodes the relevant part of a body."""
     try:
-        # The decoder rejects half a pair even in skipped fields; `validated` reports one in a field that we read.
+        # The decoder rejects half a pair even in skipped fields; `converted` reports one in a field that we read.
         marked = _HALF.sub(lambda at: (at[0], _MARK, _MARKED)[at.lastindex or 0], body) if b"\\u" in body else body
         sent = _decode(marked)
     except msgspec.ValidationError:

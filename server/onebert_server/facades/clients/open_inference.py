@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field
+from msgspec import Meta
 
 from onebert_encoder.answering.results import Prediction
 from onebert_encoder.text.tokens import Text as Input
@@ -16,67 +16,66 @@ from onebert_server.facades.clients import models
 from onebert_server.facades.clients.kserve import prediction, worded
 from onebert_server.facades.clients.tensors import Tensor, flat, read_body, reply
 from onebert_server.facades.facade import Call, Facade, Listing, Question, ReadRequest, json_reply
+from onebert_server.http.decoding import Natural, Positive, QuestionBody, converted
 from onebert_server.http.formats import Reply
-from onebert_server.http.schemas.common import RequestBody
-from onebert_server.http.schemas.texts import Text
-from onebert_server.http.strict import validated
+from onebert_server.http.schemas.questions import Text
 from onebert_server.limits import MAX_ITEMS
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput
 
 # Triton's clients send no Content-Type.
 MEDIA_TYPES = frozenset({"application/json", "application/octet-stream", ""})
-# KServe's clients repeat the path's model name.
-HARMLESS = frozenset({"model_name"})
 EXTENSIONS = ("binary_tensor_data", "classification")
 
 
-class InputTensor(RequestBody):
+class InputTensor(QuestionBody):
     """Texts, in a tensor of one dimension or of one column."""
 
-    name: Annotated[str, Field(max_length=64)]
-    shape: Annotated[list[Annotated[int, Field(ge=0, le=MAX_ITEMS)]], Field(min_length=1, max_length=2)]
+    name: Annotated[str, Meta(max_length=64)]
+    shape: Annotated[list[Annotated[int, Meta(ge=0, le=MAX_ITEMS)]], Meta(min_length=1, max_length=2)]
     datatype: Literal["BYTES"]
     data: list[Any]
-    parameters: Annotated[dict[str, Any] | None, Field(max_length=0)] = None
+    parameters: Annotated[dict[str, Any], Meta(max_length=0)] | None = None
 
 
-class OutputParameters(RequestBody):
+class OutputParameters(QuestionBody):
     """How an output is wanted."""
 
     binary_data: bool | None = None
-    classification: Annotated[int | None, Field(ge=1, description="so many scores, best first, with labels")] = None
+    classification: Annotated[Positive | None, Meta(description="so many scores, best first, with labels")] = None
 
 
-class Output(RequestBody):
+class Output(QuestionBody):
     """One output that is wanted."""
 
-    name: Annotated[str, Field(max_length=64)]
+    name: Annotated[str, Meta(max_length=64)]
     parameters: OutputParameters | None = None
 
 
-class Parameters(RequestBody):
+class Parameters(QuestionBody):
     """Parameters of the whole request."""
 
     binary_data_output: bool | None = None
     # The queue always takes turns between principals.
-    priority: Annotated[int | None, Field(ge=0, description="changes nothing")] = None
-    timeout: Annotated[
-        int | None, Field(ge=0, description="microseconds, from arrival, in which to answer (0: any)")
-    ] = None
+    priority: Annotated[Natural | None, Meta(description="changes nothing")] = None
+    timeout: Annotated[Natural | None, Meta(description="microseconds, from arrival, in which to answer (0: any)")] = (
+        None
+    )
 
 
-class _Data(RequestBody):
-    data: Annotated[list[Text], Field(min_length=1, max_length=MAX_ITEMS)]
+class _Data(QuestionBody):
+    data: Annotated[list[Text], Meta(min_length=1, max_length=MAX_ITEMS)]
 
 
-class Infer(RequestBody):
+class Infer(QuestionBody):
     """One tensor of texts, or two, `text` and `text_pair`."""
 
-    id: Annotated[str | None, Field(max_length=128)] = None
-    inputs: Annotated[list[InputTensor], Field(min_length=1, max_length=2)]
-    outputs: Annotated[list[Output], Field(min_length=1, max_length=4)] | None = None
+    inputs: Annotated[list[InputTensor], Meta(min_length=1, max_length=2)]
+    id: Annotated[str, Meta(max_length=128)] | None = None
+    outputs: Annotated[list[Output], Meta(min_length=1, max_length=4)] | None = None
     parameters: Parameters | None = None
+    # KServe's clients repeat the path's model name.
+    model_name: Any = None
 
     def questions(self) -> list[Input]:
         columns = [_texts_of(tensor, index) for index, tensor in enumerate(self.inputs)]
@@ -91,7 +90,7 @@ class Infer(RequestBody):
 def _texts_of(tensor: InputTensor, index: int) -> list[str]:
     if len(tensor.shape) == 2 and tensor.shape[1] != 1:
         raise InvalidInput(f"inputs.{index}.shape is [n] or [n, 1]")
-    return validated(_Data, {"data": flat(tensor.data, tensor.shape)}, "inputs", index).data
+    return converted(_Data, {"data": flat(tensor.data, tensor.shape)}, "inputs", index).data
 
 
 async def infer(call: Call[Infer]) -> Reply:
@@ -223,9 +222,7 @@ FACADE = Facade(
     "Open Inference Protocol",
     worded,
     [
-        Question(
-            f"{path}/infer", Infer, infer, dict[str, Any], read=read_body, media_types=MEDIA_TYPES, harmless=HARMLESS
-        )
+        Question(f"{path}/infer", Infer, infer, dict[str, Any], read=read_body, media_types=MEDIA_TYPES)
         for path in (_MODEL, _VERSION)
     ],
     [

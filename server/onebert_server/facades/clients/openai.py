@@ -5,8 +5,8 @@ from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
-from pydantic import Discriminator, Field, Tag
 
 from onebert_encoder.answering.asked import Asked, Wording
 from onebert_encoder.answering.positives import flagged, positives_of
@@ -14,12 +14,11 @@ from onebert_server.answering.reading.logits import Answered
 from onebert_server.facades.clients import models
 from onebert_server.facades.facade import Call, Facade, JsonParts, Listing, Question, json_reply, predicted, read_whole
 from onebert_server.facades.vectors import Dimensions, Inputs, vectors_of
+from onebert_server.http.decoding import QuestionBody, Ref
 from onebert_server.http.formats import Reply
 from onebert_server.http.problems import Fault
-from onebert_server.http.schemas.common import Ref, RequestBody
-from onebert_server.http.schemas.questions import Texts
-from onebert_server.http.schemas.texts import Text
-from onebert_server.limits import MAX_REF
+from onebert_server.http.schemas.questions import Text
+from onebert_server.limits import MAX_ITEMS, MAX_REF
 
 # The categories in the SDKs' types, which must be present; a task may add others.
 CATEGORIES = (
@@ -40,26 +39,22 @@ CATEGORIES = (
 KINDS = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 
 
-class Part(RequestBody):
+class Part(QuestionBody):
     """A text among the kinds of input that a moderation may have; no task reads pictures."""
 
     type: Literal["text"]
     text: Text
 
 
-def _tag(value: Any) -> str:
-    parts = isinstance(value, list) and value and isinstance(value[0], dict)
-    return "[parts]" if parts else "[inputs]"
-
-
-class Moderate(RequestBody):
+class Moderate(QuestionBody):
     """One text, or several, for a task that says which of its labels are positive."""
 
+    input: Text | Annotated[list[Text | Part], Meta(min_length=1, max_length=MAX_ITEMS)]
     model: Ref | None = None
-    input: Annotated[
-        Annotated[Texts, Tag("[inputs]")] | Annotated[Annotated[list[Part], Field(max_length=1)], Tag("[parts]")],
-        Discriminator(_tag),
-    ]
+
+    def __post_init__(self) -> None:
+        if len(self.input) > 1 and any(isinstance(text, Part) for text in self.input):
+            raise ValueError("input: must have at most 1 items, where they are parts of one input")
 
     @property
     def texts(self) -> list[str]:
@@ -95,13 +90,14 @@ def _moderated(answered: Answered) -> dict[str, Any]:
     }
 
 
-class Embed(RequestBody):
+class Embed(QuestionBody):
     """Texts for the vectors of a base, which `model` names; without one, of the only base."""
 
-    model: Annotated[str, Field(max_length=MAX_REF)] | None = None
     input: Inputs
+    model: Annotated[str, Meta(max_length=MAX_REF)] | None = None
     dimensions: Dimensions = None
     encoding_format: Literal["float", "base64"] | None = None
+    user: Any = None
 
 
 async def embed(call: Call[Embed]) -> Reply:
@@ -137,7 +133,7 @@ FACADE = Facade(
     worded,
     [
         Question("/v1/moderations", Moderate, moderate, dict[str, Any]),
-        Question("/v1/embeddings", Embed, embed, dict[str, Any], harmless=frozenset({"user"})),
+        Question("/v1/embeddings", Embed, embed, dict[str, Any]),
     ],
     [Listing("/v1/models", models.models), Listing("/v1/models/{model}", models.model)],
 )

@@ -7,8 +7,8 @@ from importlib.metadata import version
 from typing import Annotated, Any, Literal
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
-from pydantic import Discriminator, Field, Tag
 from starlette.datastructures import Headers
 
 from onebert_encoder.answering.asked import OBJECTS, Asked
@@ -31,10 +31,10 @@ from onebert_server.facades.facade import (
     ranked,
 )
 from onebert_server.facades.vectors import EMPTY, Dimensions, Inputs, vectors_of
+from onebert_server.http.decoding import QuestionBody
 from onebert_server.http.formats import Reply
 from onebert_server.http.problems import Fault
-from onebert_server.http.schemas.common import RequestBody
-from onebert_server.http.schemas.texts import Text
+from onebert_server.http.schemas.questions import Text
 from onebert_server.limits import MAX_ITEMS, MAX_QUEUE_SEQUENCES
 from onebert_server.observed import FORWARD, QUEUE, TOKENIZE
 from onebert_server.versions.facts import Facts
@@ -42,27 +42,22 @@ from onebert_store.errors import InvalidInput, OneBertError, TaskNotFound
 
 VERSION = version("onebert")
 
-One = Annotated[list[Text], Field(min_length=1, max_length=2)]
+One = Annotated[list[Text], Meta(min_length=1, max_length=2)]
 
 
-def _tag(value: Any) -> str:
-    several = isinstance(value, list) and (not value or isinstance(value[0], list))
-    return "[batch]" if several else "[list]" if isinstance(value, list) else "[text]"
-
-
-class Predict(RequestBody):
+class Predict(QuestionBody):
     """One text, a list of one text or of the two of a pair, or a batch of such lists."""
 
-    inputs: Annotated[
-        Annotated[Text, Tag("[text]")]
-        | Annotated[One, Tag("[list]")]
-        | Annotated[Annotated[list[One], Field(max_length=MAX_ITEMS)], Tag("[batch]")],
-        Discriminator(_tag),
-    ]
+    inputs: Text | Annotated[list[Text | One], Meta(max_length=MAX_ITEMS)]
     raw_scores: bool | None = None
     truncate: bool | None = None
     # Texts are truncated at their ends, as in training.
     truncation_direction: Literal["Right", "right"] | None = None
+
+    def __post_init__(self) -> None:
+        texts = isinstance(self.inputs, list) and sum(isinstance(item, str) for item in self.inputs)
+        if texts and (texts > 2 or texts < len(self.inputs)):
+            raise ValueError("inputs: must have at most 2 items, where they are texts, or lists alone")
 
 
 async def predict(call: Call[Predict]) -> Reply:
@@ -86,7 +81,7 @@ async def predict(call: Call[Predict]) -> Reply:
     return json_reply(scores if batch else scores[0], _headers(call, texts, sum(tokens)))
 
 
-class Embed(RequestBody):
+class Embed(QuestionBody):
     """Texts for the vectors of a base; a prompt stands in front of each text, and none has a name here."""
 
     inputs: Inputs

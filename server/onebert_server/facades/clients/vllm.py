@@ -3,7 +3,7 @@
 from time import time
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from msgspec import Meta
 
 from onebert_encoder.answering.asked import NUMBERS, Asked
 from onebert_encoder.answering.results import Prediction
@@ -11,27 +11,33 @@ from onebert_server.answering.gateway import Wanted
 from onebert_server.answering.reading.logits import Answered
 from onebert_server.facades.clients.openai import worded
 from onebert_server.facades.facade import Call, Facade, JsonParts, Question, json_reply, predicted, read_whole
+from onebert_server.http.decoding import QuestionBody, Ref, only
 from onebert_server.http.formats import Reply
-from onebert_server.http.schemas.common import Ref, RequestBody
 from onebert_server.http.schemas.questions import Texts
 
 
-class Classify(RequestBody):
+class Classify(QuestionBody):
     """Texts for one task; of what would change the answer in vLLM, the values that change nothing here are taken."""
 
-    model: Ref | None = None
     input: Texts
+    model: Ref | None = None
     use_activation: Annotated[
-        bool | None, Field(description="false: the logits themselves, else as the task makes scores of them")
+        bool | None, Meta(description="false: the logits themselves, else as the task makes scores of them")
     ] = None
     truncate_prompt_tokens: Annotated[
-        Literal[-1] | None, Field(description="-1: texts are cut to the task's length, else they are read in windows")
+        Literal[-1] | None, Meta(description="-1: texts are cut to the task's length, else they are read in windows")
     ] = None
     truncation_side: Literal["right"] | None = None
-    add_special_tokens: Literal[True] | None = None
+    add_special_tokens: Annotated[bool, Meta(extra_json_schema={"const": True})] | None = None
     padding: Literal["do_not_pad"] | None = None
     mm_processor_kwargs: None = None
-    request_id: Annotated[str | None, Field(max_length=128)] = None
+    request_id: Annotated[str, Meta(max_length=128)] | None = None
+    user: Any = None
+    priority: Any = None
+    cache_salt: Any = None
+
+    def __post_init__(self) -> None:
+        only(True, add_special_tokens=self.add_special_tokens)
 
 
 async def classify(call: Call[Classify]) -> Reply:
@@ -84,7 +90,6 @@ FACADE = Facade(
             classify,
             dict[str, Any],
             claims=lambda body: isinstance(body, dict) and "input" in body,
-            harmless=frozenset({"user", "priority", "cache_salt"}),
         )
     ],
 )

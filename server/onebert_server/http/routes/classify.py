@@ -7,23 +7,25 @@ from operator import itemgetter
 from typing import Any, cast
 
 import msgspec
-from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel
+from starlette.routing import compile_path
 
 from onebert_encoder.answering.asked import Asked
 from onebert_encoder.answering.results import fields_of
+from onebert_encoder.text.tokens import text_of
 from onebert_server.access.context import Context
 from onebert_server.answering.edge import Edge
 from onebert_server.answering.gateway import BARE, Wanted
 from onebert_server.answering.reading.logits import Answered, Reading, Unanswered
 from onebert_server.answering.sizes import AnswerBytes
 from onebert_server.contract.answers import ClassifyItemsResponse, ClassifyResponse, Result, ResultError, TaskResult
-from onebert_server.http.formats import DataRoute, Reply, own_format
+from onebert_server.http.decoding import BrokenRules, Decoder, QuestionBody
+from onebert_server.http.formats import DataRoute, OwnFormat, Reply
 from onebert_server.http.schemas.questions import (
     ClassifyItemsRequest,
     ClassifyRequest,
     FanoutRequest,
     Item,
+    inputs_of,
 )
 from onebert_server.http.strict import PROBLEMS
 from onebert_server.versions.facts import Facts
@@ -35,7 +37,7 @@ _encode = msgspec.json.Encoder().encode
 
 async def classify(task: str, body: ClassifyRequest, context: Context, edge: Edge) -> Reply:
     """Classifies 1 to 64 inputs with one version: `name` (its live one), `name@3` or `name@alias`."""
-    texts = body.texts
+    texts = inputs_of(body.inputs)
     wanted = Wanted(_of_tasks([task]) * len(texts), asked=body.asked)
     answer = edge.answerer.answer_explained if body.explain else edge.answerer.answer
     shown = await answer(context, wanted, texts, partial(_result, wanted.asked.top_k, AnswerBytes()))
@@ -47,8 +49,8 @@ async def classify(task: str, body: ClassifyRequest, context: Context, edge: Edg
 
 async def classify_items(body: ClassifyItemsRequest, context: Context, edge: Edge) -> Reply:
     """Classifies 1 to 64 items of any mix of tasks, in their order; all references are resolved at one moment."""
-    refs, texts = _refs(body.items, context.principal.default_task), [item.input for item in body.items]
-    wanted = Wanted(refs, asked=body.asked, partial=body.partial)
+    refs, texts = _refs(body.items, context.principal.default_task), inputs_of(body.items)
+    wanted = Wanted(refs, asked=body.asked, partial=bool(body.partial))
     show = partial(_task_result, wanted.asked, AnswerBytes())
     return _results(await edge.answerer.answer(context, wanted, texts, show))
 
@@ -58,9 +60,9 @@ async def fanout(body: FanoutRequest, context: Context, edge: Edge) -> Reply:
 
     `["*"]` is the live version of every task that is available and takes such an input.
     """
-    text = body.input
+    text = text_of(body.text, body.text_pair)
     refs = None if body.tasks == ["*"] else _of_tasks(body.tasks)
-    wanted = Wanted(refs, pair=not isinstance(text, str), asked=body.asked, partial=body.partial)
+    wanted = Wanted(refs, pair=not isinstance(text, str), asked=body.asked, partial=bool(body.partial))
     if body.partial and refs is None:
         raise InvalidInput("partial is for tasks that are named; * is those that are there")
     show = partial(_task_result, wanted.asked, AnswerBytes())
@@ -70,8 +72,7 @@ async def fanout(body: FanoutRequest, context: Context, edge: Edge) -> Reply:
 def _refs(items: Sequence[Item], default: str | None) -> list[str]:
     refs = [item.task or default for item in items]
     if None in refs:
-        missing = [("body", "items", index, "task") for index, ref in enumerate(refs) if ref is None]
-        raise RequestValidationError([{"type": "missing", "loc": where} for where in missing])
+        raise BrokenRules(*((("items", at, "task"), "is required") for at, ref in enumerate(refs) if ref is None))
     return _of_tasks([ref for ref in refs if ref is not None])
 
 
@@ -130,9 +131,9 @@ def _results(results: Iterable[bytes]) -> Reply:
     return Reply(b'{"results":[%b]}' % b",".join(results))
 
 
-def _route(path: str, body: type[BaseModel], answer: Callable[..., Awaitable[Reply]], response: Any) -> DataRoute:
+def _route(path: str, body: type[QuestionBody], answer: Callable[..., Awaitable[Reply]], response: Any) -> DataRoute:
     return DataRoute(
-        own_format(path, body, answer),
+        OwnFormat(path, compile_path(path)[0], Decoder(body), answer),
         [body],
         name=answer.__name__,
         description=cleandoc(answer.__doc__ or ""),

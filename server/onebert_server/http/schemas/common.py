@@ -1,21 +1,9 @@
-"""Shared by request bodies: a reference to a task, and the strict base model."""
+"""Shared by request bodies of the control plane: the strict base model, and the tags of unions."""
 
-from typing import Annotated
+from pydantic import BaseModel, ConfigDict
 
-from pydantic import BaseModel, ConfigDict, Field
-
-from onebert_server.contract.declared import REF
-from onebert_server.limits import MAX_REF
-
-Ref = Annotated[
-    str,
-    Field(
-        min_length=1,
-        max_length=MAX_REF,
-        description="`name`, `name@3` or `name@alias`",
-        json_schema_extra={"pattern": REF},
-    ),
-]
+LIST, OBJECT = "[list]", "[object]"
+"""Tags of the branches of a union. They appear in the paths of violations, where problems.py removes them."""
 
 
 class RequestBody(BaseModel):

@@ -1,30 +1,23 @@
-"""Texts that a client sends, within their bounds."""
+"""Texts that a client sends beside questions, within their bounds."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import Field, GetCoreSchemaHandler
-from pydantic_core import CoreSchema, core_schema
+from pydantic import AfterValidator, Field
 
 from onebert_encoder.text.tokens import Text as Input
 from onebert_encoder.text.tokens import text_of
 from onebert_server.limits import MAX_TEXT
 from onebert_store.file.fields import Strict
+from onebert_store.tables.text.unicode import is_blank
 
 
-class _NotBlank:
-    """Requires a character that may be a token's, as `is_blank` does, without a call of Python for each text."""
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        some = core_schema.str_schema(pattern=r"[^\p{Z}\p{C}\p{M}]")
-        refusing = core_schema.custom_error_schema(
-            some, "value_error", custom_error_context={"error": ValueError("must not be blank")}
-        )
-        # The document shows only the first schema of a chain.
-        return core_schema.chain_schema([handler(source), refusing])
+def _not_blank(text: str) -> str:
+    if is_blank(text):
+        raise ValueError("must not be blank")
+    return text
 
 
-Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT), _NotBlank]
+Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT), AfterValidator(_not_blank)]
 
 
 class TextPair(Strict):
