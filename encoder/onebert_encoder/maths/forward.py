@@ -6,8 +6,6 @@ left once. `encode` computes the same operation by operation; tests compare the 
 """
 
 import ctypes
-from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -35,17 +33,6 @@ _OF_SITE, _OF_CLASSIFIER = 4, 8
 _NO_CLASSIFIERS: Array = np.empty((0, _OF_CLASSIFIER), dtype=np.int64)
 
 
-class Way(NamedTuple):
-    """Lets other work run between two layers of a pass.
-
-    Another thread sets `asked` to a number other than 0. The pass then stops behind its layer, calls `make` and goes
-    on; `make` may run another pass, and resets `asked`. Until then the pass does not take Python's lock.
-    """
-
-    asked: ctypes.c_int32
-    make: Callable[[], None]
-
-
 class Forward:
     """The native program of `Sublayers`: one base's forward pass, on a CPU, with all products packed."""
 
@@ -66,9 +53,7 @@ class Forward:
             ctypes.addressof(self._layers),
         )
 
-    def classify(
-        self, rows: Rows, batch: Batch, heads: Heads, logits: Flat, way: Way | None = None
-    ) -> tuple[Tensor, Array]:
+    def classify(self, rows: Rows, batch: Batch, heads: Heads, logits: Flat) -> tuple[Tensor, Array]:
         """Encodes, and writes the logits of every input whose head has a native form; see `compute_logits`.
 
         Returns the last stage's tokens, and whether each input is written, [inputs].
@@ -81,14 +66,12 @@ class Forward:
         classifiers[:, -1] = logits.values.data_ptr() + logits.starts * logits.values.itemsize
         classifiers = classifiers[written]
         classifiers = classifiers[classifiers[:, 0].argsort(kind="stable")]
-        return self._run_stages(rows, batch, None, classifiers, way), written
+        return self._run_stages(rows, batch, None, classifiers), written
 
     def encode(self, rows: Rows, batch: Batch, activations: Tensor | None = None) -> Tensor:
         return self._run_stages(rows, batch, activations, _NO_CLASSIFIERS)
 
-    def _run_stages(
-        self, rows: Rows, batch: Batch, x: Tensor | None, classifiers: Array, way: Way | None = None
-    ) -> Tensor:
+    def _run_stages(self, rows: Rows, batch: Batch, x: Tensor | None, classifiers: Array) -> Tensor:
         if x is None and self._embeddings.W_e is not None:
             x = self._projected(rows, batch, self._embeddings.W_e)
         enters = batch if x is None else None
@@ -99,7 +82,7 @@ class Forward:
                 # numpy gathers with one thread: PyTorch's team would spin on the cores that C++ needs next.
                 x = torch.from_numpy(np.take(x.float().numpy(), stage.source.numpy(), axis=0))
             last = stage is batch.stages[-1]
-            self._run_stage(rows, stage, x, enters, classifiers if last else _NO_CLASSIFIERS, way)
+            self._run_stage(rows, stage, x, enters, classifiers if last else _NO_CLASSIFIERS)
             enters = None
         return x
 
@@ -121,9 +104,7 @@ class Forward:
         tables = [scores.of_row(rows.scores[row]) for row in stage.rows.tolist()]
         return np.array([table.data_ptr() for table in tables], dtype=np.int64), tables
 
-    def _run_stage(
-        self, rows: Rows, stage: Stage, x: Tensor, enters: Batch | None, classifiers: Array, way: Way | None
-    ) -> None:
+    def _run_stage(self, rows: Rows, stage: Stage, x: Tensor, enters: Batch | None, classifiers: Array) -> None:
         branches, gains, *of_places = stage.of_token(rows.numbers[:, Number.BRANCHES :])
         scales = (Scale * len(of_places))()
         for place, (table, of_token) in enumerate(zip(rows.scales.values(), of_places, strict=True)):
@@ -131,8 +112,6 @@ class Forward:
                 scales[place] = Scale(table.data_ptr(), of_token.ctypes.data)
         added, _tables = self._added(rows, stage)
         sites, _objects = (None, None) if branches is None else _sites(rows, stage, self._depth)
-        reached: Array = np.empty(len(stage.lengths), np.int64)
-        reached.fill(stage.layers.start)
         job = Job(
             *(stage.row_of_token.shape[0], len(stage.lengths), stage.layers.start, stage.layers.stop),
             *((enters.word.data_ptr(), self._positions(enters)) if enters is not None else (None, None)),
@@ -141,13 +120,8 @@ class Forward:
             *(None if added is None else added.ctypes.data, scales),
             *(None if sites is None else sites.ctypes.data, classifiers.ctypes.data),
             *(len(classifiers), torch.get_num_threads()),
-            *(None if way is None else ctypes.addressof(way.asked), reached.ctypes.data),
         )
         self._run(ctypes.byref(self._model), ctypes.byref(job))
-        # Only `x`, in float32, is passed between layers, so a pass that has stopped has the same bits.
-        while way is not None and (reached < stage.layers.stop).any():
-            way.make()
-            self._run(ctypes.byref(self._model), ctypes.byref(job))
 
 
 def packed_weights(layer: LayerWeights) -> list[Packed]:

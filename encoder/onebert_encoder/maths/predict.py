@@ -12,7 +12,6 @@ from onebert_encoder.maths.batch import Batch, pack
 from onebert_encoder.maths.choose import choose_forward, choose_heads
 from onebert_encoder.maths.encode import encode
 from onebert_encoder.maths.flat import Flat
-from onebert_encoder.maths.forward import Way
 from onebert_encoder.maths.graphs import Graphs
 from onebert_encoder.maths.heads import classify
 from onebert_encoder.maths.rows import Heads, Row, Rows, stack_rows
@@ -38,18 +37,17 @@ def compute_logits(
     dropout: Dropout = NO_DROPOUT,
     activations: Tensor | None = None,
     graphs: Graphs | None = None,
-    way: Way | None = None,
 ) -> Flat:
     """Gathers, encodes and classifies.
 
-    With `graphs` the encoder runs on recordings, without dropout or activations. The one-call pass
-    makes `way` for other work. Raises ValueError for a row without a head.
+    With `graphs` the encoder runs on recordings, without dropout or activations. Raises ValueError for a row without a
+    head.
     """
     heads = Heads.of(rows, batch.rows)
     forward = None if graphs or activations is not None else choose_forward(base, dropout)
     if forward is not None:
         logits = Flat.empty(heads, batch)
-        x, written = forward.classify(rows, batch, heads, logits, way)
+        x, written = forward.classify(rows, batch, heads, logits)
         if not written.all():
             logits.fill(~written, classify(heads, batch, x, base.config.eps, inputs=batch.inputs[~written]))
         return logits

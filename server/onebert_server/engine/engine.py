@@ -14,7 +14,6 @@ import torch
 
 from onebert_encoder.answering.scores import Logits
 from onebert_encoder.compute.threads import compute_with
-from onebert_encoder.maths.forward import Way
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.access.context import Context
 from onebert_server.engine.block import Ended
@@ -24,8 +23,8 @@ from onebert_server.engine.own_questions import OwnQuestions
 from onebert_server.engine.passes import Launched
 from onebert_server.engine.queue import QueueLimits
 from onebert_server.engine.request import Taken
-from onebert_server.engine.scheduler import Beside, Scheduler
-from onebert_server.engine.speed import LEAST_SECONDS, measure_speed, run_bare
+from onebert_server.engine.scheduler import Scheduler
+from onebert_server.engine.speed import measure_speed, run_bare
 from onebert_server.telemetry.metrics import Metrics
 from onebert_store.errors import EngineFailed, ShuttingDown
 
@@ -36,12 +35,6 @@ logger = logging.getLogger("onebert.engine")
 
 T = TypeVar("T")
 
-# A batch of at least so many seconds lets others run between its layers: one text of 512 tokens may take over 0.25 s on
-# a slow processor.
-_LONG_BATCH = 0.02
-# In a flood a batch that makes way may take this share of what waits, up to so many seconds: beside a busy event loop
-# each batch costs milliseconds that no measurement at start can show.
-_OF_FLOOD, _LONGEST = 0.25, 2 * LEAST_SECONDS
 # Seconds after which a start goes on although the device has not finished the first measurement.
 MEASURE_TIMEOUT = 60.0
 
@@ -100,7 +93,7 @@ class Engine:
         self._tracing = tracing
         self._threads = threads
         self._overlaps = hosts[0].base.device.type != "cpu" if overlaps is None else overlaps
-        self._scheduler = Scheduler(self._hosts, limits.queue, self._metrics, self._makes_way)
+        self._scheduler = Scheduler(self._hosts, limits.queue, self._metrics)
         self.queue = self._scheduler.queue
         self._note_speed()
         self._own = OwnQuestions(self._hosts, self._scheduler)
@@ -133,16 +126,10 @@ class Engine:
         """
         return self._own.ask(host, tokens, slot)
 
-    def launch(self, taken: Taken, whole: bool = False) -> Flight:
-        """The hot path: packs a batch and starts the device on it; never waits for a GPU.
-
-        On a CPU a long batch, unless it runs as a `whole`, lets others run between its layers. It is not charged with
-        their time.
-        """
-        started, beside = time.monotonic(), None if whole else self._scheduler.beside
-        way = None if beside is None else Way(self._scheduler.asked, partial(self._make_way, beside))
-        launched = self._hosts[taken.host].passes.launch(taken.inputs, taken.slots, way)
-        return Flight(taken, launched, started if beside is None else started + beside.spent)
+    def launch(self, taken: Taken) -> Flight:
+        """The hot path: packs a batch and starts the device on it; never waits for a GPU."""
+        started = time.monotonic()
+        return Flight(taken, self._hosts[taken.host].passes.launch(taken.inputs, taken.slots), started)
 
     def land(self, flight: Flight) -> None:
         taken, logits = flight.taken, flight.launched.copy.read()
@@ -190,16 +177,9 @@ class Engine:
         return self._failed
 
     def _bounds(self, index: int) -> tuple[int, int]:
-        """Returns the tokens that the next batch computes, and its most tokens; shared ones count once per sequence.
-
-        In a flood a batch is longer than a plain one, if others run between its layers.
-        """
-        host, line = self._hosts[index], self.queue.lines[index]
-        cost = host.batch_tokens
-        if host.makes_way and not self._overlaps and line.floods(cost):
-            longest = host.speed.tokens_within(_LONGEST, host.most_tokens)
-            cost = max(cost, min(int(line.work * _OF_FLOOD), longest))
-        return cost, host.most_tokens
+        """Returns the tokens that the next batch computes, and its most tokens; shared ones count once per sequence."""
+        host = self._hosts[index]
+        return host.batch_tokens, host.most_tokens
 
     def _run(self) -> None:
         try:
@@ -227,25 +207,6 @@ class Engine:
         if flight is None:
             self._pass_started = before.started if before else None
         return flight
-
-    def _makes_way(self, index: int, tokens: float) -> bool:
-        """Whether a batch with so many computed tokens lets others run between its layers."""
-        host = self._hosts[index]
-        is_long = tokens > host.batch_tokens or host.speed.seconds(tokens) >= _LONG_BATCH
-        return is_long and host.makes_way and not self._overlaps
-
-    def _make_way(self, beside: Beside) -> None:
-        """Between two layers: answers short texts of others. Beside shadows it answers any; long ones make way, too."""
-        began, landed = time.monotonic(), self._landed
-
-        def bounds(index: int) -> tuple[int, int]:
-            return self._hosts[index].batch_tokens, self._hosts[index].most_tokens
-
-        if taken := self._scheduler.take_beside(beside, bounds):
-            self._attempt(taken, lambda: self.land(self.launch(taken, whole=beside.left < inf)))
-            self._landed = landed
-            self._scheduler.go_on(beside)
-        beside.spent += time.monotonic() - began
 
     def _land(self, flight: Flight, following: Flight | None) -> None:
         self._attempt(flight.taken, partial(self.land, flight))
@@ -288,7 +249,7 @@ class Engine:
         if self._scheduler.is_left(part):
             self._scheduler.give_up(part, lost=False)
             return True
-        if whole and self._answered(lambda: self.land(self.launch(part, whole=True))):
+        if whole and self._answered(lambda: self.land(self.launch(part))):
             return True
         if len(part) == 1:
             self._scheduler.give_up(part, lost=True)

@@ -1,10 +1,8 @@
 """A host: a base in memory with the bank of its tasks' rows, and their measured speed; an engine has one or several."""
 
-from functools import cached_property
 from typing import NamedTuple
 
 from onebert_encoder.base.base import Base
-from onebert_encoder.maths.choose import goes_in_one_call
 from onebert_encoder.maths.rows import Row
 from onebert_server.engine.banks.bank import Bank
 from onebert_server.engine.passes import Passes
@@ -15,9 +13,8 @@ class Host:
     """One base that answers; hosts are found by `digest`, which every delta names.
 
     Attributes:
-        batch_tokens: the fewest tokens of a batch that lose no capacity of the device; a flood's batch may have more.
-            The engine keeps these and the next.
-        most_tokens: of a batch.
+        batch_tokens: the fewest tokens of a batch that lose no capacity of the device.
+        most_tokens: the most tokens of a batch. The engine sets both by `speed`.
     """
 
     def __init__(self, base: Base, bank: Bank) -> None:
@@ -29,11 +26,6 @@ class Host:
     @property
     def digest(self) -> str:
         return self.base.spec.digest
-
-    @cached_property
-    def makes_way(self) -> bool:
-        """Whether a pass lets others run between its layers."""
-        return goes_in_one_call(self.base)
 
     def install(self, row: Row) -> "Slot":
         """See `Bank.install`."""

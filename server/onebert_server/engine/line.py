@@ -49,29 +49,21 @@ class LeastServed(Generic[C]):
     def join(self, child: C, served: float = 0.0) -> None:
         heappush(self._heap, (max(served, self.clock - QUANTUM), next(self._numbers), child))
 
-    def serve(self, room: Room, passing: int = 0) -> int:
-        """Has one child put a piece into a batch; returns its cost, 0 if no more fits.
-
-        Up to `passing` children are passed over whose next piece does not fit, by one that is not far ahead of them.
-        """
-        heap, passed, cost = self._heap, list[tuple[float, int, C]](), 0
-        while heap and not cost and len(passed) <= passing:
-            served, _, child = heap[0]
-            least = passed[0][0] if passed else served
-            if served > least + room.largest:
-                break
+    def serve(self, room: Room) -> int:
+        """Has one child put a piece into a batch; returns its cost, 0 if no more fits."""
+        while self._heap:
+            served, _, child = self._heap[0]
             if cost := child.serve(room):
-                self.clock = max(least, self.clock + cost / min(len(heap) + len(passed) + 1, self._parts))
-            if not child.waits:
-                heappop(heap)
-                self.leave(child, served + cost)
-            elif cost:
-                heapreplace(heap, (served + cost, next(self._numbers), child))
-            else:
-                passed.append(heappop(heap))
-        for entry in passed:
-            heappush(heap, entry)
-        return cost
+                self.clock = max(served, self.clock + cost / min(len(self._heap) + 1, self._parts))
+            if child.waits:
+                if cost:
+                    heapreplace(self._heap, (served + cost, next(self._numbers), child))
+                return cost
+            heappop(self._heap)
+            self.leave(child, served + cost)
+            if cost:
+                return cost
+        return 0
 
     def note_emptied(self) -> None:
         """Notes that a child left without being served; it goes when it is next, or when it is one of many."""
@@ -104,9 +96,6 @@ class Flow(LeastServed[Request]):
     @property
     def waits(self) -> bool:
         return self.sequences > 0
-
-    def serve(self, room: Room, passing: int = 0) -> int:
-        return 0 if self.principal in room.without else super().serve(room, passing)
 
     def put(self, request: Request) -> None:
         request.flow = self
@@ -176,7 +165,3 @@ class Line(LeastServed[Flow]):
         elif len(self._served) > self._many:
             self._served = {name: served for name, served in self._served.items() if served > self.clock}
             self._many = max(_MANY, 2 * len(self._served))
-
-    def floods(self, work: int) -> bool:
-        """Whether every principal that waits has at least so much work."""
-        return self.sequences > 0 and all(flow.work >= work for flow in self.flows.values())

@@ -9,7 +9,6 @@ from onebert_encoder.answering.scores import Logits
 from onebert_encoder.base.base import Base
 from onebert_encoder.layout.upload import Array
 from onebert_encoder.maths.batch import pack
-from onebert_encoder.maths.forward import Way
 from onebert_encoder.maths.graphs import CudaRecorder, Graphs
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.sequences import Sequences
@@ -41,14 +40,14 @@ class Passes:
         self._bank = bank
         self._graphs = Graphs(base, CudaRecorder(base.device)) if base.device.type == "cuda" else None
 
-    def launch(self, inputs: Sequences, slots: Array | Sequence[int], way: Way | None = None) -> Launched:
+    def launch(self, inputs: Sequences, slots: Array | Sequence[int]) -> Launched:
         """Packs inputs and starts the device on them; never waits for a GPU. See `compute_logits`.
 
         Args:
             slots: of the row that answers each.
         """
         batch = pack(self._base, inputs, slots, self._bank.diverges_at[slots])
-        logits = compute_logits(self._base, self._bank.rows, batch, graphs=self._graphs, way=way)
+        logits = compute_logits(self._base, self._bank.rows, batch, graphs=self._graphs)
         return Launched(logits.sizes, logits.lengths, HostCopy(logits.values), batch.computed_tokens)
 
     def costs(self, slots: Array | Sequence[int], lengths: Array, texts: Array) -> Array:

@@ -8,7 +8,7 @@ principal has been served as much as the new one's and its own waiting work. So 
 a small request of another one still finds a short wait, and whoever holds most is refused first.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, inf
 
@@ -18,13 +18,11 @@ from onebert_server.engine.request import Request, Room
 from onebert_server.limits import MAX_QUEUE_SEQUENCES, MAX_QUEUE_TOKENS
 from onebert_store.errors import DeadlineExceeded, OneBertError, OverShare, QueueFull, TooLarge
 
-# Beside a batch at most so many principals with a text too long for it are passed over.
-MAX_PASSED_OVER = 16
 # A new request counts with its own tokens, up to this share of the longest wait: a larger one is served in pieces,
 # beside others of its kind.
 COUNTED = 0.25
-# Tokens of shadows that may wait, and estimated seconds of a batch of them: a request that comes meanwhile waits for
-# one layer of it.
+# Tokens of shadows that may wait, and estimated seconds of a batch of them, for which a request waits that comes
+# meanwhile.
 MAX_SHADOW_TOKENS, SHADOW_SECONDS = 16_384, 0.006
 
 Bounds = Callable[[int], tuple[int, int]]
@@ -105,24 +103,13 @@ class Queue:
 
     def take(self, bounds: Bounds, now: float) -> Room | None:
         """Takes the next batch, of one host, and finds late requests on the way; None if nothing waits."""
-        for host in self._by_wait():
-            return self._fill(host, Room(*bounds(host), now))
+        for host in self._by_wait()[:1]:
+            room, line = Room(*bounds(host), now), self.lines[host]
+            while room.cost > 0 and line.serve(room):
+                pass
+            line.since = now
+            return room
         return None
-
-    def take_beside(self, bounds: Bounds, now: float, without: Collection[str], seconds: float) -> list[Room]:
-        """Takes what runs between the layers of a batch: of others than some principals, at most so many seconds.
-
-        Returns:
-            Batches of one host after the other; only the last may have something.
-        """
-        rooms = list[Room]()
-        for host in self._by_wait():
-            per_token = self.lines[host].seconds_per_token
-            room = Room(*bounds(host), now, seconds / per_token if per_token else inf, without)
-            rooms.append(self._fill(host, room))
-            if room.parts:
-                break
-        return rooms
 
     def take_idle(self, bounds: Bounds, now: float) -> Room | None:
         """Takes a small batch of shadows; None if none waits."""
@@ -140,23 +127,10 @@ class Queue:
         """Whether more computed tokens wait for the next batch's host than the batch takes."""
         return any(self.lines[host].work > bounds(host)[0] for host in self._by_wait()[:1])
 
-    def others_wait(self, principals: Collection[str]) -> bool:
-        """Whether anybody but these principals waits."""
-        return any(flow.waits and name not in principals for line in self.lines for name, flow in line.flows.items())
-
     def _by_wait(self) -> list[int]:
         """Returns the hosts for which anything waits, first the one that has waited longest."""
         waiting = [host for host, line in enumerate(self.lines) if line.sequences]
         return sorted(waiting, key=lambda host: self.lines[host].since) if len(waiting) > 1 else waiting
-
-    def _fill(self, host: int, room: Room) -> Room:
-        line = self.lines[host]
-        passing = MAX_PASSED_OVER if room.without else 0
-        while room.cost > 0 and line.serve(room, passing):
-            pass
-        if room.parts:
-            line.since = room.now
-        return room
 
     def _shadow_refusal(self, tokens: int) -> OneBertError | None:
         if sum([line.shadows.tokens for line in self.lines]) + tokens <= MAX_SHADOW_TOKENS:

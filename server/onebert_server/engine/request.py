@@ -1,9 +1,8 @@
 """A request to the engine, from its submission to its end: the arrays of its sequences, and how far they are."""
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from math import inf
 from typing import Any, Protocol
 
 import numpy as np
@@ -128,22 +127,19 @@ class Room:
 
     Attributes:
         cost, tokens: the computed tokens, and all tokens, for which there is room. A first sequence over either still
-            goes, alone, unless it computes more than `largest`.
-        without: principals that are served nothing.
+            goes, alone.
         parts: of each request its first sequence here, and the end.
         late: requests whose deadline has passed, with the first sequence that waited.
     """
 
-    def __init__(
-        self, cost: float, tokens: float, now: float, largest: float = inf, without: Collection[str] = ()
-    ) -> None:
-        self.cost, self.tokens, self.now, self.largest, self.without = min(cost, largest), tokens, now, largest, without
+    def __init__(self, cost: float, tokens: float, now: float) -> None:
+        self.cost, self.tokens, self.now = cost, tokens, now
         self.parts: dict[Request, tuple[int, int]] = {}
         self.late: list[tuple[Request, int]] = []
 
     def add(self, request: Request, first: int, stop: int, cost: int, tokens: int) -> bool:
         """Adds sequences if they fit; returns whether they do."""
-        if (cost > self.cost or tokens > self.tokens) and (self.parts or cost > self.largest):
+        if self.parts and (cost > self.cost or tokens > self.tokens):
             return False
         self.parts[request] = self.parts.get(request, (first, first))[0], stop
         self.cost -= cost

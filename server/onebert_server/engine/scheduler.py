@@ -1,12 +1,9 @@
 """The waiting, running and ending requests: the state that the engine's thread shares with its callers' threads."""
 
-import ctypes
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import pairwise
-from math import inf
 from queue import Empty, SimpleQueue
 
 import numpy as np
@@ -26,23 +23,6 @@ from onebert_store.errors import DeadlineExceeded, EngineFailed, OneBertError, R
 DEADLINE_MARGIN = 0.05
 # Seconds without other work before a batch of shadows: the answers of the last batch are written meanwhile.
 SHADOW_PAUSE = 0.001
-# The share of a batch's time that others may have between its layers.
-_BESIDE = 0.5
-
-
-@dataclass
-class Beside:
-    """The principals that may run between the layers of a batch that makes way.
-
-    Attributes:
-        principals: of the batch; they wait for the next one.
-        left: seconds of the device that others may have yet; infinite beside shadows, which make way for all.
-        spent: seconds of everything between the layers.
-    """
-
-    principals: frozenset[str] = frozenset()
-    left: float = inf
-    spent: float = 0.0
 
 
 class Scheduler:
@@ -53,19 +33,12 @@ class Scheduler:
 
     Attributes:
         queue: any thread may read its totals and `check` it; all else happens under the lock.
-        beside: of the batch that was taken last; None if it does not make way for others.
-        asked: 1 if anybody waits who may run there, perhaps; a long batch then makes way (`take_beside`).
     """
 
-    def __init__(
-        self, hosts: Sequence[Host], limits: QueueLimits, metrics: Metrics, makes_way: Callable[[int, float], bool]
-    ) -> None:
-        """`makes_way`: whether a batch of a host with so many computed tokens lets others run between its layers."""
+    def __init__(self, hosts: Sequence[Host], limits: QueueLimits, metrics: Metrics) -> None:
         self.closing = False
         self.queue = Queue(limits, len(hosts))
-        self.beside: Beside | None = None
-        self.asked = ctypes.c_int32(0)
-        self._hosts, self._metrics, self._makes_way = hosts, metrics, makes_way
+        self._hosts, self._metrics = hosts, metrics
         self._lanes = set[Lane]()
         self._texts = 0
         self._serves = False
@@ -114,50 +87,18 @@ class Scheduler:
         idle = time.monotonic()
         while True:
             if not only_full:
-                # No batch runs: who comes now asks for no way between its layers, whatever there was.
-                self.beside = None
                 self._wait(idle)
             with self._lock:
                 if only_full and not self.queue.fills(bounds):
                     return None
                 now = time.monotonic()
                 room = self.queue.take(bounds, now)
-                shadows = room is None and not self.closing
-                if shadows:
+                if room is None and not self.closing:
                     room = self.queue.take_idle(bounds, now)
                 late, taken = self._begin(room), _taken(room)
-                self._run(self._beside(taken, shadows) if taken else None)
             deliver(late)
             if taken is not None or (self.closing and not self.queue.sequences):
                 return taken
-
-    def take_beside(self, beside: Beside, bounds: Bounds) -> Taken | None:
-        """Returns short sequences of who may run between the layers of the running batch; never blocks.
-
-        After none `asked` is 0 until such a principal asks again. Beside shadows it returns a batch like any other,
-        which makes way itself until `go_on`.
-        """
-        with self._lock:
-            now, makes_way = time.monotonic(), beside.left == inf
-            if makes_way:
-                rooms = [room] if (room := self.queue.take(bounds, now)) else []
-            else:
-                rooms = self.queue.take_beside(bounds, now, beside.principals, beside.left)
-            late = [ending for room in rooms for ending in self._begin(room)]
-            taken = _taken(rooms[-1]) if rooms else None
-            if taken is None:
-                self.asked.value = 0
-            elif makes_way:
-                self._run(self._beside(taken))
-            else:
-                beside.left -= taken.cost * self.queue.lines[taken.host].seconds_per_token
-        deliver(late)
-        return taken
-
-    def go_on(self, beside: Beside) -> None:
-        """Goes on with a batch that made way, and may do so again."""
-        with self._lock:
-            self._run(beside)
 
     def settle(self, taken: Taken, logits: NDArray[np.float32], sizes: Array) -> None:
         """After a batch: answers the requests that have all of their logits."""
@@ -271,9 +212,6 @@ class Scheduler:
                     let_rows_go(self._hosts, request, 0)
                 request.lose(error)
                 request.left = 0
-        beside = self.beside
-        if beside is not None and not self.asked.value and beside.left > 0:
-            self.asked.value = any(caller.name not in beside.principals for caller in block.principals)
 
     def _questions(self, block: Block, requests: Sequence[Request]) -> Iterable[Sequence[Request]]:
         if len(self._hosts) == 1:
@@ -288,19 +226,6 @@ class Scheduler:
             request.flow.drop(request)
             request.left -= waiting
         return waiting
-
-    def _beside(self, taken: Taken, shadows: bool = False) -> Beside | None:
-        """Returns who may run between the layers of a batch; None if it does not make way. Shadows do if they can."""
-        if not self._makes_way(taken.host, inf if shadows else taken.cost):
-            return None
-        if shadows:
-            return Beside()
-        left = _BESIDE * taken.cost * self.queue.lines[taken.host].seconds_per_token
-        return Beside(frozenset(request.principal for request, *_ in taken.parts), left)
-
-    def _run(self, beside: Beside | None) -> None:
-        self.beside = beside
-        self.asked.value = beside is not None and beside.left > 0 and self.queue.others_wait(beside.principals)
 
     def _begin(self, room: Room | None) -> Endings:
         """Notes that requests are in a batch now, and drops the late ones; one that a batch reads ends after it."""

@@ -1,6 +1,5 @@
 """The forward pass in one call against the one that goes operation by operation, and whatever its threads do."""
 
-import ctypes
 import os
 import resource
 import sys
@@ -35,7 +34,7 @@ from onebert_encoder.maths.choose import choose_forward, choose_kernels
 from onebert_encoder.maths.encode import encode, passes_of, run_passes
 from onebert_encoder.maths.flat import Flat
 from onebert_encoder.maths.fold import fold
-from onebert_encoder.maths.forward import Forward, Way
+from onebert_encoder.maths.forward import Forward
 from onebert_encoder.maths.heads import classify
 from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import Number, Rows, diverges_at, stack_rows
@@ -235,57 +234,6 @@ def test_bits_depend_neither_on_groups_nor_on_threads(dtype: torch.dtype) -> Non
         for count in (2, 8, 40, len(texts)):
             batch = packed(base, texts[:count], chosen[:count])
             assert all(map(torch.equal, batch.of_inputs(one_call(base).encode(rows, batch)), alone))
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shared", [False, True], ids=["one stage", "shared layers"])
-@pytest.mark.parametrize(("each", "length"), [(1, 5), (8, 23)], ids=["together", "in groups"])
-def test_a_pass_that_makes_way_for_another_between_its_layers_has_the_same_bits(
-    dtype: torch.dtype, shared: bool, each: int, length: int
-) -> None:
-    """It stops once somebody has asked, and not before; groups of tokens go on where each of them stopped."""
-    base, rows, low = zoo(dtype)
-    chosen = list(range(1, len(low))) * each
-    batch = packed(base, texts_of([length]) * len(chosen), chosen, [low[row] for row in chosen] if shared else None)
-    other, others = packed(base, texts_of([5, 19]), [2, 3]), list[list[Tensor]]()
-    with torch.inference_mode():
-        wanted, alone = (logits_of(base, rows, one) for one in (batch, other))
-        way = Way(ctypes.c_int32(0), lambda: others.append(logits_of(base, rows, other)))
-        assert all(map(torch.equal, logits_of(base, rows, batch, way=way), wanted))
-        assert not others
-        way.asked.value = 1
-        made_way = logits_of(base, rows, batch, way=way)
-    assert len(others) == sum(len(stage.layers) - 1 for stage in batch.stages)
-    assert all(map(torch.equal, made_way, wanted))
-    assert all(all(map(torch.equal, one, alone)) for one in others)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_a_pass_that_is_asked_at_any_time_has_the_same_bits(dtype: torch.dtype) -> None:
-    """Some of its groups are then a layer ahead of others."""
-    base, rows, _ = zoo(dtype)
-    lengths, chosen = [3, 17, 40, 1, 29, 16, 33, 8] * 12, [1 + i % 8 for i in range(96)]
-    batch, made, over = packed(base, texts_of(lengths), chosen), list[int](), threading.Event()
-
-    def make() -> None:
-        made.append(1)
-        way.asked.value = 0
-
-    def ask() -> None:
-        while not over.wait(0.0002):
-            way.asked.value = 1
-
-    way, asking = Way(ctypes.c_int32(0), make), threading.Thread(target=ask)
-    torch.set_num_threads(2)
-    with torch.inference_mode():
-        wanted = logits_of(base, rows, batch)
-        asking.start()
-        try:
-            while len(made) < 50:
-                assert all(map(torch.equal, logits_of(base, rows, batch, way=way), wanted))
-        finally:
-            over.set()
-            asking.join()
 
 
 def test_heads_of_every_pooling_are_answered_in_the_call() -> None:

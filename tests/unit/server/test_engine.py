@@ -152,73 +152,6 @@ def test_what_waits_goes_together_up_to_the_token_budget(engine: Engine, gate: G
     assert gate.batches == [(1, 8), (4, 120), (2, 60)]
 
 
-@pytest.mark.parametrize("fails", [False, True], ids=["answered", "failed"])
-def test_a_long_batch_makes_way_between_its_layers_for_short_texts_of_others(
-    monkeypatch: pytest.MonkeyPatch, fails: bool
-) -> None:
-    """On a processor where a token takes a second, and a batch 0.4 more; what fails beside a batch fails alone."""
-    monkeypatch.setattr(engine_module, "measure_speed", lambda base, rows: Speed(0.4, 1.0))
-    host = Host(base(), bank()[0])
-    engine = Engine([host], LIMITS, overlaps=False)
-    asked = {"own": (5, "a"), "short": (5, "b"), "longer": (20, "c"), "next": (6, "b")}
-    items = {"long": item(1, 30)} | {name: item(slot, asked[name][0]) for slot, name in enumerate(asked, 2)}
-    futures, ended, launched = dict[str, Future[Any]](), list[str](), host.passes.launch
-
-    def ask(name: str, principal: str) -> None:
-        futures[name] = submit(engine, [items[name]], context(principal))
-        futures[name].add_done_callback(lambda _: ended.append(name))
-
-    def launch(inputs: Sequences, slots: np.ndarray, way: Any) -> Any:
-        if items["long"].slot in slots:
-            for name, (_, principal) in asked.items():
-                ask(name, principal)
-        if fails and items["short"].slot in slots:
-            raise RuntimeError("a kernel")
-        return launched(inputs, slots, way)
-
-    monkeypatch.setattr(host.passes, "launch", launch)
-    engine.start()
-    ask("long", "a")
-    check([items["long"]], futures["long"].result(WAIT))
-    engine.close(WAIT)
-    lost = {"short"} if fails else set()
-    assert {name for name, future in futures.items() if isinstance(future.exception(), EngineFailed)} == lost
-    for name in futures.keys() - lost:
-        check([items[name]], futures[name].result())
-    # Those of "b" end before the long text, of which one layer is computed; 20 tokens are no short text beside 30.
-    assert fails or set(ended[:2]) == {"short", "next"}
-    assert set(ended[-2:]) == {"own", "longer"}
-
-
-@pytest.mark.parametrize(("length", "order"), [(25, ["b", "a", "shadow"]), (5, ["a", "b", "shadow"])])
-def test_a_shadow_makes_way_for_all_that_comes(monkeypatch: pytest.MonkeyPatch, length: int, order: list[str]) -> None:
-    """Also for texts that are long, which make way for a short one, and for those of the shadow's own principal."""
-    monkeypatch.setattr(engine_module, "measure_speed", lambda base, rows: Speed(0.0, 1.0))
-    host = Host(base(), bank()[0])
-    engine = Engine([host], LIMITS, overlaps=False)
-    items = {"shadow": item(1, 30), "b": item(2, 28), "a": item(3, length)}
-    futures, ended, launched = dict[str, Future[Any]](), list[str](), host.passes.launch
-
-    def follow(name: str, principal: str, **more: Any) -> None:
-        futures[name] = submit(engine, [items[name]], context(principal), **more)
-        futures[name].add_done_callback(lambda _: ended.append(name))
-
-    def launch(inputs: Sequences, slots: np.ndarray, way: Any) -> Any:
-        for first, name in (("shadow", "b"), ("b", "a")):
-            if items[first].slot in slots:
-                follow(name, name)
-        return launched(inputs, slots, way)
-
-    monkeypatch.setattr(host.passes, "launch", launch)
-    engine.start()
-    follow("shadow", "a", waits=True)
-    futures["shadow"].result(WAIT)
-    engine.close(WAIT)
-    assert ended == order
-    for name, future in futures.items():
-        check([items[name]], future.result())
-
-
 def test_a_request_keeps_its_answers_in_its_result_alone(engine: Engine, gate: Gate) -> None:
     gate.opened.set()
     request = submit(engine, [item(1)] * 20)
@@ -403,12 +336,12 @@ def test_who_left_a_broken_batch_is_not_computed_again(
     [host] = engine.hosts.values()
     batches, launched = list[list[int]](), host.passes.launch
 
-    def launch(inputs: Sequences, slots: np.ndarray, way: Any) -> Any:
+    def launch(inputs: Sequences, slots: np.ndarray) -> Any:
         batches.append(slots.tolist())
         if len(slots) == 3:
             assert leaving.cancel()
             assert uses(1) == 1, "this batch reads its rows"
-        return launched(inputs, slots, way)
+        return launched(inputs, slots)
 
     hold(engine, gate)
     monkeypatch.setattr(host.passes, "launch", launch)
@@ -428,13 +361,13 @@ def test_a_batch_without_memory_gives_it_back_and_is_computed_in_smaller_ones(
     [host] = engine.hosts.values()
     launched, memory = host.passes.launch, list[weakref.ref[torch.Tensor]]()
 
-    def launch(inputs: Sequences, slots: np.ndarray, way: Any) -> Any:
+    def launch(inputs: Sequences, slots: np.ndarray) -> Any:
         assert all(tensor() is None for tensor in memory)
         if len(slots) > 1:
             activations = torch.empty(8)
             memory.append(weakref.ref(activations))
             raise torch.OutOfMemoryError
-        return launched(inputs, slots, way)
+        return launched(inputs, slots)
 
     hold(engine, gate)
     # The logger of the tests would keep the error.

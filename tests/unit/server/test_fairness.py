@@ -170,7 +170,6 @@ OPERATIONS = {
     "check": lambda crowd: crowd.queue.check("3"),
     "put": lambda crowd: put(crowd.queue, "one more", 10),
     "take": lambda crowd: crowd.queue.take(bounds, 0.0),
-    "take beside": lambda crowd: crowd.queue.take_beside(bounds, 0.0, ("3", "4"), 0.07),
     "drop": lambda crowd: (request := put(crowd.queue, "leaves", 10)).flow.drop(request),
 }
 

@@ -16,13 +16,11 @@ from onebert_encoder.base.base import load_base
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.answering.gateway import Wanted
 from onebert_server.answering.reading.logits import Answered
-from onebert_server.engine import engine as engine_module
 from onebert_server.engine.banks.bank import Bank
 from onebert_server.engine.banks.bank_bytes import BankBytes
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host import Host
 from onebert_server.engine.queue import QueueLimits
-from onebert_server.engine.speed import Speed
 from onebert_server.hosts import front_ends_for, load_only_host
 from onebert_server.settings import Settings
 from onebert_store.errors import BankFull, EngineFailed, OneBertError, TooLarge
@@ -222,32 +220,6 @@ def test_banks_share_one_bound_in_bytes():
     slots[1].release()
     one.install(small)
     assert bound.total == one.bank.num_bytes + other.bank.num_bytes
-
-
-def test_a_long_batch_makes_way_for_short_texts_of_another_base_by_their_time(monkeypatch):
-    """A token takes a second, or 0.4 s on the other base: half of the long text's time are 37 of its tokens."""
-    monkeypatch.setattr(engine_module, "measure_speed", lambda base, _: Speed(0.0, 1.0 if base is one.base else 0.4))
-    one, other = (Host(host.base, host.bank) for host in hosts())
-    engine, ended, launched = Engine([one, other], EngineLimits(128, QueueLimits(80, 2000))), [], one.passes.launch
-    lengths, futures = {"short": 36, "longer": 60}, {}
-
-    def launch(inputs, slots, between):
-        for name, length in lengths.items():
-            text = Item(Tokens([7] * length, [0] * length), 1)
-            futures[name] = submit(engine, other, [text], context(name))
-            futures[name].add_done_callback(lambda _, name=name: ended.append(name))
-        return launched(inputs, slots, between)
-
-    monkeypatch.setattr(one.passes, "launch", launch)
-    engine.start()
-    assert [line.seconds_per_token for line in engine.queue.lines] == [1.0, 0.4]
-    long = submit(engine, one, [Item(Tokens([7] * 30, [0] * 30), 1)], context("long"))
-    long.add_done_callback(lambda _: ended.append("long"))
-    long.result(WAIT)
-    for future in futures.values():
-        future.result(WAIT)
-    engine.close(WAIT)
-    assert ended == ["short", "long", "longer"]
 
 
 def test_bfloat16_is_float32_where_it_would_be_slower(monkeypatch, caplog):

@@ -159,7 +159,6 @@ sizes = st.sampled_from([1, 50, 300, 1000, 3000, 10**6])
 any_steps = st.lists(
     st.tuples(st.just("put"), st.lists(any_requests(), min_size=1, max_size=6))
     | st.tuples(st.just("take"), sizes)
-    | st.tuples(st.just("beside"), st.tuples(sizes, st.sampled_from("abcd"), sizes))
     | st.tuples(st.just("drop"), st.integers(0, 50))
     | st.tuples(st.just("wait"), st.sampled_from([0.01, 0.1, 1.0, 10.0])),
     max_size=40,
@@ -185,16 +184,8 @@ class Inside:
                 self.sequences |= {(request, place) for place in range(len(request.sequences))}
 
     def take(self, most):
-        room = self.queue.take(lambda _: (most, 2 * most), self.now)
-        self.check([room] if room else [], most)
-
-    def beside(self, value):
-        largest, served, most = value
-        rooms = self.queue.take_beside(lambda _: (most, 2 * most), self.now, {served}, largest * 0.001)
-        for request, place in taken(rooms[-1]) if rooms else ():
-            assert request.principal != served
-            assert cost(request, place) <= largest
-        self.check(rooms, most)
+        if room := self.queue.take(lambda _: (most, 2 * most), self.now):
+            self.check(room, most)
 
     def drop(self, number):
         for gone in self.known[number : number + 1]:
@@ -205,18 +196,17 @@ class Inside:
     def wait(self, seconds):
         self.now += seconds
 
-    def check(self, rooms, most):
-        for room in rooms:
-            batch, late = taken(room), {request for request, _ in room.late}
-            assert all(request.deadline <= self.now for request in late)
-            assert all(request.deadline > self.now for request, _ in batch)
-            assert self.sequences.issuperset(batch)
-            assert len({request.host for request, _ in batch}) <= 1
-            if len(batch) > 1:
-                assert sum(cost(*one) for one in batch) <= most
-                assert sum(tokens_of(*one) for one in batch) <= 2 * most
-            left = self.sequences - set(batch)
-            self.sequences = {(request, place) for request, place in left if request not in late}
+    def check(self, room, most):
+        batch, late = taken(room), {request for request, _ in room.late}
+        assert all(request.deadline <= self.now for request in late)
+        assert all(request.deadline > self.now for request, _ in batch)
+        assert self.sequences.issuperset(batch)
+        assert len({request.host for request, _ in batch}) <= 1
+        if len(batch) > 1:
+            assert sum(cost(*one) for one in batch) <= most
+            assert sum(tokens_of(*one) for one in batch) <= 2 * most
+        left = self.sequences - set(batch)
+        self.sequences = {(request, place) for request, place in left if request not in late}
 
 
 @given(any_steps, st.sampled_from([{}, {"max_seconds": 1.0}, {"max_sequences": 40, "max_tokens": 9000}]))
@@ -459,21 +449,6 @@ def test_check_refuses_what_put_would_refuse_whatever_its_size():
         waiting.check("a")
     waiting.check("b")
     waiting.check(RESERVED)
-
-
-def beside(waiting, most, seconds, *principals):
-    rooms = waiting.take_beside(lambda _: (most, most), 0.0, set(principals), seconds)
-    return taken(rooms[-1]) if rooms else []
-
-
-def test_beside_a_batch_only_short_ones_of_others_are_taken():
-    """What goes beside it is small, whoever comes first, and of nobody who is ahead by all of the room."""
-    waiting = queue(seconds_per_token=1.0)
-    put(waiting, asked("served", [5] * 3), long := asked("long", [300] * 2), short := asked("short", [8] * 9))
-    assert beside(waiting, 20, 40.0, "served") == [(short, 0), (short, 1)]
-    assert beside(waiting, 200, 40.0, "served") == [(short, place) for place in range(2, 7)]
-    assert beside(waiting, 200, 40.0, "served") == [], "it is ahead of `long`"
-    assert take(waiting, 315)[-1] == (long, 0)
 
 
 def test_shadows_wait_beside_the_queue_within_their_bound():

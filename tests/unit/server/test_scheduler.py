@@ -1,4 +1,4 @@
-"""Each request gets its own logits alone, whoever leaves; and who stops a batch between its layers."""
+"""Each request gets its own logits alone, whoever leaves."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> type[Clock]:
 
 def scheduler(limits: QueueLimits, seconds_per_token: float = 0.0) -> tuple[Scheduler, Lane]:
     """One that has begun to serve, and a lane of it."""
-    opened = Scheduler([HOST], limits, Metrics(), makes_way=lambda host, tokens: True)
+    opened = Scheduler([HOST], limits, Metrics())
     opened.queue.lines[0].seconds_per_token = seconds_per_token
     opened.open()
     return opened, opened.lane(lambda ended: None)
@@ -130,36 +130,6 @@ def test_a_request_given_up_at_its_deadline_counts_as_late(
     dropped = {name: f'onebert_dropped_total{{why="{name}"}} 1.0' for name in ("deadline", "left")}
     text = opened._metrics.exposition().decode()
     assert [name for name, line in dropped.items() if line in text] == [why]
-
-
-def test_only_who_may_run_between_its_layers_stops_a_batch(clock: type[Clock]) -> None:
-    """Each stop takes Python's lock from the event loop, between two layers."""
-    opened, lane = scheduler(QueueLimits(10**6, 10**9), seconds_per_token=1.0)
-    numbers = iter(range(100))
-
-    def ask(principal: str, tokens: int) -> int:
-        assert opened.put(lane, block(tokens, 1e9, principal, next(numbers))) == []
-        return opened.asked.value
-
-    def beside() -> list[int]:
-        if taken := opened.take_beside(opened.beside, lambda _: (200, 200)):
-            opened.go_on(opened.beside)
-        return taken.inputs.lengths.tolist() if taken else []
-
-    ask("flood", 400)
-    taken = opened.take(lambda _: (400, 400), only_full=False)
-    assert taken is not None
-    assert taken.inputs.lengths.tolist() == [400]
-    assert ask("flood", 400) == 0
-    assert ask("light", 50) == 1
-    assert beside() == [50]
-    assert ask("light", 120) == 1, "of the batch's half 150 tokens are left"
-    assert beside() == [120]
-    assert opened.asked.value == 0
-    assert ask("light", 50) == 1
-    assert beside() == [], "30 are left"
-    assert (opened.asked.value, ask("flood", 5)) == (0, 0)
-    assert ask("other", 5) == 1
 
 
 def test_what_requests_leave_behind_is_forgotten_and_those_that_stay_keep_their_ids(clock: type[Clock]) -> None:

@@ -53,5 +53,4 @@ class Job(ctypes.Structure):
         ("scales", Scale * len(PLACES)),
         *((name, POINTER) for name in ("sites", "classifiers")),
         *((name, INT) for name in ("classifier_count", "threads")),
-        *((name, POINTER) for name in ("asked", "reached")),
     ]

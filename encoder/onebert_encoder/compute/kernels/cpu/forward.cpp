@@ -11,7 +11,7 @@ namespace {
 constexpr int OUTSIDE = 2;
 
 // Most phases per layer, and phases before the first and after the last layer.
-constexpr int64_t PHASES_OF_LAYER = 21, PHASES_OUTSIDE = 3;
+constexpr int64_t PHASES_OF_LAYER = 20, PHASES_OUTSIDE = 3;
 
 template <typename T>
 int64_t scratch_floats(const Job<T> &job, int64_t h, int64_t inner, int64_t heads) {
@@ -65,29 +65,28 @@ std::vector<Group> groups_of(const Job<T> &job, Grouping wanted) {
 // In place of a group's next layer while a thread runs it.
 constexpr int64_t HELD = std::numeric_limits<int64_t>::max();
 
-// Calls `run(thread, group, layer)` for all layers of all groups; once somebody has asked, at most for the layer that was
-// the lowest at the start. The group that is furthest behind comes first: all read a layer's weights while these are in
-// the cache, and a thread that the system does not run holds up its own group alone. A thread that finds no group for a
-// while leaves, and its core to others.
+// Calls `run(thread, group, layer)` for all layers of all groups. The group that is furthest behind comes first: all read
+// a layer's weights while these are in the cache, and a thread that the system does not run holds up its own group alone.
+// A thread that finds no group for a while leaves, and its core to others.
 template <typename T, typename Run>
 void take_layers(const Job<T> &job, int64_t groups, Run run) {
-    const int64_t least = *std::min_element(job.reached, job.reached + groups);
-    const auto reached = [&](int64_t group) { return std::atomic_ref<int64_t>(job.reached[group]); };
+    std::vector<std::atomic<int64_t>> reached(groups);  // by group, its next layer
+    for (auto &layer : reached) layer = job.first_layer;
     Team::own().call(job.threads, [&](int64_t thread) {
         for (int turns = 0; turns < SLEEP_AFTER; ++turns) {
-            int64_t next = -1, layer = job.asked && __atomic_load_n(job.asked, __ATOMIC_RELAXED) ? least + 1 : job.last_layer;
+            int64_t next = -1, layer = job.last_layer;
             bool held = false;
             for (int64_t i = 0; i < groups; ++i) {
-                const int64_t own = reached(i).load(std::memory_order_relaxed);
+                const int64_t own = reached[i].load(std::memory_order_relaxed);
                 held |= own == HELD;
                 if (own < layer) next = i, layer = own;
             }
             if (next < 0 && !held) return;
             if (next < 0) {
                 pause_briefly();
-            } else if (reached(next).compare_exchange_strong(layer, HELD, std::memory_order_acquire)) {
+            } else if (reached[next].compare_exchange_strong(layer, HELD, std::memory_order_acquire)) {
                 run(thread, next, layer);
-                reached(next).store(layer + 1, std::memory_order_release);
+                reached[next].store(layer + 1, std::memory_order_release);
                 turns = 0;
             }
         }
@@ -113,22 +112,17 @@ void forward(const Model<T, W> &model, const Job<T> &job) {
     for (int64_t i = 0; i < (together ? 1 : threads); ++i) memory.spaces[i].fit(largest, model.h, model.f, model.inner(), model.kind.pre_norm);
     // `memory` is thread_local: helpers reach the caller's through this reference.
     auto &kept = memory;
-    // A call that goes on finds the same groups; the entries behind the last group count as done.
-    std::fill(job.reached + groups.size(), job.reached + job.sequences, job.last_layer);
     const auto scratch = [&](int64_t thread) { return BranchScratch{kept.zeros.data() + thread * zeros, kept.scratch.data() + thread * floats}; };
     if (together) {
         std::vector<Phase> phases((job.last_layer - job.first_layer) * PHASES_OF_LAYER + PHASES_OUTSIDE);
-        std::atomic<int64_t> end{job.last_layer};
         Team::own().call(threads, [&](int64_t thread) {
             Walk<T, W>(model, job, 0, job.sequences, kept.spaces[0], scratch(thread), threads > 1 ? phases.data() : nullptr)
-                .run(job.reached[0], end);
+                .run(job.first_layer, job.last_layer);
         });
-        job.reached[0] = end;
         return;
     }
     take_layers(job, static_cast<int64_t>(groups.size()), [&](int64_t thread, int64_t group, int64_t layer) {
-        std::atomic<int64_t> end{layer + 1};
-        Walk<T, W>(model, job, groups[group].first, groups[group].last, kept.spaces[thread], scratch(thread), nullptr).run(layer, end);
+        Walk<T, W>(model, job, groups[group].first, groups[group].last, kept.spaces[thread], scratch(thread), nullptr).run(layer, layer + 1);
     });
 }
 

@@ -90,8 +90,6 @@ struct Job {
     const Site<T> *sites;              // [layers][SITES], or null
     const Classifier *classifiers;     // by their sequences
     int64_t classifier_count, threads;
-    const std::int32_t *asked;         // once not 0, each group stops behind its layer; null: none stops
-    int64_t *reached;                  // [sequences], by group: its next layer, in and out
 };
 
 // Whether every token is in the embedding tables, and no sequence is longer than the tables by position.
@@ -169,14 +167,10 @@ class Walk {
           h_(model.h), f_(model.f), wide_(panels(h_) * PANEL), wider_(panels(f_) * PANEL), space_(space), scratch_(scratch),
           phases_(phases), x_(job.x + base_ * h_), read_(model.kind.pre_norm ? space.normed.data() : x_) {}
 
-    // Runs the layers from `from` to `end`. If somebody has asked, `end` becomes the next layer, not `from`, so that a
-    // stream of questions cannot hold a walk up.
-    void run(int64_t from, std::atomic<int64_t> &end) {
+    // Runs the layers from `from` to `end`.
+    void run(int64_t from, int64_t end) {
         embed(from == job_.first_layer);
         for (layer_ = from; layer_ < end; ++layer_) {
-            if (job_.asked && layer_ > from)
-                phase(1, [&](int64_t) { if (__atomic_load_n(job_.asked, __ATOMIC_RELAXED)) end = layer_; });
-            if (layer_ >= end) break;
             const Layer<T, W> &w = model_.layer[layer_];
             if (model_.kind.pre_norm) norm_ahead(0, w.g_LN1);
             attention(w);
