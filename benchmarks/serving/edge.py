@@ -34,8 +34,7 @@ from onebert_bench.workload import sentences
 from onebert_encoder.base.base import load_base
 from onebert_server.engine.engine import Engine, Flight
 from onebert_server.engine.garbage import collect_seldom
-from onebert_server.engine.host_copy import HostCopy
-from onebert_server.engine.passes import Launched
+from onebert_server.engine.passes import HostCopy, Launched
 from onebert_server.engine.request import Taken
 from onebert_server.http.web import uvicorn_config
 from onebert_server.run.app import create_app
@@ -58,7 +57,7 @@ class Ready(HostCopy):
 
 def launch(taken: Taken) -> Flight:
     """In place of `Engine.launch`: nothing is computed."""
-    count = len(taken)
+    count = len(taken.slots)
     launched = Launched(np.full(count, 2), np.zeros(count, np.int64), Ready(count), float(count))
     return Flight(taken, launched, time.monotonic())
 

@@ -3,7 +3,8 @@
 
 def round_up(tokens: int) -> int:
     """The next round number of tokens: a multiple of 8 up to 64, of 32 up to 512, of 128 beyond."""
-    return -(-tokens // step_at(tokens)) * step_at(tokens)
+    step = step_at(tokens)
+    return -(-tokens // step) * step
 
 
 def step_at(tokens: int) -> int:

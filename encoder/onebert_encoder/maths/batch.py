@@ -20,6 +20,7 @@ from onebert_encoder.layout.shapes import round_up
 from onebert_encoder.layout.stage import Stage, length_classes
 from onebert_encoder.layout.upload import Array, upload
 from onebert_encoder.maths.sequences import Sequences, ids_of, segments_of
+from onebert_encoder.text.tokens import SEGMENT_BITS
 
 BASE_ROW = 0
 """The row of the bare base; a shared text runs on it up to the layer at which its tasks diverge."""
@@ -107,7 +108,7 @@ def pack(
     for low in lows:
         layout = _Layout(texts, rows if shared_until is None else np.where(shared_until <= low, rows, BASE_ROW))
         parents = layout.starts_in(layouts[-1]) if layouts else texts.starts[layout.members] if layers.start else None
-        arrays |= {(name, len(layouts)): array for name, array in layout.indices(parents).items()}
+        layout.put_indices(arrays, len(layouts), parents)
         layouts.append(layout)
     arrays["word", 0], arrays["position", 0] = _embedding_indices(base, texts, layouts[0])
     tensors = upload(arrays, base.device)
@@ -159,7 +160,7 @@ def _embedding_indices(base: Base, texts: _Texts, layout: "_Layout") -> tuple[Ar
     typed = tokens[: layout.num_tokens]
     starts = texts.starts[layout.members] - layout.starts
     typed[:] = texts.tokens[np.arange(layout.num_tokens) + starts.repeat(layout.lengths)]
-    segment = segments_of(tokens) if segments_of(typed.max()) else None
+    segment = segments_of(tokens) if typed.max() >> SEGMENT_BITS else None
     word = tokens if segment is None else ids_of(tokens)
     if "position" not in base.anatomy.family.outside:
         return word, np.zeros_like(word) if segment is None else segment
@@ -201,18 +202,13 @@ class _Layout:
     def starts_in(self, before: "_Layout") -> Array:
         return before.starts[before.place[self.members]]
 
-    def tokens_from(self, parents: Array) -> Array:
-        return self._of_tokens(parents) + self.position
-
-    def indices(self, parents: Array | None) -> dict[str, Array]:
-        """The stage's index arrays; `parents`: each sequence's start in the stage before, if there is one."""
-        edges = np.zeros(1 + len(self.stops), dtype=np.int32)
+    def put_indices(self, arrays: dict[_Index, Array], number: int, parents: Array | None) -> None:
+        """Adds the stage's index arrays; `parents`: each sequence's start in the stage before, if there is one."""
+        edges = arrays["edges", number] = np.zeros(1 + len(self.stops), dtype=np.int32)
         edges[1:] = self.stops
-        return {
-            "row_of_token": self._of_tokens(self.rows),
-            "edges": edges,
-            **({} if parents is None else {"source": self.tokens_from(parents)}),
-        }
+        arrays["row_of_token", number] = self._of_tokens(self.rows)
+        if parents is not None:
+            arrays["source", number] = self._of_tokens(parents) + self.position
 
     def stage(self, base: Base, layers: range, indices: Mapping[_Index, Tensor], number: int) -> Stage:
         return Stage(

@@ -93,9 +93,6 @@ class Forward:
         gain = Gain(weights.g_LN0.float(), rows.g_LN0.float(), of_token)
         return project(normalize(x, gain, self._model.eps).to(weights.word.dtype)).float()
 
-    def _positions(self, batch: Batch) -> int | None:
-        return batch.position.data_ptr() if self._embeddings.position.shape[0] else None
-
     def _added(self, rows: Rows, stage: Stage) -> tuple[Array | None, list[Tensor]]:
         """[sequences] addresses of tables for `ByDistance`, else None; and the tables, which outlive the call."""
         scores = self._kept[0].scores
@@ -114,7 +111,8 @@ class Forward:
         sites, _objects = (None, None) if branches is None else _sites(rows, stage, self._depth)
         job = Job(
             *(stage.row_of_token.shape[0], len(stage.lengths), stage.layers.start, stage.layers.stop),
-            *((enters.word.data_ptr(), self._positions(enters)) if enters is not None else (None, None)),
+            enters.word.data_ptr() if enters is not None else None,
+            enters.position.data_ptr() if enters is not None and len(self._embeddings.position) else None,
             *(x.data_ptr(), stage.edges.data_ptr(), stage.row_of_token.data_ptr()),
             *(*rows.addresses, None if gains is None else gains.ctypes.data),
             *(None if added is None else added.ctypes.data, scales),

@@ -18,12 +18,11 @@ from onebert_encoder.text.tokens import Tokens
 from onebert_server.access.context import Context
 from onebert_server.engine.block import Ended
 from onebert_server.engine.host import Host
-from onebert_server.engine.lane import Lane
 from onebert_server.engine.own_questions import OwnQuestions
 from onebert_server.engine.passes import Launched
 from onebert_server.engine.queue import QueueLimits
 from onebert_server.engine.request import Taken
-from onebert_server.engine.scheduler import Scheduler
+from onebert_server.engine.scheduler import Lane, Scheduler
 from onebert_server.engine.speed import measure_speed, run_bare
 from onebert_server.telemetry.metrics import Metrics
 from onebert_store.errors import EngineFailed, ShuttingDown
@@ -33,10 +32,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("onebert.engine")
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 # Seconds after which a start goes on although the device has not finished the first measurement.
 MEASURE_TIMEOUT = 60.0
+# Batches between two looks at the speed of this machine, by which batches are sized.
+_NOTED = 16
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,7 @@ class Engine:
         self._overlaps = hosts[0].base.device.type != "cpu" if overlaps is None else overlaps
         self._scheduler = Scheduler(self._hosts, limits.queue, self._metrics)
         self.queue = self._scheduler.queue
+        self._observed = 0
         self._note_speed()
         self._own = OwnQuestions(self._hosts, self._scheduler)
         self._landed = 0.0
@@ -111,7 +114,8 @@ class Engine:
 
     def check(self, context: Context) -> None:
         """Raises QueueFull, OverShare, ShuttingDown or EngineFailed if a lane would refuse the smallest request."""
-        self._scheduler.check(context.principal.name)
+        if (error := self._scheduler.refusal(context.principal.name)) is not None:
+            raise error
 
     def lane(self, answered: Callable[[Ended], None]) -> Lane:
         """Returns the way of one edge to the engine; `answered` gets its requests that have ended."""
@@ -139,7 +143,7 @@ class Engine:
         try:
             self._observe(flight)
             if span is not None:
-                span.set_attributes({"onebert.sequences": len(taken), "onebert.tokens": taken.num_tokens})
+                span.set_attributes({"onebert.sequences": len(taken.slots), "onebert.tokens": taken.num_tokens})
                 span.end()
         except Exception:
             # Its requests have ended: others may have their places by now, and computing it again would be for them.
@@ -176,11 +180,6 @@ class Engine:
         """The number of batches since the device computed one, whosesoever; no request alone raises it."""
         return self._failed
 
-    def _bounds(self, index: int) -> tuple[int, int]:
-        """Returns the tokens that the next batch computes, and its most tokens; shared ones count once per sequence."""
-        host = self._hosts[index]
-        return host.batch_tokens, host.most_tokens
-
     def _run(self) -> None:
         try:
             with torch.inference_mode():
@@ -192,32 +191,25 @@ class Engine:
 
     def _fly(self) -> None:
         flight: Flight | None = None
-        while (taken := self._scheduler.take(self._bounds, flight is not None)) or flight:
-            following = self._launched(taken, flight) if taken else None
+        while (taken := self._scheduler.take(flight is not None)) or flight:
+            following: Flight | None = None
+            if taken:
+                self._pass_started = self._pass_started or time.monotonic()
+                following = self._attempt(taken, self.launch, taken)
             if flight:
-                self._land(flight, following)
+                self._attempt(flight.taken, self.land, flight)
             if following and not self._overlaps:
-                self._land(following, None)
+                self._attempt(following.taken, self.land, following)
                 following = None
             flight = following
+            self._pass_started = flight.started if flight else None
 
-    def _launched(self, taken: Taken, before: Flight | None) -> Flight | None:
-        self._pass_started = self._pass_started or time.monotonic()
-        flight = self._attempt(taken, partial(self.launch, taken))
-        if flight is None:
-            self._pass_started = before.started if before else None
-        return flight
-
-    def _land(self, flight: Flight, following: Flight | None) -> None:
-        self._attempt(flight.taken, partial(self.land, flight))
-        self._pass_started = following.started if following else None
-
-    def _attempt(self, taken: Taken, compute: Callable[[], T]) -> T | None:
+    def _attempt(self, taken: Taken, compute: Callable[[S], T], argument: S) -> T | None:
         """Returns the result of `compute`; if it raises an Exception, computes each request of the batch apart."""
         try:
-            return compute()
+            return compute(argument)
         except Exception:
-            logger.exception("a batch of %d sequences failed", len(taken))
+            logger.exception("a batch of %d sequences failed", len(taken.slots))
         # Outside of the block: the error refers to the memory of the failed pass.
         self._compute_apart(taken)
         return None
@@ -251,7 +243,7 @@ class Engine:
             return True
         if whole and self._answered(lambda: self.land(self.launch(part))):
             return True
-        if len(part) == 1:
+        if len(part.slots) == 1:
             self._scheduler.give_up(part, lost=True)
             return False
         # A half that fails ends the request, so that the other one is not computed.
@@ -284,14 +276,16 @@ class Engine:
     def _note_speed(self) -> None:
         """Sizes batches, and tells the queue the seconds of a computed token in them."""
         for host, line in zip(self._hosts, self.queue.lines, strict=True):
-            host.most_tokens = host.speed.tokens_within(self._limits.max_batch_seconds, self._limits.max_batch_tokens)
-            host.batch_tokens = host.speed.worthwhile(host.most_tokens)
-            line.seconds_per_token = host.speed.seconds(host.batch_tokens) / host.batch_tokens
+            line.most_tokens = host.speed.tokens_within(self._limits.max_batch_seconds, self._limits.max_batch_tokens)
+            line.batch_tokens = host.speed.worthwhile(line.most_tokens)
+            line.seconds_per_token = host.speed.seconds(line.batch_tokens) / line.batch_tokens
 
     def _observe(self, flight: Flight) -> None:
         """Counts a batch. With overlapping batches, a batch's time begins when the one before it is done."""
         now, taken = time.monotonic(), flight.taken
         seconds, self._landed = now - max(flight.started, self._landed), now
         self._hosts[taken.host].speed.observe(flight.launched.computed_tokens, seconds)
-        self._note_speed()
-        self._metrics.observe_batch(len(taken), taken.num_tokens, seconds)
+        self._observed += 1
+        if self._observed % _NOTED == 0:
+            self._note_speed()
+        self._metrics.observe_batch(len(taken.slots), taken.num_tokens, seconds)

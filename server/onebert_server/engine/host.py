@@ -10,18 +10,12 @@ from onebert_server.engine.speed import Speed
 
 
 class Host:
-    """One base that answers; hosts are found by `digest`, which every delta names.
-
-    Attributes:
-        batch_tokens: the fewest tokens of a batch that lose no capacity of the device.
-        most_tokens: the most tokens of a batch. The engine sets both by `speed`.
-    """
+    """One base that answers; hosts are found by `digest`, which every delta names."""
 
     def __init__(self, base: Base, bank: Bank) -> None:
         self.base, self.bank = base, bank
         self.passes = Passes(base, bank)
         self.speed = Speed()
-        self.batch_tokens = self.most_tokens = 1
 
     @property
     def digest(self) -> str:

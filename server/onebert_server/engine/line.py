@@ -19,11 +19,16 @@ LEAST_PART = 16
 _MANY = 4096
 
 
-class _Child(Protocol):
-    """A child of `LeastServed`; it is served while something of it waits."""
+class Totals:
+    """Counts of what waits: sequences, their tokens, and computed tokens (`work`)."""
 
-    @property
-    def waits(self) -> bool: ...
+    sequences = tokens = work = 0
+
+
+class _Child(Protocol):
+    """A child of `LeastServed`; it is served while something of it `waits`."""
+
+    waits: bool
 
     def serve(self, room: Room) -> int: ...
 
@@ -31,7 +36,7 @@ class _Child(Protocol):
 C = TypeVar("C", bound=_Child)
 
 
-class LeastServed(Generic[C]):
+class LeastServed(Totals, Generic[C]):
     """Children that are served piece by piece; the next one is the one that was served least.
 
     A newcomer begins a piece before the `clock`. The clock stands where the child that was served last stood, or
@@ -51,19 +56,19 @@ class LeastServed(Generic[C]):
 
     def serve(self, room: Room) -> int:
         """Has one child put a piece into a batch; returns its cost, 0 if no more fits."""
-        while self._heap:
+        cost = 0
+        while self._heap and not cost:
             served, _, child = self._heap[0]
-            if cost := child.serve(room):
+            if child.waits and (cost := child.serve(room)):
                 self.clock = max(served, self.clock + cost / min(len(self._heap) + 1, self._parts))
-            if child.waits:
-                if cost:
-                    heapreplace(self._heap, (served + cost, next(self._numbers), child))
-                return cost
-            heappop(self._heap)
-            self.leave(child, served + cost)
-            if cost:
-                return cost
-        return 0
+            if not child.waits:
+                heappop(self._heap)
+                self.leave(child, served + cost)
+            elif cost:
+                heapreplace(self._heap, (served + cost, next(self._numbers), child))
+            else:
+                break
+        return cost
 
     def note_emptied(self) -> None:
         """Notes that a child left without being served; it goes when it is next, or when it is one of many."""
@@ -81,42 +86,26 @@ class LeastServed(Generic[C]):
 
 
 class Flow(LeastServed[Request]):
-    """The waiting requests of a principal.
+    """The waiting requests of a principal."""
 
-    Attributes:
-        sequences, tokens, work: all that waits of it; `work` in computed tokens.
-    """
-
-    def __init__(self, principal: str, line: "Line | None" = None) -> None:
+    def __init__(self, principal: str, *counted: Totals) -> None:
+        """`counted`: more totals, in which it is counted."""
         super().__init__(LEAST_PART)
-        self.principal = principal
-        self.sequences = self.tokens = self.work = 0
-        self._line = line
-
-    @property
-    def waits(self) -> bool:
-        return self.sequences > 0
+        self.principal, self.waits = principal, False
+        self._counted = self, *counted
 
     def put(self, request: Request) -> None:
         request.flow = self
         self.count(len(request.sequences), request.tokens[-1], request.costs[-1])
         self.join(request)
 
-    def drop(self, request: Request) -> None:
-        """Withdraws what waits of a request."""
-        if request.waits:
-            request.take(len(request.sequences))
-            self.note_emptied()
-            if not self.sequences and self._line is not None:
-                self._line.note_emptied()
-
     def count(self, sequences: int, tokens: int, work: int) -> None:
         """Counts what comes to wait, or with negative numbers what no longer does."""
-        self.sequences += sequences
-        self.tokens += tokens
-        self.work += work
-        if self._line is not None:
-            self._line.count(sequences, tokens, work)
+        for totals in self._counted:
+            totals.sequences += sequences
+            totals.tokens += tokens
+            totals.work += work
+        self.waits = self.sequences > 0
 
 
 class Line(LeastServed[Flow]):
@@ -125,16 +114,21 @@ class Line(LeastServed[Flow]):
     Attributes:
         flows: by principal.
         shadows: the flow for idle time; it does not count.
-        seconds_per_token: the estimate of a computed token; the engine keeps it.
+        batch_tokens: the fewest computed tokens of a batch that lose no capacity of the device. The engine keeps this
+            and the next two.
+        most_tokens: of a batch; tokens that are computed once for several sequences count for each.
+        seconds_per_token: the estimate of a computed token.
         since: when it gave its last batch, or began to wait.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, queue: Totals, shadows: Totals) -> None:
+        """`queue`, `shadows`: the totals of all lines."""
         super().__init__()
         self.flows: dict[str, Flow] = {}
-        self.shadows = Flow("shadows")
-        self.sequences = self.tokens = self.work = 0
+        self.shadows = Flow("shadows", shadows)
+        self.batch_tokens = self.most_tokens = 1
         self.seconds_per_token = self.since = 0.0
+        self._queue = queue
         # Amounts that absent principals were served, as long as others wait: leaving and coming again gains nothing.
         self._served: dict[str, float] = {}
         self._many = _MANY
@@ -148,14 +142,17 @@ class Line(LeastServed[Flow]):
             self.since = now
         flow = self.flows.get(request.principal)
         if flow is None:
-            flow = self.flows[request.principal] = Flow(request.principal, self)
+            flow = self.flows[request.principal] = Flow(request.principal, self, self._queue)
             self.join(flow, self._served.pop(request.principal, 0.0))
         flow.put(request)
 
-    def count(self, sequences: int, tokens: int, work: int) -> None:
-        self.sequences += sequences
-        self.tokens += tokens
-        self.work += work
+    def drop(self, request: Request) -> None:
+        """Withdraws what waits of a request."""
+        flow = request.flow
+        request.take(len(request.sequences))
+        flow.note_emptied()
+        if not flow.waits and flow is not self.shadows:
+            self.note_emptied()
 
     def leave(self, child: Flow, served: float) -> None:
         del self.flows[child.principal]

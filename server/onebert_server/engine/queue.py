@@ -8,12 +8,13 @@ principal has been served as much as the new one's and its own waiting work. So 
 a small request of another one still finds a short wait, and whoever holds most is refused first.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, inf
+from operator import attrgetter
 
 from onebert_server.access.principal import RESERVED
-from onebert_server.engine.line import Line
+from onebert_server.engine.line import Line, Totals
 from onebert_server.engine.request import Request, Room
 from onebert_server.limits import MAX_QUEUE_SEQUENCES, MAX_QUEUE_TOKENS
 from onebert_store.errors import DeadlineExceeded, OneBertError, OverShare, QueueFull, TooLarge
@@ -24,9 +25,6 @@ COUNTED = 0.25
 # Tokens of shadows that may wait, and estimated seconds of a batch of them, for which a request waits that comes
 # meanwhile.
 MAX_SHADOW_TOKENS, SHADOW_SECONDS = 16_384, 0.006
-
-Bounds = Callable[[int], tuple[int, int]]
-"""Returns the bounds on a batch of a host: on computed tokens, and on all tokens."""
 
 
 @dataclass(frozen=True)
@@ -43,35 +41,23 @@ class QueueLimits:
     max_seconds: float = inf
 
 
-class Queue:
-    """All that waits; not thread-safe, but any thread may `check` and read the totals."""
+class Queue(Totals):
+    """All that waits, its totals without shadows; not thread-safe, but any thread may ask for a `refusal` or a total.
+
+    Attributes:
+        lines: by host.
+        shadows: totals of the shadows of all lines.
+    """
 
     def __init__(self, limits: QueueLimits, hosts: int = 1) -> None:
-        self.lines = [Line() for _ in range(hosts)]
+        self.shadows = Totals()
+        self.lines = [Line(self, self.shadows) for _ in range(hosts)]
         self._limits = limits
-
-    @property
-    def sequences(self) -> int:
-        return sum([line.sequences for line in self.lines])
-
-    @property
-    def tokens(self) -> int:
-        return sum([line.tokens for line in self.lines])
 
     @property
     def seconds(self) -> float:
         """Estimated seconds of all waiting work."""
         return sum([line.seconds for line in self.lines])
-
-    @property
-    def idle_waits(self) -> bool:
-        """Whether shadows wait."""
-        return any(line.shadows.waits for line in self.lines)
-
-    def check(self, principal: str) -> None:
-        """Raises QueueFull or OverShare if `put` would refuse the smallest request of this principal; cheap."""
-        if (error := self._refusal(principal, 1, 1, 0.0, inf)) is not None:
-            raise error
 
     def put(self, question: Sequence[Request], now: float) -> OneBertError | None:
         """Queues the requests of one question, for several hosts, all or none; returns why none.
@@ -82,9 +68,11 @@ class Queue:
         """
         first, sequences, tokens, seconds = question[0], 0, 0, 0.0
         for request in question:
-            sequences += len(request.sequences)
+            sequences += request.left
             tokens += request.tokens[-1]
             seconds += request.costs[-1] * self.lines[request.host].seconds_per_token
+        if not sequences:
+            return None
         if first.idle:
             error = self._shadow_refusal(tokens)
         elif sequences > self._limits.max_sequences or tokens > self._limits.max_tokens:
@@ -92,48 +80,48 @@ class Queue:
         elif now >= first.deadline:
             return DeadlineExceeded("the request's time was over before its work began")
         else:
-            error = self._refusal(first.principal, sequences, tokens, seconds, first.deadline - now)
+            error = self.refusal(first.principal, sequences, tokens, seconds, first.deadline - now)
         for request in question if error is None else ():
             line = self.lines[request.host]
-            if request.idle:
+            if request.idle and request.left:
                 line.shadows.put(request)
-            else:
+            elif request.left:
                 line.put(request, now)
         return error
 
-    def take(self, bounds: Bounds, now: float) -> Room | None:
+    def take(self, now: float) -> Room | None:
         """Takes the next batch, of one host, and finds late requests on the way; None if nothing waits."""
-        for host in self._by_wait()[:1]:
-            room, line = Room(*bounds(host), now), self.lines[host]
-            while room.cost > 0 and line.serve(room):
-                pass
-            line.since = now
-            return room
-        return None
+        line = self._next()
+        if line is None:
+            return None
+        room, line.since = Room(line.batch_tokens, line.most_tokens, now), now
+        while room.cost > 0 and line.sequences and line.serve(room):
+            pass
+        return room
 
-    def take_idle(self, bounds: Bounds, now: float) -> Room | None:
+    def take_shadows(self, now: float) -> Room | None:
         """Takes a small batch of shadows; None if none waits."""
-        for host, line in enumerate(self.lines):
+        for line in self.lines if self.shadows.sequences else ():
             if line.shadows.waits:
                 per_token = line.seconds_per_token
-                room = Room(*bounds(host), now)
-                room.cost = min(room.cost, SHADOW_SECONDS / per_token) if per_token else room.cost
+                cost = min(line.batch_tokens, SHADOW_SECONDS / per_token) if per_token else line.batch_tokens
+                room = Room(cost, line.most_tokens, now)
                 while room.cost > 0 and line.shadows.serve(room):
                     pass
                 return room
         return None
 
-    def fills(self, bounds: Bounds) -> bool:
+    def fills(self) -> bool:
         """Whether more computed tokens wait for the next batch's host than the batch takes."""
-        return any(self.lines[host].work > bounds(host)[0] for host in self._by_wait()[:1])
+        line = self._next()
+        return line is not None and line.work > line.batch_tokens
 
-    def _by_wait(self) -> list[int]:
-        """Returns the hosts for which anything waits, first the one that has waited longest."""
-        waiting = [host for host, line in enumerate(self.lines) if line.sequences]
-        return sorted(waiting, key=lambda host: self.lines[host].since) if len(waiting) > 1 else waiting
+    def _next(self) -> Line | None:
+        """Returns the line that has waited longest."""
+        return min(filter(attrgetter("sequences"), self.lines), key=attrgetter("since"), default=None)
 
     def _shadow_refusal(self, tokens: int) -> OneBertError | None:
-        if sum([line.shadows.tokens for line in self.lines]) + tokens <= MAX_SHADOW_TOKENS:
+        if self.shadows.tokens + tokens <= MAX_SHADOW_TOKENS:
             return None
         return QueueFull("as much work of shadows is waiting as the server holds")
 
@@ -147,8 +135,13 @@ class Queue:
                 seconds += flow.work * line.seconds_per_token
         return sequences, tokens, seconds
 
-    def _refusal(self, principal: str, sequences: int, tokens: int, seconds: float, left: float) -> OneBertError | None:
-        """Returns why so much more of a principal may not wait, or would be answered too late; None if it may."""
+    def refusal(
+        self, principal: str, sequences: int = 1, tokens: int = 1, seconds: float = 0.0, left: float = inf
+    ) -> OneBertError | None:
+        """Returns why so much more of a principal may not wait, or would be answered too late; None if it may. Cheap.
+
+        Without numbers: why the smallest request may not.
+        """
         if principal == RESERVED or not (waiting := self.sequences):
             return None
         limits, total = self._limits, self.seconds

@@ -1,7 +1,7 @@
 """A request to the engine, from its submission to its end: the arrays of its sequences, and how far they are."""
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any, Protocol
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from onebert_encoder.layout.upload import Array
 from onebert_encoder.maths.sequences import Sequences
-from onebert_server.engine.block import SEQUENCE, Block
+from onebert_server.engine.block import ENDED, SEQUENCE, Block, Ended
 from onebert_server.engine.host import Host
 from onebert_store.errors import OneBertError
 
@@ -23,9 +23,11 @@ _RECORD = f"V{SEQUENCE.itemsize}"
 class _Flow(Protocol):
     """Where a request waits."""
 
+    waits: bool
+
     def count(self, sequences: int, tokens: int, work: int) -> None: ...
 
-    def drop(self, request: "Request") -> None: ...
+    def note_emptied(self) -> None: ...
 
 
 class Request:
@@ -39,6 +41,7 @@ class Request:
         first_text: number of the block's first text, unlike any of another block.
         tokens, costs: sums over the sequences before each; `costs` are of computed tokens, fewer if it shares a text.
         flow: where it waits.
+        waits: whether something of it waits.
         taken: sequences that no longer wait.
         left: sequences that wait or run.
         began: start of its first batch.
@@ -48,7 +51,7 @@ class Request:
 
     __slots__ = (
         *("lane", "number", "host", "principal", "deadline", "submitted", "idle", "sequences", "ids", "first_text"),
-        *("tokens", "costs", "flow", "taken", "left", "began", "gone", "error", "span", "batches", "_logits"),
+        *("tokens", "costs", "flow", "waits", "taken", "left", "began", "gone", "error", "span", "batches", "_logits"),
     )
 
     flow: _Flow
@@ -68,22 +71,15 @@ class Request:
         self.lane, self.principal, self.sequences, self.ids = lane, principal, sequences, ids
         self.first_text = first_text
         self.tokens = self.costs = [0, *accumulate(lengths)]
-        self.taken, self.began, self.gone = 0, self.submitted, False
+        self.waits, self.taken, self.began, self.gone = self.left > 0, 0, self.submitted, False
         self.error: OneBertError | None = None
         self.span: Any = None
         self.batches: list[Any] = []
         self._logits: list[tuple[int, Array, NDArray[np.float32]]] = []
 
-    @property
-    def waits(self) -> bool:
-        """Whether something of it waits."""
-        return self.taken < len(self.sequences)
-
     def serve(self, room: "Room") -> int:
         """Puts a piece into a batch; returns its cost, 0 if it does not fit. A late request leaves the queue."""
         first, costs, tokens = self.taken, self.costs, self.tokens
-        if first == len(self.sequences):
-            return 0
         if self.deadline <= room.now:
             room.late.append((self, first))
             self.take(len(self.sequences))
@@ -91,15 +87,18 @@ class Request:
         stop = bisect_right(costs, costs[first] + min(room.cost, QUANTUM), first) - 1
         # The tokens of texts that several tasks share may be many more than are computed.
         stop = max(min(stop, bisect_right(tokens, tokens[first] + room.tokens, first) - 1), first + 1)
-        cost = costs[stop] - costs[first]
-        if not room.add(self, first, stop, cost, tokens[stop] - tokens[first]):
+        cost, size = costs[stop] - costs[first], tokens[stop] - tokens[first]
+        if room.parts and (cost > room.cost or size > room.tokens):
             return 0
+        room.parts[self] = room.parts.get(self, (first, stop))[0], stop
+        room.cost -= cost
+        room.tokens -= size
         self.take(stop)
         return cost
 
     def take(self, stop: int) -> None:
         """Notes that the sequences before `stop` no longer wait."""
-        first, self.taken = self.taken, stop
+        first, self.taken, self.waits = self.taken, stop, stop < len(self.sequences)
         self.flow.count(first - stop, self.tokens[first] - self.tokens[stop], self.costs[first] - self.costs[stop])
 
     def lose(self, error: OneBertError | None) -> None:
@@ -137,19 +136,10 @@ class Room:
         self.parts: dict[Request, tuple[int, int]] = {}
         self.late: list[tuple[Request, int]] = []
 
-    def add(self, request: Request, first: int, stop: int, cost: int, tokens: int) -> bool:
-        """Adds sequences if they fit; returns whether they do."""
-        if self.parts and (cost > self.cost or tokens > self.tokens):
-            return False
-        self.parts[request] = self.parts.get(request, (first, first))[0], stop
-        self.cost -= cost
-        self.tokens -= tokens
-        return True
 
-
-def requests_of(lane: Any, block: Block, hosts: Sequence[Host], first_text: int) -> Iterator[Request]:
-    """Yields the requests of a block; `first_text`: the number of its first text."""
-    sequences, ids = block.sequences, block.ids
+def requests_of(lane: Any, block: Block, hosts: Sequence[Host], first_text: int) -> list[Request]:
+    """Returns the requests of a block; `first_text`: the number of its first text."""
+    requests, sequences, ids = list[Request](), block.sequences, block.ids
     lengths, row, token = sequences["tokens"].tolist(), 0, 0
     # Texts that differ have numbers in their order.
     shares = bool((sequences["text"] != np.arange(len(sequences))).any())
@@ -165,8 +155,9 @@ def requests_of(lane: Any, block: Block, hosts: Sequence[Host], first_text: int)
             request.costs = [0, *accumulate(costs.tolist())]
         if block.spans:
             request.span = block.spans[place]
+        requests.append(request)
         row, token = stop, end
-        yield request
+    return requests
 
 
 def hold_rows(hosts: Sequence[Host], block: Block, requests: Sequence[Request]) -> set[Request]:
@@ -195,29 +186,47 @@ def let_rows_go(hosts: Sequence[Host], request: Request, first: int) -> None:
     hosts[request.host].bank.let_go(request.sequences["slot"][first:])
 
 
+def ended_of(requests: Sequence[Request], now: float) -> Ended:
+    """Returns the answers and errors of requests that end now."""
+    rows, errors, batches = list[tuple[int, int, int, float, float]](), list[OneBertError](), dict[int, list[Any]]()
+    sizes, values = [np.empty(0, np.int32)], [np.empty(0, np.float32)]
+    for request in requests:
+        error, count = -1, len(request.sequences)
+        if request.error is not None:
+            error, count = len(errors), 0
+            errors.append(request.error)
+        for _, of_part, logits in request.logits():
+            sizes.append(of_part)
+            values.append(logits)
+        if request.span is not None:
+            batches[request.number] = request.batches
+        rows.append((request.number, error, count, request.began, now))
+    outputs = np.concatenate(sizes, dtype=np.int32, casting="same_kind")
+    return Ended(np.array(rows, ENDED), outputs, np.concatenate(values), errors, batches)
+
+
 class Taken:
-    """Sequences of one host that are computed together: slices of requests, as (request, first, stop)."""
+    """Sequences of one host that are computed together: slices of requests, as (request, first, stop).
+
+    Attributes:
+        inputs: what is computed.
+        slots: of their rows.
+        num_tokens: tokens; those that are computed once for several sequences count for each.
+    """
 
     def __init__(self, parts: Sequence[tuple[Request, int, int]]) -> None:
-        self.parts = parts
-        self.host = parts[0][0].host
+        self.parts, self.host, self.num_tokens = parts, parts[0][0].host, 0
+        rows, ids, texts = list[Array](), list[Array](), list[Array]()
+        for request, first, stop in parts:
+            start, end = request.tokens[first], request.tokens[stop]
+            self.num_tokens += end - start
+            ids.append(request.ids[start:end])
+            rows.append(request.sequences[first:stop])
+            texts.append(np.add(rows[-1]["text"], request.first_text, dtype=np.int64))
         # Views whose rows have no fields: numpy joins them ten times as fast.
-        rows = np.concatenate([request.sequences[first:stop].view(_RECORD) for request, first, stop in parts])
-        self._rows = rows.view(SEQUENCE)
-        self.slots: Array = self._rows["slot"]
-
-    def __len__(self) -> int:
-        """The number of sequences."""
-        return len(self.slots)
-
-    @property
-    def cost(self) -> int:
-        """Computed tokens, as requests count them."""
-        return sum([request.costs[stop] - request.costs[first] for request, first, stop in self.parts])
-
-    @property
-    def num_tokens(self) -> int:
-        return int(self._rows["tokens"].sum())
+        joined = rows[0] if len(rows) == 1 else np.concatenate([own.view(_RECORD) for own in rows]).view(SEQUENCE)
+        self.slots: Array = joined["slot"]
+        self.inputs = Sequences(np.concatenate(ids), joined["tokens"], joined["second"], np.concatenate(texts))
 
     def alone(self) -> "list[Taken]":
         """Returns the sequences of each request."""
@@ -228,10 +237,3 @@ class Taken:
         [(request, first, stop)] = self.parts
         middle = (first + stop) // 2
         return Taken([(request, first, middle)]), Taken([(request, middle, stop)])
-
-    @property
-    def inputs(self) -> Sequences:
-        rows, firsts = self._rows, [request.first_text for request, *_ in self.parts]
-        counts = [stop - first for _, first, stop in self.parts]
-        ids = [request.ids[request.tokens[first] : request.tokens[stop]] for request, first, stop in self.parts]
-        return Sequences(np.concatenate(ids), rows["tokens"], rows["second"], rows["text"] + np.repeat(firsts, counts))

@@ -1,7 +1,8 @@
 """The waiting, running and ending requests: the state that the engine's thread shares with its callers' threads."""
 
+import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from queue import Empty, SimpleQueue
@@ -10,19 +11,65 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onebert_encoder.layout.upload import Array
-from onebert_server.engine.block import Block, questions
+from onebert_server.engine.block import Block, Ended, questions
 from onebert_server.engine.host import Host
-from onebert_server.engine.lane import Answered, Endings, Lane, deliver, ended
-from onebert_server.engine.queue import Bounds, Queue, QueueLimits
-from onebert_server.engine.request import Request, Room, Taken, hold_rows, let_rows_go, requests_of
+from onebert_server.engine.queue import Queue, QueueLimits
+from onebert_server.engine.request import Request, Room, Taken, ended_of, hold_rows, let_rows_go, requests_of
 from onebert_server.telemetry.metrics import Metrics
 from onebert_store.errors import DeadlineExceeded, EngineFailed, OneBertError, RowGone, ShuttingDown
+
+logger = logging.getLogger("onebert.engine")
 
 # A request that is withdrawn so few seconds before its deadline counts as late, not as left: timers fire a little
 # early.
 DEADLINE_MARGIN = 0.05
 # Seconds without other work before a batch of shadows: the answers of the last batch are written meanwhile.
 SHADOW_PAUSE = 0.001
+
+Answered = Callable[[Ended], None]
+Endings = list[tuple[Answered, Ended]]
+"""The requests that have ended, by the edge that gets them."""
+
+
+class Lane:
+    """One edge's way to the engine and back: it submits blocks of requests; any thread may call.
+
+    `answered` gets what has ended: on the engine's thread, together for a batch, or in `submit`.
+
+    Attributes:
+        under_way: its requests by number.
+    """
+
+    def __init__(self, scheduler: "Scheduler", answered: Answered) -> None:
+        self._scheduler, self.answered = scheduler, answered
+        self.under_way: dict[int, Request] = {}
+
+    def submit(self, block: Block) -> None:
+        """Queues each request, or ends it at once: `answered` then gets its error before this returns. Never blocks.
+
+        Errors of requests:
+            TooLarge: the request exceeds the whole queue.
+            QueueFull, OverShare: the queue is full; `retry_after` is about the time until there is room.
+            DeadlineExceeded: the deadline has passed already; or later, before the request's work had begun.
+            RowGone: a row has left memory, or its task has changed.
+            EngineFailed: the engine does not run; or later, when the forward pass raised for this request alone.
+            ShuttingDown: the engine takes nothing new.
+
+        Whoever gets a block from another process calls `block.check` first.
+        """
+        if endings := self._scheduler.put(self, block):
+            deliver(endings)
+
+    def withdraw(self, numbers: Sequence[int]) -> None:
+        """Withdraws requests that nobody waits for: what waits of them goes at once.
+
+        Nothing is reported of them any more, unless it is on its way.
+        """
+        self._scheduler.withdraw(self, numbers)
+
+    def close(self) -> None:
+        """Withdraws everything: the edge is gone."""
+        self._scheduler.withdraw(self, None)
 
 
 class Scheduler:
@@ -32,7 +79,7 @@ class Scheduler:
     written in its place. All state has one lock, the lock of the uses; edges are called without it.
 
     Attributes:
-        queue: any thread may read its totals and `check` it; all else happens under the lock.
+        queue: see `Queue`; all but what any thread may do happens under the lock.
     """
 
     def __init__(self, hosts: Sequence[Host], limits: QueueLimits, metrics: Metrics) -> None:
@@ -56,29 +103,26 @@ class Scheduler:
             self._lanes.add(lane)
         return lane
 
-    def check(self, principal: str) -> None:
-        """See `Engine.check`. It takes no lock: only `put` decides."""
-        if (closed := self._closed()) is not None:
-            raise closed
-        self.queue.check(principal)
+    def refusal(self, principal: str) -> OneBertError | None:
+        """Returns why a lane would refuse the smallest request now. It takes no lock: only `put` decides."""
+        return self._closed() or self.queue.refusal(principal)
 
     def put(self, lane: Lane, block: Block) -> Endings:
         """Queues the requests of a block and wakes the engine's thread; returns requests that have ended already."""
         with self._lock:
             now, closed = time.monotonic(), self._closed()
-            requests = [*requests_of(lane, block, self._hosts, self._texts)]
+            requests = requests_of(lane, block, self._hosts, self._texts)
             self._texts += len(block.sequences)
-            lane.under_way.update((request.number, request) for request in requests)
-            if closed is None:
-                self._queue(block, requests, now)
-                self._wake()
-            else:
+            lane.under_way.update(zip(block.requests["number"].tolist(), requests, strict=True))
+            if closed is not None:
                 for request in requests:
                     request.lose(closed)
-                    request.left = 0
-            return ended([request for request in requests if not request.left], now)
+                return ended(requests, now)
+            refused = self._queue(block, requests, now)
+            self._wake()
+            return ended(refused, now) if refused else []
 
-    def take(self, bounds: Bounds, only_full: bool) -> Taken | None:
+    def take(self, only_full: bool) -> Taken | None:
         """Returns the next batch; blocks until there is one, and drops late requests that it meets.
 
         No batch comes once the engine is closing and nothing waits. With `only_full` it does not block, and returns
@@ -86,19 +130,25 @@ class Scheduler:
         """
         idle = time.monotonic()
         while True:
-            if not only_full:
+            if not (only_full or self.queue.sequences):
                 self._wait(idle)
             with self._lock:
-                if only_full and not self.queue.fills(bounds):
+                if only_full and not self.queue.fills():
                     return None
                 now = time.monotonic()
-                room = self.queue.take(bounds, now)
+                room = self.queue.take(now)
                 if room is None and not self.closing:
-                    room = self.queue.take_idle(bounds, now)
-                late, taken = self._begin(room), _taken(room)
-            deliver(late)
-            if taken is not None or (self.closing and not self.queue.sequences):
-                return taken
+                    room = self.queue.take_shadows(now)
+                if room is None:
+                    if self.closing:
+                        return None
+                    continue
+                self._note_begun(room)
+                late = self._end_late(room) if room.late else []
+            if late:
+                deliver(late)
+            if room.parts:
+                return Taken([(request, *places) for request, places in room.parts.items()])
 
     def settle(self, taken: Taken, logits: NDArray[np.float32], sizes: Array) -> None:
         """After a batch: answers the requests that have all of their logits."""
@@ -110,8 +160,7 @@ class Scheduler:
                 end = start + stop - first
                 request.add(first, sizes[start:end], logits[stops[start] : stops[end]])
                 start = end
-            self._hosts[taken.host].bank.let_go(taken.slots)
-            endings = ended([request for request, *_ in taken.parts if not request.left], time.monotonic())
+            endings = self._let_go(taken)
         deliver(endings)
 
     def give_up(self, taken: Taken, lost: bool) -> None:
@@ -124,8 +173,7 @@ class Scheduler:
                     request.lose(EngineFailed("the forward pass failed"))
                 self._drop(request)
                 request.left -= stop - first
-            self._hosts[taken.host].bank.let_go(taken.slots)
-            endings = ended([request for request, *_ in taken.parts if not request.left], time.monotonic())
+            endings = self._let_go(taken)
         deliver(endings)
 
     def is_left(self, taken: Taken) -> bool:
@@ -188,68 +236,89 @@ class Scheduler:
         """Sleeps while nothing waits; it wakes for shadows when their pause is over."""
         queue = self.queue
         while not (queue.sequences or self.closing):
-            left = since + SHADOW_PAUSE - time.monotonic() if queue.idle_waits else None
+            left = since + SHADOW_PAUSE - time.monotonic() if queue.shadows.sequences else None
             if left is not None and left <= 0:
                 return
             # Look once more: the bell did not ring for what came before this.
             self._idle = True
-            if queue.sequences or self.closing or (left is None and queue.idle_waits):
+            if queue.sequences or self.closing or (left is None and queue.shadows.sequences):
                 continue
             with suppress(Empty):
                 self._bell.get(timeout=left)
 
-    def _queue(self, block: Block, requests: Sequence[Request], now: float) -> None:
-        """Queues the requests of a block; the refused ones have their errors, and nothing left."""
-        missing = hold_rows(self._hosts, block, requests)
-        for question in self._questions(block, requests):
-            error: OneBertError | None = None
+    def _queue(self, block: Block, requests: Sequence[Request], now: float) -> list[Request]:
+        """Queues the requests of a block; returns those that have nothing left, the refused ones with their errors."""
+        missing, done = hold_rows(self._hosts, block, requests), list[Request]()
+        groups: Iterable[Sequence[Request]] = zip(requests, strict=True)
+        if len(self._hosts) > 1:
+            starts = [*np.flatnonzero(questions(block.requests)).tolist(), len(requests)]
+            groups = [requests[start:stop] for start, stop in pairwise(starts)]
+        for question in groups:
             if missing and not missing.isdisjoint(question):
-                error = RowGone("the version has changed or is not in memory any more")
-            elif waiting := [request for request in question if request.left]:
-                error = self.queue.put(waiting, now)
-            for request in question if error is not None else ():
-                if request not in missing:
-                    let_rows_go(self._hosts, request, 0)
-                request.lose(error)
-                request.left = 0
-
-    def _questions(self, block: Block, requests: Sequence[Request]) -> Iterable[Sequence[Request]]:
-        if len(self._hosts) == 1:
-            return ([request] for request in requests)
-        starts = [*np.flatnonzero(questions(block.requests)).tolist(), len(requests)]
-        return (requests[start:stop] for start, stop in pairwise(starts))
+                error: OneBertError | None = RowGone("the version has changed or is not in memory any more")
+            else:
+                error = self.queue.put(question, now)
+            for request in question:
+                if error is not None:
+                    if request not in missing:
+                        let_rows_go(self._hosts, request, 0)
+                    request.lose(error)
+                    request.left = 0
+                if not request.left:
+                    done.append(request)
+        return done
 
     def _drop(self, request: Request) -> int:
         """Gives up what waits of a request; returns how many sequences."""
         if waiting := len(request.sequences) - request.taken:
             let_rows_go(self._hosts, request, request.taken)
-            request.flow.drop(request)
+            self.queue.lines[request.host].drop(request)
             request.left -= waiting
         return waiting
 
-    def _begin(self, room: Room | None) -> Endings:
-        """Notes that requests are in a batch now, and drops the late ones; one that a batch reads ends after it."""
-        if room is None:
-            return []
+    def _note_begun(self, room: Room) -> None:
+        """Notes that requests are in a batch now."""
         waits = list[float]()
         for request, (first, _) in room.parts.items():
+            if first:
+                continue
+            request.began = room.now
             # A shadow waits for nothing.
-            if not (first or request.idle):
+            if not request.idle:
                 waits.append(room.now - request.submitted)
-            request.began = request.began if first else room.now
-        if room.parts:
+        if waits:
             self._metrics.observe_waits(waits)
+
+    def _end_late(self, room: Room) -> Endings:
+        """Drops the late requests; one that a batch reads ends after it."""
         for request, first in room.late:
             let_rows_go(self._hosts, request, first)
             request.left -= len(request.sequences) - first
             request.lose(DeadlineExceeded("the request's time was over before its work was done"))
-        if room.late:
-            self._metrics.count_dropped("deadline", len(room.late))
+        self._metrics.count_dropped("deadline", len(room.late))
         return ended([request for request, _ in room.late if not request.left], room.now)
 
+    def _let_go(self, taken: Taken) -> Endings:
+        """After a batch: its rows are free, and its requests that have nothing left end."""
+        self._hosts[taken.host].bank.let_go(taken.slots)
+        done = [request for request, *_ in taken.parts if not request.left]
+        return ended(done, time.monotonic()) if done else []
 
-def _taken(room: Room | None) -> Taken | None:
-    """Returns what a batch takes, if it takes anything."""
-    if room is None or not room.parts:
-        return None
-    return Taken([(request, *places) for request, places in room.parts.items()])
+
+def ended(requests: Iterable[Request], now: float) -> Endings:
+    """Takes requests off their lanes; returns the ones that somebody waits for."""
+    by_lane = dict[Lane, list[Request]]()
+    for request in requests:
+        # A withdrawn one is off its lane.
+        if request.lane.under_way.pop(request.number, None) is not None:
+            by_lane.setdefault(request.lane, []).append(request)
+    return [(lane.answered, ended_of(of_lane, now)) for lane, of_lane in by_lane.items()]
+
+
+def deliver(endings: Endings) -> None:
+    """Calls edges; one that fails touches nobody else."""
+    for answered, requests in endings:
+        try:
+            answered(requests)
+        except Exception:
+            logger.exception("an edge failed to take its answers")

@@ -145,8 +145,11 @@ def _add_gauges(metrics: Metrics, engine: Engine, catalog: Catalog, follower: Fo
     metrics.gauge("queue_sequences", "Sequences that wait.", lambda: engine.queue.sequences)
     metrics.gauge("queue_tokens", "Tokens that wait.", lambda: engine.queue.tokens)
     metrics.gauge("queue_seconds", "Estimated seconds of work that waits.", lambda: engine.queue.seconds)
-    batch_tokens = {digest: partial(getattr, host, "batch_tokens") for digest, host in engine.hosts.items()}
-    metrics.gauge_of("base", "batch_tokens_limit", "Tokens of a batch where more wait; in a flood more.", batch_tokens)
+    batch_tokens = {
+        digest: partial(getattr, line, "batch_tokens")
+        for digest, line in zip(engine.hosts, engine.queue.lines, strict=True)
+    }
+    metrics.gauge_of("base", "batch_tokens_limit", "Tokens of a batch where more wait.", batch_tokens)
     metrics.gauge("bank_rows", "Rows on the device.", lambda: sum(host.bank.num_resident for host in hosts))
     metrics.gauge("bank_bytes", "Bytes of the rows on the device.", lambda: bound.total)
     metrics.gauge("bank_bytes_limit", "What the rows may take.", lambda: bound.most)

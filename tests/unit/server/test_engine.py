@@ -27,7 +27,7 @@ from onebert_server.engine import passes, speed
 from onebert_server.engine.banks.bank import Bank
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host import Host
-from onebert_server.engine.host_copy import HostCopy
+from onebert_server.engine.passes import HostCopy
 from onebert_server.engine.queue import QueueLimits
 from onebert_server.engine.speed import Speed
 from onebert_store.errors import DeadlineExceeded, EngineFailed, QueueFull, ShuttingDown

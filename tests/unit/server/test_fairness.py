@@ -151,15 +151,12 @@ class Crowd:
     def __init__(self, number):
         self.permits, self.turns = Permits(10**12, "full", "over"), RoundRobin()
         self.queue = Queue(QueueLimits(10**9, 10**12, 1e6))
-        self.queue.lines[0].seconds_per_token = 0.001
+        [line] = self.queue.lines
+        line.seconds_per_token, line.batch_tokens, line.most_tokens = 0.001, 70, 70
         for principal in range(number):
             self.permits.take(str(principal), Counted((23, 512)[principal % 2]))
             self.turns.put(principal, str(principal))
             put(self.queue, str(principal), (23, 512)[principal % 2])
-
-
-def bounds(_):
-    return 70, 70
 
 
 OPERATIONS = {
@@ -167,10 +164,10 @@ OPERATIONS = {
     "refuse": lambda crowd: taken(crowd.permits, "3", 10**12),
     "wait for a turn": lambda crowd: crowd.turns.put("one more", "3"),
     "whose turn": lambda crowd: [crowd.turns.take(lambda one: True) for _ in range(8)],
-    "check": lambda crowd: crowd.queue.check("3"),
+    "check": lambda crowd: crowd.queue.refusal("3"),
     "put": lambda crowd: put(crowd.queue, "one more", 10),
-    "take": lambda crowd: crowd.queue.take(bounds, 0.0),
-    "drop": lambda crowd: (request := put(crowd.queue, "leaves", 10)).flow.drop(request),
+    "take": lambda crowd: crowd.queue.take(0.0),
+    "drop": lambda crowd: crowd.queue.lines[0].drop(put(crowd.queue, "leaves", 10)),
 }
 
 

@@ -14,7 +14,7 @@ from onebert_server.answering.reading.logits import Unanswered
 from onebert_server.answering.resolver import Resolver
 from onebert_server.answering.sizes import AnswerSize, answer_bytes, counted
 from onebert_server.engine.engine import Engine
-from onebert_server.engine.lane import Lane
+from onebert_server.engine.scheduler import Lane
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import OneBertError, TooLarge
 from parts import assert_like, context, same

@@ -54,8 +54,14 @@ def taken(room):
     return [(request, place) for request, (first, stop) in parts for place in range(first, stop)]
 
 
-def take(waiting, most=BATCH, now=0.0):
-    return taken(waiting.take(lambda _: (most, most), now))
+def take(waiting, most=BATCH, now=0.0, tokens=None):
+    bound(waiting, most, tokens or most)
+    return taken(waiting.take(now))
+
+
+def bound(waiting, most, tokens):
+    for line in waiting.lines:
+        line.batch_tokens, line.most_tokens = most, tokens
 
 
 def drain(waiting, most=BATCH):
@@ -184,13 +190,14 @@ class Inside:
                 self.sequences |= {(request, place) for place in range(len(request.sequences))}
 
     def take(self, most):
-        if room := self.queue.take(lambda _: (most, 2 * most), self.now):
+        bound(self.queue, most, 2 * most)
+        if room := self.queue.take(self.now):
             self.check(room, most)
 
     def drop(self, number):
         for gone in self.known[number : number + 1]:
             if gone.waits:
-                gone.flow.drop(gone)
+                self.queue.lines[gone.host].drop(gone)
             self.sequences = {(request, place) for request, place in self.sequences if request is not gone}
 
     def wait(self, seconds):
@@ -293,7 +300,7 @@ def test_a_batch_is_bounded_in_what_it_computes_and_in_what_it_holds():
     """Of a text that several tasks share most may be computed once: its sequences cost less than they hold."""
     waiting = queue()
     put(waiting, asked("a", [100] * 50, costs=[100, *[1] * 49]))
-    batches = [len(taken(waiting.take(lambda _: (110, 2000), 0.0))) for _ in range(2)]
+    batches = [len(take(waiting, 110, tokens=2000)) for _ in range(2)]
     assert batches == [11, 20], "the first costs 110, the second holds 2000"
 
 
@@ -441,26 +448,27 @@ def test_the_servers_own_work_is_let_in_beside_the_bound_and_takes_nobodys_room(
     assert {request for request, _ in take(waiting, 300)} & set(own), "and it is served like any principal"
 
 
-def test_check_refuses_what_put_would_refuse_whatever_its_size():
+def test_who_would_be_refused_whatever_the_size_is_known_before():
     waiting = queue(max_seconds=1.0, seconds_per_token=0.01)
-    waiting.check("a")
+    assert waiting.refusal("a") is None
     put(waiting, asked("a", [100]))
-    with pytest.raises(QueueFull):
-        waiting.check("a")
-    waiting.check("b")
-    waiting.check(RESERVED)
+    assert type(waiting.refusal("a")) is QueueFull
+    assert waiting.refusal("b") is waiting.refusal(RESERVED) is None
 
 
 def test_shadows_wait_beside_the_queue_within_their_bound():
     waiting = queue(max_sequences=5, max_tokens=100, max_seconds=0.1, seconds_per_token=1e-4)
     put(waiting, asked("a", [MAX_SHADOW_TOKENS // 64] * 63, idle=True))
     assert type(refused(waiting, asked("b", [MAX_SHADOW_TOKENS // 32], idle=True))) is QueueFull
-    assert (waiting.sequences, waiting.seconds, waiting.idle_waits) == (0, 0.0, True)
+    assert (waiting.sequences, waiting.seconds, waiting.shadows.sequences) == (0, 0.0, 63)
     put(waiting, asked("a"))
-    assert len(taken(waiting.take_idle(lambda _: (BATCH, BATCH), 0.0))) == 1, "a batch of 6 ms, at least one text"
+    bound(waiting, BATCH, BATCH)
+    assert len(taken(waiting.take_shadows(0.0))) == 1, "a batch of 6 ms, at least one text"
 
 
-@pytest.mark.parametrize("leave", [lambda waiting, _: take(waiting, 1), lambda _, request: request.flow.drop(request)])
+@pytest.mark.parametrize(
+    "leave", [lambda waiting, _: take(waiting, 1), lambda waiting, request: waiting.lines[0].drop(request)]
+)
 def test_what_no_longer_waits_is_not_kept_until_its_deadline(leave):
     """Neither the request nor its principal."""
     waiting = queue()
@@ -469,6 +477,6 @@ def test_what_no_longer_waits_is_not_kept_until_its_deadline(leave):
         (request,) = put(waiting, asked(f"principal {number % 200}", [1], deadline=600.0))
         leave(waiting, request)
         put(waiting, own := asked("always", deadline=600.0))
-        own.flow.drop(own)
+        waiting.lines[0].drop(own)
     [line] = waiting.lines
     assert max(len(line._heap), len(line.flows["always"]._heap)) <= 64

@@ -12,9 +12,8 @@ from onebert_server.engine import scheduler as scheduler_module
 from onebert_server.engine.banks.bank import Bank
 from onebert_server.engine.block import REQUEST, SEQUENCE, Block, Ended
 from onebert_server.engine.host import Host
-from onebert_server.engine.lane import Lane
 from onebert_server.engine.queue import QueueLimits
-from onebert_server.engine.scheduler import Scheduler
+from onebert_server.engine.scheduler import Lane, Scheduler
 from onebert_server.telemetry.metrics import Metrics
 
 SECONDS_PER_TOKEN = 0.001
@@ -34,10 +33,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> type[Clock]:
     return Clock
 
 
-def scheduler(limits: QueueLimits, seconds_per_token: float = 0.0) -> tuple[Scheduler, Lane]:
+def scheduler(limits: QueueLimits, seconds_per_token: float = 0.0, batch_tokens: int = 10**6) -> tuple[Scheduler, Lane]:
     """One that has begun to serve, and a lane of it."""
     opened = Scheduler([HOST], limits, Metrics())
-    opened.queue.lines[0].seconds_per_token = seconds_per_token
+    [line] = opened.queue.lines
+    line.seconds_per_token, line.batch_tokens, line.most_tokens = seconds_per_token, batch_tokens, batch_tokens
     opened.open()
     return opened, opened.lane(lambda ended: None)
 
@@ -76,14 +76,14 @@ class Edge:
 )
 def test_each_request_gets_its_own_logits_whoever_leaves_while_a_batch_runs(came, random):
     """Also where a batch ends behind a later one."""
-    opened, _ = scheduler(QueueLimits(10**6, 10**9))
+    opened, _ = scheduler(QueueLimits(10**6, 10**9), batch_tokens=100)
     uses = HOST.bank.uses.copy()
     edges, left, batches = [Edge(opened), Edge(opened)], set[int](), []
     for number, (lane, principal, count) in enumerate(came):
         assert opened.put(edges[lane].lane, block(30, 60.0 + 1e9, principal, number, count)) == []
     while opened.queue.sequences or batches:
         if opened.queue.sequences and random.random() < 0.6:
-            batches.append(opened.take(lambda _: (100, 100), only_full=False))
+            batches.append(opened.take(only_full=False))
             number = random.randrange(len(came))
             if random.random() < 0.3 and number not in edges[came[number][0]].answered:
                 left.add(number)
@@ -110,7 +110,7 @@ def test_a_client_that_leaves_takes_no_room_from_others_of_its_key(clock: type[C
     opened.withdraw(lane, [5])
     assert opened.queue.sequences == 0
     assert opened.put(lane, block(900, deadline=60.0)) == []
-    opened.check("someone")
+    assert opened.refusal("someone") is None
 
 
 # A timer of uvloop fires up to a millisecond early. The engine's process counts the deadline of a front end's request
@@ -141,6 +141,6 @@ def test_what_requests_leave_behind_is_forgotten_and_those_that_stay_keep_their_
         assert opened.put(lane, block(500, 60.0, number=number)) == []
         opened.withdraw(lane, [number])
     assert [*lane.under_way] == [1]
-    taken = opened.take(lambda _: (10**6, 10**6), only_full=False)
+    taken = opened.take(only_full=False)
     assert taken is not None
     assert taken.inputs.ids.tolist() == [6, 7, 8, 9, 10]

@@ -25,8 +25,7 @@ from onebert_server.engine.banks.bank import Bank
 from onebert_server.engine.block import REQUEST, SEQUENCE, Block, Ended
 from onebert_server.engine.engine import Engine, EngineLimits, Flight
 from onebert_server.engine.host import Host
-from onebert_server.engine.host_copy import HostCopy
-from onebert_server.engine.passes import Launched
+from onebert_server.engine.passes import HostCopy, Launched
 from onebert_server.engine.queue import QueueLimits
 from onebert_server.engine.request import Taken
 from onebert_server.engine.speed import LEAST_SECONDS, Speed
@@ -278,7 +277,7 @@ def test_a_short_text_beside_somebody_elses_flood_waits_for_a_batch_and_its_own(
     device = simulate(monkeypatch, ONE_CALL, [*flooding, *probes])
     assert any(one.refused for one in flooding)
     assert not any(one.refused for one in probes)
-    assert max(one.waited for one in probes) <= batches * ONE_CALL.of(device.host.batch_tokens)
+    assert max(one.waited for one in probes) <= batches * ONE_CALL.of(device.queue.lines[0].batch_tokens)
 
 
 @pytest.mark.parametrize(("principal", "batches"), [("large", 4), ("other", 2)], ids=["one's own", "another's"])
@@ -291,7 +290,7 @@ def test_a_short_text_beside_large_requests_waits_for_a_batch_of_them_and_a_smal
     probes = [Asked(at, [24], principal) for at in np.arange(0.1, until, 0.0513)]
     device = simulate(monkeypatch, ONE_CALL, [*large, *probes])
     assert not any(one.refused for one in [*large, *probes])
-    assert max(one.waited for one in probes) <= 1.02 * batches * ONE_CALL.of(device.host.batch_tokens)
+    assert max(one.waited for one in probes) <= 1.02 * batches * ONE_CALL.of(device.queue.lines[0].batch_tokens)
 
 
 @pytest.mark.parametrize("lengths", [[512] * 64, [64] * 64, [510, 30] * 8], ids=["long texts", "explained", "mixed"])

@@ -13,7 +13,7 @@ from onebert_server.answering.admission import Admission
 from onebert_server.answering.asking import Asking
 from onebert_server.answering.gateway import Wanted
 from onebert_server.engine.block import REQUEST, SEQUENCE, Block
-from onebert_server.engine.lane import Lane
+from onebert_server.engine.scheduler import Lane
 from onebert_server.remote import edge, wire
 from onebert_store.errors import EngineFailed, OneBertError, QueueFull
 from onebert_store.registry.grants import Quotas
