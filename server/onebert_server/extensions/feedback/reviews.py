@@ -29,7 +29,7 @@ from onebert_store.samples.store import SampleStore
 MAX_COMPARED, MAX_ANSWERS = 1000, 2048
 
 
-class ReviewQueue(NamedTuple):
+class QueuedTexts(NamedTuple):
     """The chosen samples with the answers of all versions, and the number of samples that they are chosen from."""
 
     facts: Facts
@@ -46,7 +46,7 @@ class Reviews:
         self._answerer = answerer
         self._registrars = registrars
 
-    async def queue(self, task: str, by: Order, limit: int, context: Context) -> ReviewQueue:
+    async def queue(self, task: str, by: Order, limit: int, context: Context) -> QueuedTexts:
         """Chooses the texts to label next among all that half of the request's time suffices for.
 
         Raises:
@@ -64,7 +64,7 @@ class Reviews:
         ]
         answered = await self._answered(versions, samples, context)
         order = ranked(by, [answers for _, answers in answered])[:limit]
-        return ReviewQueue(versions[0], len(answered), [answered[index] for index in order])
+        return QueuedTexts(versions[0], len(answered), [answered[index] for index in order])
 
     def samples(
         self, task: str, after: str, limit: int, context: Context
