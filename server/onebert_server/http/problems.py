@@ -47,7 +47,8 @@ MAX_REASONS = 10
 MAX_NAME = 64
 
 # pydantic's error type -> our wording of the rule; others have pydantic's.
-REASONS = {"extra_forbidden": "unknown field", "missing": "is required"}
+REASONS = {"extra_forbidden": "unknown field", "missing": "is required", "list_type": "must be a list"}
+REASONS |= {"string_type": "must be a text", "int_type": "must be a whole number"}
 REASONS |= dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), "must be an object")
 
 
