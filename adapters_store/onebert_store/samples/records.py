@@ -101,6 +101,8 @@ class Feedback:
         explanation: free words of the person.
         reviewer: whether the principal could review, so that no one with less scope replaces the row.
         new_labels: labels of `right` that the version with the largest share lacked; verdicts leave the row out.
+        text_id: an HMAC that equal texts share, also where none are kept, so that verdicts count a text once; None
+            without a key, and in rows that are read.
     """
 
     task: str
@@ -117,3 +119,4 @@ class Feedback:
     explanation: str | None = field(default=None, repr=False)
     reviewer: bool = False
     new_labels: tuple[str, ...] = ()
+    text_id: str | None = None

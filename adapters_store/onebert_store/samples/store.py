@@ -184,6 +184,7 @@ class SampleStore:
                 words = {"explanation": self._token(item.explanation), "answers": {**item.answers}}
                 row["new_labels"] = [*item.new_labels] or None
                 row.update(words if keeps else words | NO_TEXT)
+                row["counted"] = _counted(row, row.pop("text_id"))
             # In one order everywhere, so that two requests about the same rows cannot wait for each other.
             for index in sorted(range(len(rows)), key=lambda index: (rows[index]["task"], rows[index]["identifier"])):
                 if not _replaced(connection, rows[index]):
@@ -233,15 +234,21 @@ class SampleStore:
         return {name: counts[name] for name in (SAMPLES.name, FEEDBACK.name, "damaged")}
 
     def outcomes(self, task: str, main: int, versions: Sequence[int]) -> dict[int, Outcomes]:
-        """Counts outcomes that a version and `main` answered, by version: `wins` are rows where it alone is right."""
+        """Counts outcomes that a version and `main` answered, by version: `wins` are rows where it alone is right.
+
+        A text counts once for a version, the first time, whatever identifiers it came with.
+        """
         selected = FEEDBACK.c.task == self.owner(task).task, FEEDBACK.c.counted.is_not(None)
-        outcomes = select(FEEDBACK.c.counted).where(*selected)
+        outcomes = select(FEEDBACK.c.counted).where(*selected).order_by(FEEDBACK.c.at, FEEDBACK.c.identifier)
         counts: dict[int, Counter[tuple[bool, bool]]] = {version: Counter() for version in versions}
+        texts = set[tuple[int, str]]()
         with self.database.reading() as connection:
-            for right, answers in read_rows(connection, outcomes, _right_and_answers):
+            for right, answers, text_id in read_rows(connection, outcomes, _outcome):
                 for version, count in counts.items():
-                    if {version, main} <= answers.keys():
+                    if {version, main} <= answers.keys() and (version, text_id) not in texts:
                         count[rights(right, answers[version], answers[main])] += 1
+                        if text_id is not None:
+                            texts.add((version, text_id))
         return {version: outcomes_of(count) for version, count in counts.items()}
 
     def outcomes_mark(self, task: str) -> tuple[int, datetime | None]:
@@ -281,15 +288,19 @@ class ReviewerOnly(Exception):
 
 def _replaced(connection: Connection, row: Mapping[str, Any]) -> bool:
     """Adds a row of feedback or replaces the one with its identifier; False, without effect, if it may not."""
-    counts = row["kind"] == Kind.OUTCOME or (row["kind"] == Kind.REVIEW and _has_spans(row))
-    counted = [row["right"], row["answers"]] if counts and row["new_labels"] is None else None
-    added = upsert(connection, FEEDBACK).values({**row, "counted": counted})
+    added = upsert(connection, FEEDBACK).values(row)
     first = {"counted": func.coalesce(FEEDBACK.c.counted, added.excluded.counted)}
     by_reviewer = func.coalesce(FEEDBACK.c.reviewer, FEEDBACK.c.kind == Kind.REVIEW)
     may = or_(FEEDBACK.c.principal == row["principal"], added.excluded.reviewer, not_(by_reviewer))
     keys = ["task", "identifier"]
     changed = added.on_conflict_do_update(index_elements=keys, set_={**row, **first}, where=may)
     return connection.execute(changed.returning(FEEDBACK.c.identifier)).first() is not None
+
+
+def _counted(row: Mapping[str, Any], text_id: str | None) -> list[Any] | None:
+    """What `outcomes` reads of a row; None if it does not count."""
+    counts = row["kind"] == Kind.OUTCOME or (row["kind"] == Kind.REVIEW and _has_spans(row))
+    return [row["right"], row["answers"], text_id] if counts and row["new_labels"] is None else None
 
 
 def _has_spans(row: Mapping[str, Any]) -> bool:
@@ -307,7 +318,11 @@ def _columns(record: Sample | Feedback) -> dict[str, Any]:
     return {name: getattr(record, name) for name in record.__dataclass_fields__}
 
 
-def _right_and_answers(row: Row[Any]) -> tuple[ShortAnswer, dict[int, ShortAnswer]]:
-    """Returns the right answer of an outcome and each version's; raises ValueError or TypeError if they are damaged."""
-    right, answers = row.counted
-    return answer_from(right), {int(version): answer_from(answer) for version, answer in {**answers}.items()}
+def _outcome(row: Row[Any]) -> tuple[ShortAnswer, dict[int, ShortAnswer], str | None]:
+    """Returns the right answer of an outcome, each version's, and the id of its text, which older rows lack.
+
+    Raises ValueError or TypeError if they are damaged.
+    """
+    right, answers, text_id = (*row.counted, None)[:3]
+    each = {int(version): answer_from(answer) for version, answer in {**answers}.items()}
+    return answer_from(right), each, None if text_id is None else str(text_id)

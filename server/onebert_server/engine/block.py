@@ -86,7 +86,10 @@ def questions(requests: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def check(block: Block, hosts: "Sequence[Host]") -> None:
-    """Raises ValueError for a damaged block: every index in it must lie within what the block and the hosts hold."""
+    """Raises ValueError for a damaged block.
+
+    Every index in it must lie within what the block and the hosts hold, and sequences of one text must be alike.
+    """
     requests, sequences = block.requests, block.sequences
     counts, tokens = requests["sequences"], sequences["tokens"]
     whole = (
@@ -98,9 +101,23 @@ def check(block: Block, hosts: "Sequence[Host]") -> None:
         and int(tokens.sum()) == len(block.ids)
         and _most(sequences["text"]) < len(sequences)
         and len(block.spans) in (0, len(requests))
+        and _share_texts(sequences, block.ids)
     )
     if not (whole and all(_fits(hosts[host], *own) for host, *own in _by_host(block, len(hosts)))):
         raise ValueError("a damaged block of requests")
+
+
+def _share_texts(sequences: NDArray[Any], ids: NDArray[np.int32]) -> bool:
+    """Whether sequences with one number of a text have its lengths and ids."""
+    texts, tokens, second = (sequences[name] for name in ("text", "tokens", "second"))
+    if np.array_equal(texts, np.arange(len(texts))):
+        return True
+    _, firsts, text = np.unique(texts, return_index=True, return_inverse=True)
+    first = firsts[text]
+    if not (np.array_equal(tokens, tokens[first]) and np.array_equal(second, second[first])):
+        return False
+    starts = np.cumsum(tokens) - tokens
+    return np.array_equal(ids, ids[np.arange(len(ids)) + np.repeat(starts[first] - starts, tokens)])
 
 
 def _by_host(block: Block, hosts: int) -> Iterator[tuple[int, NDArray[Any], NDArray[Any]]]:

@@ -299,6 +299,14 @@ def test_spans_that_no_answer_can_have_are_refused(runtime, task, text, slices, 
     assert feedback_of(service(runtime).store, "tone") == []
 
 
+@pytest.mark.parametrize("label", ["B-PER", "I-PER", "B-WHEN"])
+def test_the_tag_of_a_word_is_no_label_of_a_span(runtime, label):
+    keep(runtime, task="names")
+    answer = give(runtime, {"task": "names", "text": "late parcel", "spans": spans((0, 4, label))})
+    assert (answer.status_code, "without a tag's B- or I-" in answer.json()["detail"]) == (422, True)
+    assert feedback_of(service(runtime).store, "names") == []
+
+
 @pytest.mark.parametrize("label", ["LABEL 0", " label  0", "label\u200b 0", "ｌabel 0"])
 def test_another_spelling_of_a_known_label_is_refused_with_its_name(runtime, label):
     keep(runtime)
@@ -433,13 +441,19 @@ def test_an_older_registry_put_back_loses_no_feedback_and_no_text(folder, caplog
         assert service(runtime).store.sweeper.unknown() == []
 
 
-def test_a_repeated_outcome_of_a_text_counts_once_over_a_rotation_of_keys(folder):
+def test_a_repeated_outcome_of_a_text_counts_once_over_a_rotation_of_keys_whatever_its_identifiers(folder):
     item = {"task": "tone", "text": "late", "label": label_of(TONE[0], "late")}
     for keys in (KEY, f"{OTHER},{KEY}", OTHER):
         with opened(folder, samples_key=keys) as runtime:
             recorded(runtime, item)
-            assert service(runtime).store.outcomes("tone", 1, [1])[1] == Outcomes(both=1)
             assert len(feedback_of(service(runtime).store, "tone")) == 1
+            assert service(runtime).store.outcomes("tone", 1, [1])[1] == Outcomes(both=1)
+    with opened(folder, samples_key=OTHER) as runtime:
+        recorded(runtime, *(item | {"identifier": f"{number}"} for number in range(12)))
+        assert len(feedback_of(service(runtime).store, "tone")) == 13
+        assert service(runtime).store.outcomes("tone", 1, [1])[1] == Outcomes(both=1)
+        recorded(runtime, item | {"text": "too late", "label": label_of(TONE[0], "too late")})
+        assert service(runtime).store.outcomes("tone", 1, [1])[1] == Outcomes(both=2)
 
 
 @pytest.mark.parametrize("name", ["samples.sqlite3", "registry.sqlite3"])

@@ -25,7 +25,12 @@ def block() -> Block:
     """Two requests, of two sequences and of one; the second base has no segments and one row."""
     requests, sequences = np.zeros(2, REQUEST), np.zeros(3, SEQUENCE)
     requests["number"], requests["host"], requests["sequences"] = (5, 6), (0, 1), (2, 1)
-    sequences["slot"], sequences["tokens"], sequences["second"], sequences["text"] = (1, 0, 0), (3, 2, 4), (1, 0, 0), 0
+    sequences["slot"], sequences["tokens"], sequences["second"], sequences["text"] = (
+        (1, 0, 0),
+        (3, 2, 4),
+        (1, 0, 0),
+        (0, 1, 2),
+    )
     ids = np.array([7, 8 | 1 << 24, VOCABULARY - 1, 5, 6, 1, 2, 3, 4], np.int32)
     return Block([root("someone")], requests, sequences, ids)
 
@@ -70,6 +75,25 @@ def test_an_index_outside_of_what_is_there_is_refused(
     (numbers if field is None else numbers[field])[place] = value
     with pytest.raises(ValueError, match="damaged"):
         check(damaged, hosts)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "second", "ids"),
+    [((3, 502), (0, 0), 7), ((3, 3), (1, 2), 7), ((3, 3), (0, 0), 8)],
+    ids=["lengths", "places of the second text", "ids"],
+)
+def test_two_texts_with_one_number_are_refused(
+    hosts: list[Host], tokens: tuple[int, int], second: tuple[int, int], ids: int
+) -> None:
+    """A batch computes one of them, and would read the answers of the other there."""
+    requests, sequences = np.zeros(1, REQUEST), np.zeros(2, SEQUENCE)
+    requests["sequences"], sequences["tokens"], sequences["second"] = 2, tokens, second
+    alike = Block([root("someone")], requests, sequences, np.full(sum(tokens), 7, np.int32))
+    alike.ids[-1] = ids
+    with pytest.raises(ValueError, match="damaged"):
+        check(alike, hosts)
+    sequences["text"] = 0, 1
+    check(alike, hosts)
 
 
 def test_counts_that_sum_up_by_overflow_are_refused(hosts: list[Host]) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import ConfigDict, Field, model_validator
 
 from onebert_encoder.answering.results import Answer, answer_of
-from onebert_encoder.answering.stretches import answer_labels
+from onebert_encoder.answering.stretches import answer_labels, is_bio
 from onebert_encoder.text.tokens import Text as Input
 from onebert_encoder.text.tokens import halves_of, text_of
 from onebert_server.contract.review import RightSpan
@@ -81,6 +81,9 @@ class Given(Strict):
         named = {"label": [self.label], "labels": self.labels, "spans": [span.label for span in self.spans or ()]}
         labels = named.get(field) or ()
         unknown = {label for label in labels if (label not in known if kind != "span" else label is not None)}
+        tags = [label for label in unknown - {None} if str(label).startswith(("B-", "I-"))]
+        if tags and kind == "token" and any(is_bio(facts.labels) for facts in versions):
+            raise InvalidInput("the label of a span is that of an entity, without a tag's B- or I-")
         spellings = {spelling(label): label for label in sorted(known)}
         for label in unknown - {None}:
             if name := spellings.get(spelling(str(label))):

@@ -154,6 +154,7 @@ class Recorder:
         texts, principal = halves_of(item.text), context.principal
         row = Feedback(item.task, item.identifier, Kind(sent.kind), item.right, answers, now, principal.name)
         row = replace(row, reviewer=principal.may(Action.REVIEW, item.task), new_labels=item.new_labels)
+        row = replace(row, text_id=self._store.identifier(texts) if self._store.has_key else None)
         if sample is not None:
             row = replace(row, answer_id=sample.id, version=sample.version, share=sample.share)
         # The texts of a sample are redacted already, which does not harm twice.
