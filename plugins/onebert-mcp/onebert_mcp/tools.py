@@ -1,26 +1,26 @@
 """The two tools, which are the same for every caller and at every time, and their calls."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
 
 from onebert_encoder.answering.results import Extraction, Labeling
-from onebert_server.answering.reading.logits import Answered
+from onebert_server.answering.gateway import Wanted
+from onebert_server.answering.reading.logits import ANSWER_IN_NUMBERS, Answered
 from onebert_server.facades.facade import Call, JsonParts, read_whole
 from onebert_server.http.decoding import QuestionBody, Ref, converted
 from onebert_server.http.problems import fault_of
 from onebert_server.http.schemas.questions import Text
 from onebert_server.limits import MAX_FANOUT, MAX_TEXT
-from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput, OneBertError
 from onebert_store.registry.names import parse_ref
 
 if TYPE_CHECKING:
     from mcp import types
 
-# Bytes of the labels in one `status`: it is made on the event loop, and agents read all of it.
+# Bytes of the labels in one `status`, all of which agents read.
 MAX_LABEL_BYTES = 64 * 2**10
 _STATUS = (
     "Lists the tasks that classify texts: the name of each, its type, its live version, and its labels (null where "
@@ -84,8 +84,7 @@ class Calls:
     async def _called(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         if name == "status":
             converted(Nothing, arguments)
-            refs = [self._call.task()] if "task" in self._call.parameters else None
-            return {"tasks": _tasks(await self._call.edge.answerer.live(self._call.context, refs))}
+            return {"tasks": await self._status()}
         if name != "classify":
             raise InvalidInput("there is no such tool: there are status and classify")
         asked = converted(Classify, arguments)
@@ -95,21 +94,33 @@ class Calls:
         refs = [self._call.task(named, "task")] * len(asked.texts)
         return {"results": await read_whole(self._call, refs, asked.texts, self._result)}
 
+    async def _status(self) -> list[dict[str, Any]]:
+        """The tasks, as a request of the caller's quota; in parts by principal, as other large answers are made."""
+        context, answerer = self._call.context, self._call.edge.answerer
+        # It asks nothing, and is counted.
+        await answerer.answer(context, Wanted([]), [], lambda *_: None)
+        live = await answerer.live(context, [self._call.task()] if "task" in self._call.parameters else None)
+        costs = [len(facts.labels) + ANSWER_IN_NUMBERS for facts in live]
+        room = MAX_LABEL_BYTES
+
+        def tasks(part: slice) -> list[dict[str, Any]]:
+            nonlocal room
+            listed = []
+            for facts in live[part]:
+                if facts.task_type != "span":
+                    labels = facts.labels if facts.label_bytes <= room else None
+                    room -= facts.label_bytes if labels else 0
+                    task = {"task": facts.task, "task_type": facts.task_type, "version": facts.ref, "labels": labels}
+                    listed.append(task)
+            return listed
+
+        return await answerer.showing.here_or_beside(context.principal.name, costs, tasks)
+
     def _result(self, _: int, answered: Answered) -> dict[str, Any]:
         value = _shown(answered)
         # Each is in the answer twice: as values and as a text.
         self._parts.encoded([value, json.dumps(value, ensure_ascii=False)])
         return value
-
-
-def _tasks(live: Sequence[Facts]) -> list[dict[str, Any]]:
-    tasks, room = [], MAX_LABEL_BYTES
-    for facts in live:
-        if facts.task_type != "span":
-            labels = facts.labels if facts.label_bytes <= room else None
-            room -= facts.label_bytes if labels else 0
-            tasks.append({"task": facts.task, "task_type": facts.task_type, "version": facts.ref, "labels": labels})
-    return tasks
 
 
 def _shown(answered: Answered) -> dict[str, Any]:

@@ -59,6 +59,7 @@ class Rules(NamedTuple):
     Attributes:
         refusals: why it cannot answer a single text, and a pair; None if it can.
         window: in which it reads a text that is longer than a sequence.
+        whole: whether a longer text is read in windows though the version has none; it must not say what it cuts.
         around: special tokens before and after the ids of a single text; None if ids alone are not enough, because the
             sequence has segments, or is read in windows, by its ends or with places.
         room: ids of a single text that fit between them.
@@ -69,6 +70,7 @@ class Rules(NamedTuple):
 
     refusals: tuple[str | None, str | None]
     window: Window | None
+    whole: bool
     around: tuple[list[int], list[int]] | None
     room: int
     alike: object
@@ -85,12 +87,13 @@ def rules_of(facts: Facts, asked: Asked, tokenizer: Tokenizer) -> Rules:
     """Returns the rules; those without options are made once for each version."""
     refusals = refusal(facts, asked, pair=False), refusal(facts, asked, pair=True)
     window = None if all(refusals) else window_of(facts, facts.max_length, asked)
-    in_pieces = facts.per_token or window is not None or cut_rule(facts) == "ends"
+    cut = cut_rule(facts)
+    whole, in_pieces = asked.whole and cut == "head", facts.per_token or window is not None or cut == "ends"
     around = None if refusals[0] or in_pieces else tokenizer.around
     room = 0 if around is None else tokenizer.room(1, facts.max_length)
-    alike = facts if around is None or asked.whole else (facts.base, room)
+    alike = facts if around is None or whole else (facts.base, room)
     labels = len(facts.labels), (facts.ref, facts.label_bytes)
-    rules = Rules(refusals, window, around, room, alike, answer_bytes(facts, asked), *labels)
+    rules = Rules(refusals, window, whole, around, room, alike, answer_bytes(facts, asked), *labels)
     if asked is PLAIN:
         facts.prepared["rules"] = rules
     return rules
@@ -150,7 +153,7 @@ class Questions:
     @property
     def reads_to_end(self) -> bool:
         """Whether the end of a text that is longer than a sequence is read."""
-        return self.asked.whole or self.rules[0].window is not None or cut_rule(self.facts) == "ends"
+        return self.rules[0].whole or self.rules[0].window is not None or cut_rule(self.facts) == "ends"
 
     def measure(self, tokenizer: Tokenizer, tokenized: Mapping[Any, Any]) -> None:
         """Counts the answers by the lengths of inputs alone, and leaves out blank ones; `cut` follows.
@@ -165,12 +168,12 @@ class Questions:
         self.tokenized = each
         if not each:
             return
-        if self.asked.whole and not self.in_pieces and max(map(len, each)) > rules.room:
+        if rules.whole and not self.in_pieces and max(map(len, each)) > rules.room:
             # Some are to be read in windows, by their pieces.
             self.in_pieces, self.tokenized = True, [Pieces((ids,), (len(ids),)) for ids in each]
         if self.in_pieces:
             tokenizer = tokenizer.reading(self.facts.pooling)
-            extents = [_extent(pieces, self.facts, tokenizer, self.asked, rules.window) for pieces in self.tokenized]
+            extents = [_extent(pieces, self.facts, tokenizer, rules) for pieces in self.tokenized]
             self.sequences, tokens = zip(*extents, strict=True)
             self.counted = counted(self.facts, rules.sizes, sum(self.sequences), sum(tokens), len(each))
         else:
@@ -198,7 +201,7 @@ class Questions:
         """Cuts one input, after all before it."""
         facts, asked, text, pieces = self.facts, self.asked, self.texts[place], (self.tokenized or ())[place]
         tokenizer = tokenizer.reading(facts.pooling)
-        cut, window = _fitting(pieces, facts, tokenizer, asked, self.rules[0].window)
+        cut, window = _fitting(pieces, facts, tokenizer, self.rules[0])
         cuts = [cut] if window is None else window_cuts(tokenizer, pieces, window.tokens, window.overlap)
         self.items.append(
             Question(text, facts, asked, *tokenizer.measure(pieces, cut), cuts, window is not None, pieces)
@@ -228,21 +231,20 @@ class Questions:
         self.versions, self.rules = [*compress(self.versions, present)], [*compress(self.rules, present)]
 
 
-def _fitting(
-    pieces: Pieces, facts: Facts, tokenizer: Tokenizer, asked: Asked, window: Window | None
-) -> tuple[Cut, Window | None]:
+def _fitting(pieces: Pieces, facts: Facts, tokenizer: Tokenizer, rules: Rules) -> tuple[Cut, Window | None]:
     """Returns the pieces that are read of an input; of its windows, if it is read in these, all."""
+    window = rules.window
     if window is None:
         fitting = tokenizer.fit(pieces, facts.max_length, cut_rule(facts))
-        if not asked.whole or not tokenizer.measure(pieces, fitting)[1]:
+        if not rules.whole or not tokenizer.measure(pieces, fitting)[1]:
             return fitting, None
         window = whole_window(facts, facts.max_length)
     return tuple((0, length) for length in pieces.lengths), window
 
 
-def _extent(pieces: Pieces, facts: Facts, tokenizer: Tokenizer, asked: Asked, window: Window | None) -> tuple[int, int]:
+def _extent(pieces: Pieces, facts: Facts, tokenizer: Tokenizer, rules: Rules) -> tuple[int, int]:
     """Returns the number of an input's sequences, and of their tokens together."""
-    cut, window = _fitting(pieces, facts, tokenizer, asked, window)
+    cut, window = _fitting(pieces, facts, tokenizer, rules)
     if window is None:
         return 1, tokenizer.measure(pieces, cut)[0]
     count, _ = window_count(tokenizer, pieces, window.tokens, window.overlap)

@@ -23,20 +23,8 @@ def task_of(
     named: str | None = None,
     field: str = "model",
 ) -> str:
-    """Returns the reference in the path, the header or the body (`named`, its `field`), else the key's default task.
-
-    Two different references are InvalidInput. Header names are in lower case.
-    """
-    by_place = {
-        field: named,
-        "the task in the path": parameters.get("task"),
-        "the model in the path": parameters.get("model"),
-        f"the header {HEADER}": _detector(headers),
-    }
-    places = {where: ref for where, ref in by_place.items() if ref is not None}
-    if len(set(places.values())) > 1:
-        raise InvalidInput("the request names different tasks in its path, its header and its body")
-    where, ref = next(iter(places.items()), ("the default task of the key", principal.default_task))
+    """Returns the reference that `named_in` finds; raises InvalidInput if it is none of a task, or none is named."""
+    where, ref = named_in(principal, parameters, headers, named, field)
     if not ref:
         raise InvalidInput(
             f"name the task: in the body where it has a place for it, in the header {HEADER}, with {PREFIX} in front"
@@ -49,6 +37,30 @@ def task_of(
     except InvalidInput as error:
         raise InvalidInput(f"{where}: {error.detail}") from None
     return ref
+
+
+def named_in(
+    principal: Principal,
+    parameters: Mapping[str, str],
+    headers: Iterable[tuple[bytes, bytes]],
+    named: str | None = None,
+    field: str = "model",
+) -> tuple[str, str | None]:
+    """Returns what the path, the header or the body (`named`, its `field`) names, else the key's default, and where.
+
+    Two different names are InvalidInput. Header names are in lower case.
+    """
+    owner, model = parameters.get("owner"), parameters.get("model")
+    by_place = {
+        field: named,
+        "the task in the path": parameters.get("task"),
+        "the model in the path": model if owner is None else f"{owner}/{model}",
+        f"the header {HEADER}": _detector(headers),
+    }
+    places = {where: name for where, name in by_place.items() if name is not None}
+    if len(set(places.values())) > 1:
+        raise InvalidInput("the request names different tasks in its path, its header and its body")
+    return next(iter(places.items()), ("the default task of the key", principal.default_task))
 
 
 def _detector(headers: Iterable[tuple[bytes, bytes]]) -> str | None:

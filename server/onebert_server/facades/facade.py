@@ -14,16 +14,17 @@ from onebert_encoder.answering.results import Answer, Prediction
 from onebert_encoder.text.tokens import Text
 from onebert_server.access.context import Context
 from onebert_server.answering.edge import Edge
-from onebert_server.answering.gateway import Wanted
+from onebert_server.answering.gateway import BARE, Wanted
 from onebert_server.answering.many import ask_many
 from onebert_server.answering.reading.logits import Answered
 from onebert_server.answering.sizes import AnswerBytes
-from onebert_server.facades.address import task_of
+from onebert_server.facades.address import named_in, task_of
 from onebert_server.http.decoding import QuestionBody
 from onebert_server.http.formats import Reply
 from onebert_server.http.problems import ErrorForm
 from onebert_server.threads import run_in
-from onebert_store.errors import DeadlineExceeded, InvalidInput
+from onebert_server.versions.facts import Facts
+from onebert_store.errors import DeadlineExceeded, InvalidInput, OneBertError, TaskNotFound
 from onebert_store.registry.names import LIVE, parse_ref
 
 if TYPE_CHECKING:
@@ -118,6 +119,22 @@ class ReadRequest:
             number = self.view.alias(target.task, target.alias or LIVE).version
         return self.view.version(target.task, number)
 
+    async def base(self) -> Facts | None:
+        """The base that makes vectors, where a task's name stands, or the only one without a name; None for a task.
+
+        Raises the error about the task if there is no such base, and InvalidInput if it makes no vectors.
+        """
+        try:
+            self.resolved()
+        except (InvalidInput, TaskNotFound) as missing:
+            _, name = named_in(self.context.principal, self.parameters, self.headers)
+            try:
+                [facts] = await self.runtime.answerer.live(self.context, [BARE + (name or "")])
+            except OneBertError as error:
+                raise (error if name and isinstance(error, InvalidInput) else missing) from None
+            return facts
+        return None
+
     async def version(self) -> "Version":
         version = self.resolved()
         if version.known_facts is None:
@@ -181,7 +198,7 @@ async def read_whole(
     options: Asked = PLAIN,
     blanks: bool = False,
 ) -> list[T]:
-    """Classifies each text with its reference, and reads texts over the task's length in windows; see `ask_many`."""
+    """Classifies each text with its reference; texts whose ends the task would cut are read in windows."""
     options = replace(options, whole=True)
     return await ask_many(call.edge.answerer, call.context, refs, texts, show, asked=options, blanks=blanks)
 

@@ -8,13 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from facade_tasks import questions, telling
-from onebert_server.extensions.watching.watch import Watch
-from onebert_server.facades.table import facades
 from onebert_store.file.manifest import parse_manifest
 from onebert_store.file.reference import WINDOW
 from onebert_training.fit.reference import reference_of
-from runtimes import ask, opened, upload
 from servers import Task, both_layouts, wait_until
 from trainings import THINGS
 
@@ -161,35 +157,3 @@ def test_a_regression_is_not_watched_and_says_so(server, watched):
         client.classify("price", TEXTS[0])
         [version] = client.send("GET", "/v1/tasks/price/watch").json()["versions"]
     assert (version["state"], version["answers"], version["hears"]) == ("unwatched", 0, None)
-
-
-# Vectors and entities are not watched; what an agent asks has a session of its own.
-BODIES = dict.fromkeys(("/embed", "/v1/embeddings", "/mcp", "/v1/extract"))
-BODIES |= {"/v1/bundle": lambda text: {"tasks": [{"id": "one", "classify": {"input": text}}]}}
-BODIES |= {"/v2/models/{model}/versions/{version}/infer": lambda text: questions(text)["/v2/models/{model}/infer"]}
-PATHS = sorted({question.path for facade in facades() for question in facade.questions})
-
-
-@pytest.fixture(scope="module")
-def runtime(tmp_path_factory):
-    with opened(tmp_path_factory.mktemp("facades")) as runtime:
-        yield runtime
-
-
-@pytest.mark.parametrize("path", [path for path in PATHS if BODIES.get(path, questions)])
-def test_answers_of_every_facade_are_counted(runtime, path):
-    """Their clients read long texts in windows; what fits in one is answered by the version's own rules."""
-    name = f"counted{re.sub('[^a-z0-9]', '', path)}"
-    upload(runtime, name, telling())
-    watch = runtime.parts[Watch]
-
-    def answered(text):
-        body = BODIES[path](text) if path in BODIES else questions(text)[path]
-        task = f"{name}@1" if "{version}" in path else name
-        answer = ask(runtime, "POST", f"/t/{task}{path.format(model=name, version=1)}", json=body)
-        assert answer.status_code == 200, answer.text
-
-    answered(TEXTS[0])
-    wait_until(lambda: watch.get(name, 1) is not None)
-    answered(TEXTS[1])
-    wait_until(lambda: watch.get(name, 1).answers == 1)

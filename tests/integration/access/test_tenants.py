@@ -260,7 +260,10 @@ ROUTES = {
 ROUTES |= {f"GET /t/{{task}}{path}": (ANY, {}) for path in ("", "/", *LISTINGS)}
 ROUTES |= {"GET /info": (ANY, {"headers": {HEADER: "acme-tone"}})}
 ROUTES |= {f"GET {path}": (ANY, {}) for path in CARDS}
-ROUTES |= {f"GET {path}": (ANY, {}) for one in (*VERSIONS, "/v2") for path in paths_of(one)}
+# A base may have an owner in its name.
+ROUTES |= {
+    f"GET {path}": (ANY, {}) for one in (*VERSIONS, "/v1/models/{owner}/{model}", "/v2") for path in paths_of(one)
+}
 ROUTES |= {f"GET /t/{{task}}/v2/health/{one}": (ANY, {}) for one in ("live", "ready")}
 ROUTES |= {
     f"POST {path}": (
@@ -281,7 +284,7 @@ OF_THE_SERVER = {
 
 
 def filled(route, arguments):
-    given = {"task": "acme-tone", "model": "acme-tone", "version": 1, "alias": "live", "key": None}
+    given = {"task": "acme-tone", "model": "acme-tone", "owner": "acme", "version": 1, "alias": "live", "key": None}
     arguments = dict(arguments)
     given |= {name: arguments.pop(name) for name in given.keys() & arguments}
     method, _, path = route.partition(" ")

@@ -114,18 +114,6 @@ def test_an_answer_to_a_cut_text_abstains_and_one_by_windows_does_not(client):
     assert whole["abstain"] == whole["head"] | {"abstained": False}
 
 
-def test_a_client_of_another_server_is_told(client):
-    asked = {"json": {"inputs": [[LONG], [SHORT]]}}
-    told = client.send("POST", "/t/abstain/predict", **asked).headers
-    assert (told["onebert-truncated"], told["onebert-abstained"]) == ("1", "1")
-    both = client.send("POST", "/t/ends/predict", **asked)
-    assert (both.headers["onebert-truncated"], both.headers.get("onebert-abstained")) == ("1", None)
-    [[best, *_], _] = both.json()
-    assert best["score"] == pytest.approx(max(expected(LONG).values()), abs=1e-4)
-    # This one reads to the end.
-    assert "onebert-abstained" not in client.send("POST", "/t/abstain", json={"inputs": LONG}).headers
-
-
 def test_the_words_that_decide_are_among_those_that_are_read(client, tmp_path):
     """A server joins neighboring words, also across what is left out between the ends."""
     for rule in ("head", "ends"):

@@ -79,7 +79,7 @@ def test_an_index_outside_of_what_is_there_is_refused(
 
 @pytest.mark.parametrize(
     ("tokens", "second", "ids"),
-    [((3, 502), (0, 0), 7), ((3, 3), (1, 2), 7), ((3, 3), (0, 0), 8)],
+    [((3, 5), (0, 0), 7), ((3, 3), (1, 2), 7), ((3, 3), (0, 0), 8)],
     ids=["lengths", "places of the second text", "ids"],
 )
 def test_two_texts_with_one_number_are_refused(

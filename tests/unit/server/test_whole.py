@@ -1,6 +1,5 @@
 """Texts that façades read to their end, in parts and in windows: by one version, into one answer of bounded size."""
 
-import asyncio
 import json
 import time
 from dataclasses import replace
@@ -9,19 +8,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from loops import Clock
 from onebert_encoder.answering.asked import Asked, AskedWindow
-from onebert_semantic_router.bodies import Bundle, Classify
+from onebert_semantic_router.bodies import Bundle
 from onebert_semantic_router.bundle import bundle
-from onebert_semantic_router.classify import classify
 from onebert_server.access.principal import root
 from onebert_server.answering import sizes
-from onebert_server.answering.gateway import Wanted
 from onebert_server.facades.clients import fms
-from onebert_server.facades.clients.open_inference import Infer, infer
 from onebert_server.facades.facade import Call, read_whole
 from onebert_server.limits import MAX_ITEMS
-from onebert_store.errors import DeadlineExceeded, OneBertError, TooLarge
+from onebert_store.errors import OneBertError, TooLarge
 from onebert_store.registry.grants import Quotas
 from parts import assert_like, context
 
@@ -105,44 +100,6 @@ def test_a_bundle_that_is_too_large_together_is_refused_as_a_whole(parts, monkey
 
 
 BUNDLED = {"id": "one", "classify": {"input": SHORT}}
-TENSOR = {"name": "text", "shape": [1], "datatype": "BYTES", "data": [SHORT]}
-SECOND = {"deadline_ms": 1000}
-
-
-@pytest.mark.parametrize(
-    ("answer", "body", "shown"),
-    [
-        (infer, Infer(inputs=[TENSOR], parameters={"timeout": 10**6}), None),
-        (classify, Classify(input=SHORT, options=SECOND), None),
-        (bundle, Bundle(tasks=[BUNDLED], options=SECOND), 504),
-        (bundle, Bundle(tasks=[{"id": "one", "classify": {"input": SHORT, "options": SECOND}}]), 504),
-    ],
-    ids=["open inference", "router", "bundle", "in a bundle"],
-)
-def test_a_body_that_gives_less_time_is_answered_in_it(parts, answer, body, shown):
-    """The engine is held by another's batch for longer."""
-
-    async def ask(answerer):
-        parts.batches.opened.clear()
-        holding = asyncio.create_task(answerer.answer(context(), Wanted(["whole"]), [SHORT], lambda _, one: one))
-        await asyncio.to_thread(parts.batches.entered.wait, 180)
-        call = Call(body, {"task": "whole", "model": "whole"}, [], context(), SimpleNamespace(answerer=answerer))
-        asking = asyncio.create_task(answer(call))
-        while not parts.engine.queue.sequences:
-            await asyncio.sleep(0)
-        asyncio.get_running_loop().moved = 2.0
-        answered, _ = await asyncio.wait([asking], timeout=30)
-        parts.batches.opened.set()
-        await holding
-        assert answered, "while the engine is held"
-        return await asking
-
-    if shown is None:
-        with pytest.raises(DeadlineExceeded):
-            parts.run(ask, loop_factory=Clock)
-    else:
-        [one] = json.loads(parts.run(ask, loop_factory=Clock).content)["results"]
-        assert one["status"] == shown
 
 
 def test_a_bundle_is_one_request_of_its_quota(parts):

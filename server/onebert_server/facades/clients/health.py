@@ -6,6 +6,7 @@ Replies and errors have the form of the Semantic Router's runtime, which clients
 from collections.abc import Mapping
 from typing import Any
 
+from onebert_server.answering.gateway import BARE
 from onebert_server.facades.facade import Facade, Listing, ReadRequest, json_reply
 from onebert_server.http.formats import Reply
 from onebert_server.http.problems import Fault
@@ -28,11 +29,13 @@ _CODES: Mapping[str, tuple[int, str]] = {
 
 
 async def health(request: ReadRequest) -> Reply:
-    """Ready; where the path names a task, that task, too."""
+    """Ready; where the path names a task or a base, that, too."""
     request.runtime.check_ready()
     model = None
     # From the path only: without a task prefix the path needs no key.
-    if "task" in request.parameters:
+    if "task" in request.parameters and (base := await request.base()) is not None:
+        model = base.task.removeprefix(BARE)
+    elif "task" in request.parameters:
         version, model = await request.version(), request.task()
         if version.state.value == "unavailable":
             raise VersionUnavailable(f"{model} is registered, and could not be loaded: {version.reason}")
@@ -41,7 +44,7 @@ async def health(request: ReadRequest) -> Reply:
 
 async def live(request: ReadRequest) -> Reply:
     """The process is alive; a task that the path names is one that there is."""
-    if "task" in request.parameters:
+    if "task" in request.parameters and await request.base() is None:
         await request.version()
     return json_reply({"status": "alive", "api_version": API_VERSION})
 

@@ -1,7 +1,8 @@
 """Hugging Face: `InferenceClient` and `@huggingface/inference`; one URL serves every task by its type.
 
 The inputs determine the kind of question: a question with its context, texts with candidate labels, or texts alone. The
-task's type determines the form of the answer. The form cannot report truncation, so texts are never truncated.
+task's type determines the form of the answer. The form cannot report truncation, so long texts are read in windows,
+unless their file says what it cuts.
 """
 
 from typing import Annotated, Any, Literal

@@ -135,5 +135,9 @@ FACADE = Facade(
         Question("/v1/moderations", Moderate, moderate, dict[str, Any]),
         Question("/v1/embeddings", Embed, embed, dict[str, Any]),
     ],
-    [Listing("/v1/models", models.models), Listing("/v1/models/{model}", models.model)],
+    [
+        Listing("/v1/models", models.models),
+        # Bases of the Hub have an owner in their names.
+        *(Listing(f"/v1/models/{name}", models.model) for name in ("{model}", "{owner}/{model}")),
+    ],
 )

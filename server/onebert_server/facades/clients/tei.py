@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from importlib.metadata import version
 from typing import Annotated, Any, Literal
 
@@ -35,10 +34,10 @@ from onebert_server.http.decoding import QuestionBody
 from onebert_server.http.formats import Reply
 from onebert_server.http.problems import Fault
 from onebert_server.http.schemas.questions import Text
-from onebert_server.limits import MAX_ITEMS, MAX_QUEUE_SEQUENCES
+from onebert_server.limits import MAX_FANOUT, MAX_ITEMS, MAX_QUEUE_SEQUENCES
 from onebert_server.observed import FORWARD, QUEUE, TOKENIZE
 from onebert_server.versions.facts import Facts
-from onebert_store.errors import InvalidInput, OneBertError, TaskNotFound
+from onebert_store.errors import InvalidInput
 
 VERSION = version("onebert")
 
@@ -132,20 +131,21 @@ def _milliseconds(seconds: float) -> str:
 
 async def info(request: ReadRequest) -> Reply:
     """The type of the task, or of the base that makes vectors, and the limits of a request."""
-    facts, settings = await _facts(request), request.runtime.settings
+    of_base, settings = await request.base(), request.runtime.settings
+    facts = of_base or (await request.version()).facts
     base = request.runtime.host_of(facts.base).base
     return json_reply(
         {
             "model_id": base.spec.name,
             "model_sha": facts.digest,
             "model_dtype": base.dtype_name,
-            "served_model_name": base.spec.name if facts.task.startswith(BARE) else facts.ref,
+            "served_model_name": base.spec.name if of_base else facts.ref,
             "model_type": _model_type(facts),
             "max_concurrent_requests": MAX_QUEUE_SEQUENCES,
             "max_input_length": facts.max_length,
             "max_batch_tokens": settings.max_batch_tokens,
             "max_batch_requests": None,
-            "max_client_batch_size": MAX_ITEMS,
+            "max_client_batch_size": MAX_FANOUT if of_base else MAX_ITEMS,
             "auto_truncate": True,
             "tokenization_workers": WORKERS,
             "version": VERSION,
@@ -153,18 +153,6 @@ async def info(request: ReadRequest) -> Reply:
             "docker_label": None,
         }
     )
-
-
-async def _facts(request: ReadRequest) -> Facts:
-    try:
-        return (await request.version()).facts
-    except TaskNotFound:
-        # A path names a base as it names a task.
-        if name := request.parameters.get("task"):
-            with suppress(OneBertError):
-                [facts] = await request.runtime.answerer.live(request.context, [BARE + name])
-                return facts
-        raise
 
 
 def _model_type(facts: Facts) -> Mapping[str, Any]:
