@@ -101,8 +101,7 @@ class Feedback:
         explanation: free words of the person.
         reviewer: whether the principal could review, so that no one with less scope replaces the row.
         new_labels: labels of `right` that the version with the largest share lacked; verdicts leave the row out.
-        text_id: an HMAC that equal texts share, also where none are kept, so that verdicts count a text once; None
-            without a key, and in rows that are read.
+        text_id: an HMAC that equal texts share, by which verdicts count a text once. None without a key, and when read.
     """
 
     task: str

@@ -45,8 +45,7 @@ class Asked:
         top_k: number of scores, or of spans, best first; None is all scores, or one span.
         activation: turns logits into scores; `none` returns the logits, without the task's temperature.
         threshold: a label with a higher score is selected; in the units of the returned scores.
-        whole: read a text whose end would be cut in windows, even if neither `window` nor the task defines them; a task
-            that says what it cuts is obeyed.
+        whole: read a text whose end would be cut in windows. A task that says what it cuts is obeyed.
         energy: return the energy as well.
         only_scores: the caller reads the scores only, so thresholds are not evaluated.
         wording: bounds the reply's size.

@@ -59,7 +59,7 @@ class Rules(NamedTuple):
     Attributes:
         refusals: why it cannot answer a single text, and a pair; None if it can.
         window: in which it reads a text that is longer than a sequence.
-        whole: whether a longer text is read in windows though the version has none; it must not say what it cuts.
+        whole: whether a longer text is read in windows where the version has none.
         around: special tokens before and after the ids of a single text; None if ids alone are not enough, because the
             sequence has segments, or is read in windows, by its ends or with places.
         room: ids of a single text that fit between them.
