@@ -168,7 +168,7 @@ unknown variable that begins with `ONEBERT_`. (Kubernetes sets `ONEBERT_PORT` fo
 """
 ERRORS = """
 Every answer that is not a success is a problem with one of these codes ([its form](../guide/api.md#errors)). The
-client library raises them as the class of that name, as `onebert.TaskNotFound`.
+client library raises them as the class of that name, as `onebert.errors.TaskNotFound`.
 """
 ROUTES = """
 A running server documents every body at `/docs` and `/openapi.json`; [the guide](../guide/api.md) explains them. With

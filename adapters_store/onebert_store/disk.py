@@ -12,6 +12,13 @@ from typing import BinaryIO
 
 from onebert_store.errors import InvalidSettings, StorageFull, StorageUnavailable
 
+POINTER = "it is a pointer of Git LFS, and not the file: `git lfs pull` fetches that"
+
+
+def is_pointer(content: bytes) -> bool:
+    """Whether a file's first bytes are those of a pointer of Git LFS, which stands in a clone for a large file."""
+    return content.startswith(b"version https://git-lfs.")
+
 
 @contextmanager
 def full_disk_is_typed() -> Iterator[None]:

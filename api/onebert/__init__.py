@@ -1,7 +1,7 @@
 """OneBERT from Python: trains a delta, and classifies with it in this process or over HTTP (docs/guide/python.md).
 
 Names are imported on first use: `import onebert` alone loads neither torch nor an HTTP library.
-Every error is a name here, too.
+The errors are in `onebert.errors`.
 """
 
 from importlib import import_module
@@ -9,8 +9,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 from typing import Any as _Any
 
-from onebert_store import errors as _errors
-from onebert_store.errors import *  # noqa: F403 - by the star type checkers know each error of this module, too
+from onebert import errors as errors
 
 if TYPE_CHECKING:
     from onebert.classifier import Classifier as Classifier
@@ -37,7 +36,6 @@ _MODULES = {
     **dict.fromkeys(("Trained", "train"), "onebert.training"),
     **dict.fromkeys(_OF_CLIENT.split(), "onebert_server.client"),
 }
-_ERRORS = [name for name, kind in vars(_errors).items() if getattr(kind, "__module__", None) == _errors.__name__]
 
 
 def __getattr__(name: str) -> _Any:
@@ -49,4 +47,4 @@ def __getattr__(name: str) -> _Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*_MODULES, *_ERRORS, "__version__"])
+    return sorted([*_MODULES, "__version__", "errors"])

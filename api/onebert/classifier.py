@@ -8,6 +8,7 @@ from typing import Any, overload
 import msgspec
 import numpy as np
 
+from onebert.tables import source_of
 from onebert_encoder.answering.answer import answer, kind_of
 from onebert_encoder.answering.asked import Asked
 from onebert_encoder.answering.results import fields_of
@@ -22,10 +23,16 @@ from onebert_encoder.text.windows import window_cuts
 from onebert_server.client import Input, Result
 from onebert_store.errors import AnswerNotFinite, InvalidInput
 from onebert_store.file import format as delta_file
-from onebert_store.file.delta import Delta, check
+from onebert_store.file.delta import Delta, check, listed
+from onebert_store.file.measured import score_of
+from onebert_store.tables.columns import trained_columns
+from onebert_store.tables.label_studio import plain_source
 from onebert_store.tables.text.unicode import text_fault
+from onebert_training.data.dataset import load_split
+from onebert_training.data.options import ReadOptions
 from onebert_training.device import load_on
 from onebert_training.fit.features import Inputs, predict
+from onebert_training.insight.evaluated import evaluate_delta
 
 
 class Classifier:
@@ -40,7 +47,7 @@ class Classifier:
 
     def __init__(self, delta: Delta, base: Base) -> None:
         check(delta, base.spec)
-        self.base = base
+        self._delta, self.base = delta, base
         self.labels = tuple(delta.manifest.labels)
         self.task_type = delta.manifest.task_type
         self.digest = delta.digest
@@ -72,6 +79,39 @@ class Classifier:
         if isinstance(inputs, str | tuple):
             return self._answers([inputs], top_k)[0]
         return self._answers(list(inputs), top_k)
+
+    def evaluate(
+        self,
+        data: Any,
+        *,
+        split: str | None = None,
+        text: str | None = None,
+        text_pair: str | None = None,
+        label: str | None = None,
+    ) -> dict[str, Any]:
+        """Measures the delta on labeled rows, as `onebert evaluate --json` prints it; `metrics` has the scores.
+
+        Args:
+            data: as for `train`.
+            split: None is test, else validation, else training.
+            text, text_pair, label: columns; None is those of the training, or found by name.
+
+        Raises:
+            InvalidData: the rows cannot be read, or have no label of the task.
+        """
+        reading, read = ReadOptions(text, text_pair, label), source_of(data)
+        read = reading.read(read) if isinstance(read, str) else plain_source(read, reading.columns)
+        reading = reading.remembering(trained_columns(self.manifest), read)
+        labeled = load_split(read, reading, self.task_type, self.labels, split)
+        return evaluate_delta(self.base, self._delta, labeled)[0]
+
+    def __repr__(self) -> str:
+        training = self.manifest.training
+        score = score_of(training)
+        facts = [repr(training["task"])] if "task" in training else []
+        facts += [self.task_type, f"labels: {listed(self.labels)}"]
+        facts += [f"{score.metric} {score.value:.4f} ({score.where})"] if score else []
+        return f"Classifier({', '.join(facts)})"
 
     def explain(self, one: Input, method: Method = "occlusion") -> Explanation:
         """Shows the effect of each word on the answer to one input.

@@ -1,7 +1,7 @@
 """Trains a delta from data in Python, like the command `onebert train` (`onebert.train`)."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ from onebert.tables import source_of
 from onebert_encoder.base.base import Base
 from onebert_store.errors import InvalidSettings
 from onebert_store.suggestion import suggestion
+from onebert_store.tables.label_studio import plain_source
+from onebert_training.commands.showing import train_with_progress
 from onebert_training.data.options import DataOptions
 from onebert_training.earlier import FIELDS, settings_from
 from onebert_training.fit.loop import Progress
@@ -40,7 +42,7 @@ class Trained:
     test: Mapping[str, float] | None
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
-    record: Mapping[str, Any]
+    record: Mapping[str, Any] = field(repr=False)
 
 
 def train(
@@ -52,6 +54,7 @@ def train(
     dtype: str = "float32",
     device: str | None = None,
     on_progress: Callable[[Progress], None] | None = None,
+    progress: bool = False,
     **options: Unpack[TrainOptions],
 ) -> Trained:
     """Trains a delta and writes its file; the same call continues an interrupted training.
@@ -65,6 +68,7 @@ def train(
         dtype: `float32` or `bfloat16`, for the forward pass; the delta file has the same types with both.
         device: `cpu`, `cuda` or `cuda:N`; None is a GPU if there is one.
         on_progress: called after every step.
+        progress: shows steps and scores on standard error, as the command does.
         options: every other option of the command by its name: `method`, `epochs`, `learning_rate`, …
 
     Raises:
@@ -72,9 +76,14 @@ def train(
         OneBertError: the data, the base or the method is refused, or the training failed.
     """
     settings, reading = _checked(options)
-    job = prepare(task, source_of(data), reading, settings, base, dtype, device, None if out is None else Path(out))
-    listen = on_progress or (lambda _: None)
-    selection = train_and_select(job.run, lambda _, progress: listen(progress), job.checkpoint)
+    source = source_of(data)
+    source = source if isinstance(source, str) else plain_source(source, reading.columns)
+    job = prepare(task, source, reading, settings, base, dtype, device, None if out is None else Path(out))
+    if progress:
+        selection = train_with_progress(job.run, job.checkpoint, on_progress)
+    else:
+        listen = on_progress or (lambda _: None)
+        selection = train_and_select(job.run, lambda _, step: listen(step), job.checkpoint)
     record, notes = job.finish(selection)
     result = selection.result
     return Trained(

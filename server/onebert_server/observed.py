@@ -99,12 +99,13 @@ class Observed:
     `seconds` has the phases in the order in which they first ended; `answers` is None unless they are kept; `carried`
     is the span of the requesting process, if that is another one; `samples` gets chosen answers. `answers_id` begins
     the ids of kept answers, and replaces the request's id in the response once `any_kept`; a number ends them.
-    `tokens`, `truncated` and `abstained`: tokens read, answers to cut texts, and answers that abstain.
+    `tokens`, `truncated`, `abstained` and `vectors_cut`: tokens read, answers to cut texts, answers that abstain, and
+    vectors of which `dimensions` left a part.
     """
 
     __slots__ = (
         *("_numbered", "abstained", "answers", "answers_id", "any_kept", "carried"),
-        *("samples", "seconds", "span", "tokens", "truncated"),
+        *("samples", "seconds", "span", "tokens", "truncated", "vectors_cut"),
     )
 
     def __init__(
@@ -116,7 +117,7 @@ class Observed:
     ) -> None:
         self.seconds: dict[str, float] = {}
         self.answers: list[Seen] | None = [] if keeps else None
-        self.tokens = self.truncated = self.abstained = 0
+        self.tokens = self.truncated = self.abstained = self.vectors_cut = 0
         self.span = span
         self.carried = carried
         self.samples = samples

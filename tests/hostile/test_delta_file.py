@@ -65,7 +65,10 @@ HEADER = {
     "giant-integer": (with_raw(raw_entry(shape="[" + "9" * 5000 + "]")), "header: an integer does not fit"),
     "65-bit-integer": (with_raw(raw_entry(shape=f"[{2**64}]")), "header: an integer does not fit"),
     "pickle": (pickle.dumps({"a": 1}, protocol=0) * 9, "or it was cut short$"),
-    "git-lfs-pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "or it was cut short$"),
+    "git-lfs-pointer": (
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n",
+        "it is a pointer of Git LFS, and not the file",
+    ),
     "zip-tail": (GOOD + b"PK\x05\x06" + b"\0" * 18, "the tensors cover"),
 }
 

@@ -50,7 +50,7 @@ def check(
     from onebert_store.upkeep.check import check_database, check_versions  # noqa: PLC0415 - see `inspect`
     from onebert_store.upkeep.gc import find_orphans  # noqa: PLC0415
 
-    with join_store(address) as opened, open_samples(opened.database) as samples:
+    with join_store(address) as opened, open_samples(opened.database, looking=True) as samples:
         check_database(opened.database)
         if samples.database is not opened.database:
             check_database(samples.database)

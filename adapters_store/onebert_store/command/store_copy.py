@@ -63,7 +63,11 @@ def _copy(source: "StoreAddress", target: "StoreAddress", into_empty: bool = Fal
     from onebert_store.registry.store import join_store, open_store  # noqa: PLC0415 - see `inspect`
     from onebert_store.upkeep.transfer import copy_store, require_empty  # noqa: PLC0415
 
-    with join_store(source) as opened, open_store(target, new_database=True) as filled, console.progress() as bar:
+    with (
+        join_store(source, may_upgrade=True) as opened,
+        open_store(target, new_database=True) as filled,
+        console.progress() as bar,
+    ):
         if into_empty:
             require_empty(filled)
         task = bar.add_task("copying files", total=None)

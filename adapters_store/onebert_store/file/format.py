@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import safetensors
 
-from onebert_store.disk import write_whole
+from onebert_store.disk import POINTER, is_pointer, write_whole
 from onebert_store.errors import InvalidDelta, InvalidInput, InvalidManifest, MalformedFile, TooLarge
 from onebert_store.file import strict_json
 from onebert_store.file.delta import DTYPES, Delta, canonical_bytes, require_finite
@@ -88,6 +88,8 @@ def save(path: Path, delta: Delta) -> None:
 def _read_header(data: bytes) -> tuple[dict[str, Any], int]:
     if len(data) > MAX_FILE_BYTES:
         raise TooLarge(f"a delta file has at most {MAX_FILE_BYTES} bytes")
+    if is_pointer(data):
+        raise MalformedFile(POINTER)
     if len(data) < 8:
         raise MalformedFile("the file ends inside the 8 bytes of the header length")
     size = int.from_bytes(data[:8], "little")

@@ -1,5 +1,6 @@
 """Creates tables in a database, or adds what an older schema lacks."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -10,6 +11,8 @@ from sqlalchemy.schema import CreateColumn
 from onebert_store.errors import StoreCorrupt
 from onebert_store.registry.database import NAME, TABLES, upsert
 from onebert_store.registry.dialects.database import NO_DATABASE, Database
+
+logger = logging.getLogger("onebert.store")
 
 # The schemas of the tables in a database that are not the registry's, which has its mark elsewhere.
 _SCHEMAS = Table(
@@ -144,6 +147,12 @@ def ensure_schema(
             connection.execute(select(table).limit(0))
 
 
+def has_tables(database: Database, tables: Tables) -> bool:
+    """Returns whether a database has such tables, of any schema."""
+    with database.reading() as connection:
+        return _mark(database, connection, tables) > 0
+
+
 def _migrate(
     database: Database, tables: Tables, may_create: Callable[[], bool], may_migrate: Callable[[], bool]
 ) -> None:
@@ -161,12 +170,14 @@ def _migrate(
         if mark and not may_migrate():
             raise StoreCorrupt(
                 f"the store has schema {mark} of its {tables.name} tables, this OneBERT schema {tables.schema}; "
-                "stop the server that uses it, and start one of this version"
+                "stop the server that uses it, and start one of this version, which upgrades it"
             )
         try:
             with database.typed_errors():
                 _upgrade(connection, tables, mark)
                 _set_mark(database, connection, tables)
+            if mark:
+                logger.info("the store's %s tables had schema %d, and have %d now", tables.name, mark, tables.schema)
         except (OperationalError, ProgrammingError) as error:
             raise StoreCorrupt(
                 f"the store's {tables.name} tables cannot be upgraded to schema {tables.schema}"

@@ -112,16 +112,16 @@ def open_store(where: Path | StoreAddress, new_database: bool = False, new_blobs
 
 
 @contextmanager
-def join_store(where: Path | StoreAddress) -> Iterator[Store]:
+def join_store(where: Path | StoreAddress, may_upgrade: bool = False) -> Iterator[Store]:
     """Opens an existing store beside the processes that use it, for work that does not disturb them.
 
     Raises like `open_store`, except StoreLocked, and StoreCorrupt also if the store does not exist, or its schema is
-    older and another process may be using it.
+    older, unless it `may_upgrade` one that no other process is using.
     """
     blobs = _blobs(where, make=False)
     with _database(where) as database:
         with database.joined() as alone:
-            ensure_schema(database, REGISTRY, lambda: False, may_migrate=alone)
+            ensure_schema(database, REGISTRY, lambda: False, may_migrate=lambda: may_upgrade and alone())
         # The lock is released, so that a server may start while the block runs.
         yield Store(database, blobs)
 

@@ -4,10 +4,12 @@ import hmac
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from functools import cached_property, partial
 from math import inf
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from sqlalchemy import Connection, Row, and_, exists, func, not_, or_, select, tuple_, update
@@ -17,7 +19,7 @@ from onebert_store.errors import SampleNotFound, SamplesKeyNeeded
 from onebert_store.registry.database import upsert
 from onebert_store.registry.dialects.database import Database
 from onebert_store.registry.dialects.sqlite import SqliteDatabase
-from onebert_store.registry.schema import ensure_schema
+from onebert_store.registry.schema import ensure_schema, has_tables
 from onebert_store.samples.cipher import Cipher, check_token
 from onebert_store.samples.owners import Owners
 from onebert_store.samples.reading import feedback_of, page_of, read_rows, rows_of, sample_of
@@ -38,21 +40,25 @@ _COUNTED_TOGETHER = 200
 
 
 @contextmanager
-def open_samples(registry: Database, keys: Sequence[str] = ()) -> Iterator["SampleStore"]:
+def open_samples(registry: Database, keys: Sequence[str] = (), looking: bool = False) -> Iterator["SampleStore"]:
     """Opens the store beside a registry's database: a file beside an SQLite registry, else tables in the same database.
 
     `keys` encrypt texts, the first one new texts. Raises InvalidSettings if a key is malformed, and like `open_store`
-    if the database cannot be used.
+    if the database cannot be used. `looking` changes nothing, and sees no rows where there are no such tables.
     """
     cipher = Cipher(keys)
-    if not isinstance(registry, SqliteDatabase):
-        yield SampleStore(registry, registry, cipher)
+    apart = isinstance(registry, SqliteDatabase)
+    path = registry.path.with_name(FILE) if isinstance(registry, SqliteDatabase) else Path(FILE)
+    absent = looking and not (path.exists() if apart else has_tables(registry, TABLES))
+    if not (apart or absent):
+        yield SampleStore(registry, registry, cipher, may_change=not looking)
         return
-    database = SqliteDatabase(registry.path.with_name(FILE))
-    try:
-        yield SampleStore(registry, database, cipher)
-    finally:
-        database.close()
+    with ExitStack() as stack:
+        if absent:
+            path = Path(stack.enter_context(TemporaryDirectory())) / FILE
+        database = SqliteDatabase(path)
+        stack.callback(database.close)
+        yield SampleStore(registry, database, cipher, may_change=absent or not looking)
 
 
 class SampleStore:
@@ -65,12 +71,12 @@ class SampleStore:
         sweeper: deletes rows that are too old, or of deleted tasks.
     """
 
-    def __init__(self, registry: Database, database: Database, cipher: Cipher) -> None:
+    def __init__(self, registry: Database, database: Database, cipher: Cipher, may_change: bool = True) -> None:
         self._owners = Owners(registry, database)
         self.sweeper = Sweeper(self._owners, database)
         self.database = database
         self._cipher = cipher
-        ensure_schema(database, TABLES)
+        ensure_schema(database, TABLES, lambda: may_change, lambda: may_change)
 
     @property
     def has_key(self) -> bool:

@@ -92,6 +92,10 @@ class LabelNames:
             raise BadRow(f"the label {unknown[0][:40]!r} is not one of the {len(labels)} known ({listed(labels)})")
         return names
 
+    def renamed(self, names: Mapping[str, str]) -> "LabelNames":
+        """Returns a copy that reads labels by other names."""
+        return replace(self, bio={**names, **{tag: names.get(name, name) for tag, name in self.bio.items()}})
+
     def _bio(self, name: str) -> str:
         return self.bio.get(name, name)
 

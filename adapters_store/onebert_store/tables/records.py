@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import pyarrow
 
+from onebert_store.disk import POINTER, is_pointer
 from onebert_store.errors import InvalidData, InvalidSettings
 from onebert_store.tables.binary.arrow import (
     BAD_CELL,
@@ -85,6 +86,9 @@ def open_records(file: File, encoding: str | None = None) -> Iterator[Records]:
         raise InvalidSettings(f"--sheet names a sheet of an .xlsx workbook, which {file.name} is not")
     with ExitStack() as opened:
         try:
+            with file.open() as stream:
+                if is_pointer(stream.read(64)):
+                    raise InvalidData(f"{file.name}: {POINTER}")
             records = read(file, encoding, opened)
         except _BROKEN as error:
             raise _unreadable(error, file, encoding) from None

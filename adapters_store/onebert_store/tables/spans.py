@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from onebert_store.tables.cells import BadRow, Nested, parse_list
+from onebert_store.file.fields import spelling
+from onebert_store.tables.cells import BadRow, Nested, parse_list, plain
 from onebert_store.tables.text.json_rows import parse_json
 
 _SINGLE = "㐀-鿿豈-\ufaff\U00020000-\U0003ffff"
@@ -95,47 +96,58 @@ def _fit(text: str, spans: Iterable[Span], words: re.Pattern[str]) -> int:
     starts, ends, edges = *_words(text, words), list[tuple[int, int]]()
     for span in spans:
         with suppress(BadRow):
-            edges.append(edges_of(span, text))
+            edges.append(_edges_of(span, text))
     return sum(first in starts and last in ends for first, last in edges)
 
 
 def tagged(text: str, spans: Iterable[Span], words: re.Pattern[str], labels: Collection[str] = ()) -> TaggedWords:
-    """Returns the words of a text with their BIO tags; spans lose blanks at their ends, and get the marks behind them.
+    """Returns the words of a text with the BIO tags of its `used_spans`.
 
     Args:
-        spans: in their order.
         words: `BETWEEN_BLANKS` or `AT_PUNCTUATION`.
         labels: of a trained task; where its tags mark no entities, each word of a span has the span's label.
 
     Raises:
-        BadRow: a span is not in the text (`edges_of`), overlaps another one or cuts a word; or the trained task has no
-            tag for an entity of several words, or for words outside.
+        BadRow: a span is not in the text, overlaps another one or cuts a word; or the trained task has no tag for an
+            entity of several words, or for words outside.
     """
     starts, ends = _words(text, words)
     tags, before = ["O"] * len(starts), 0
-    for span in spans:
-        first, last = edges_of(span, text)
+    for first, last, label in used_spans(spans, text):
         if first < before:
             raise BadRow("two spans overlap")
         if first not in starts or last not in ends:
             raise BadRow("a span cuts a word")
         before, (begin, end) = last, (starts[first], ends[last] + 1)
-        tags[begin:end] = _tags(span.label, end - begin, labels)
+        tags[begin:end] = _tags(label, end - begin, labels)
     if labels and "O" in tags and "O" not in labels:
         raise BadRow("a word is in no span, and the task has no tag O")
     return TaggedWords(tags, tuple(zip(starts, ends, strict=True)))
 
 
 def _words(text: str, words: re.Pattern[str]) -> tuple[dict[int, int], dict[int, int]]:
-    # Marks and joiners are letters of the word that they are in.
+    # Marks, and joiners between letters, are letters of the word that they are in.
     drawn = text if text.isascii() else "".join("a" if _is_joined(char) else char for char in text)
-    places = [match.span() for match in words.finditer(drawn)]
+    places = [place for match in words.finditer(drawn) if (place := _inner(text, *match.span()))]
     return {start: word for word, (start, _) in enumerate(places)}, {end: word for word, (_, end) in enumerate(places)}
 
 
 def _is_joined(char: str) -> bool:
     kind = unicodedata.category(char)
     return kind[0] == "M" or kind == "Cf"
+
+
+def _inner(text: str, start: int, end: int) -> tuple[int, int] | None:
+    """Returns a slice without blanks and characters without width at its ends; None if nothing else is in it."""
+
+    def unseen(char: str) -> bool:
+        return char.isspace() or unicodedata.category(char) == "Cf"
+
+    while start < end and unseen(text[start]):
+        start += 1
+    while start < end and unseen(text[end - 1]):
+        end -= 1
+    return (start, end) if start < end else None
 
 
 def words_of(cell: Any) -> list[str] | None:
@@ -161,17 +173,41 @@ def spans_of(words: Sequence[str]) -> tuple[tuple[int, int], ...]:
     return tuple(spans)
 
 
-def edges_of(span: Span, text: str) -> tuple[int, int]:
-    """Returns the slice of a span in a text without blanks at its ends; raises BadRow for one that is not there."""
+def used_spans(spans: Iterable[Span], text: str) -> list[tuple[int, int, str]]:
+    """Returns the slices with their labels that training uses, in order, each once.
+
+    They have no blanks and no characters without width at their ends, and the marks behind them. Raises BadRow for a
+    span that is not in the text.
+    """
+    return sorted({(*_edges_of(span, text), span.label) for span in spans})
+
+
+def answer_key(answer: Any, text: Any = None) -> frozenset[Any]:
+    """Returns what training uses of a person's answer, its labels by their `spelling`: equal for equal answers.
+
+    Args:
+        answer: one label, a list of labels, or spans as `spans_in` reads them.
+        text: of the spans.
+    """
+    if spans := spans_in(answer):
+        try:
+            used = used_spans(spans, text) if isinstance(text, str) else [span[:3] for span in spans]
+        except BadRow:
+            used = [span[:3] for span in spans]
+        return frozenset((start, end, spelling(label)) for start, end, label in used)
+    return frozenset(spelling(plain(name)) for name in (answer if isinstance(answer, list | tuple) else [answer]))
+
+
+def _edges_of(span: Span, text: str) -> tuple[int, int]:
     if not 0 <= span.start <= span.end <= len(text):
         raise BadRow("a span is outside of its text")
-    if not (inner := text[span.start : span.end].strip()):
+    if (edges := _inner(text, span.start, span.end)) is None:
         raise BadRow("a span is empty")
+    first, last = edges
     # Label Studio counts an emoji as two (issue 1347 of HumanSignal/label-studio).
-    if span.text and span.text.split() != inner.split():
+    own = _inner(span.text, 0, len(span.text))
+    if own and span.text[slice(*own)].split() != text[first:last].split():
         raise BadRow("a span's own text is elsewhere: its start and end count no code points")
-    first = text.index(inner, span.start)
-    last = first + len(inner)
     while last < len(text) and unicodedata.category(text[last]) in ("Mn", "Me"):
         last += 1
     return first, last

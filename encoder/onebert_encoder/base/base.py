@@ -232,6 +232,10 @@ def tokenizer_of(
     backend, longest = getattr(tokenizer, "backend_tokenizer", None), tokenizer.model_max_length
     if not isinstance(backend, tokenizers.Tokenizer):
         raise UnsupportedBase("it has no fast tokenizer")
+    if tokenizer.truncation_side != "right":
+        raise UnsupportedBase(
+            "its tokenizer cuts the beginnings of long texts (truncation_side), which is not done here"
+        )
     largest = max(backend.get_vocab(with_added_tokens=True).values(), default=-1)
     if not 0 <= largest < vocab_size:
         raise UnsupportedBase(f"its tokenizer gives ids up to {largest}, its word table has {vocab_size} rows")

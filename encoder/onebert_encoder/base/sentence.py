@@ -45,7 +45,10 @@ def read_modules(folder: Path) -> Modules:
     paths = [str(module.get("path")) for module in modules]
     if any(Path(path).name != path or path in ("", "..") for path in paths[1:]):
         raise MalformedFile(f"{MODULES}: a path leads out of the folder")
-    return Modules([str(module.get("type")).rpartition(".")[2] for module in modules], paths)
+    types = [str(module.get("type")) for module in modules]
+    # Another package's class may have the name of one of these.
+    kinds = [name.rpartition(".")[2] if name.startswith("sentence_transformers.") else name for name in types]
+    return Modules(kinds, paths)
 
 
 def read_pooling(folder: Path) -> tuple[Literal["mean", "cls"] | None, str]:
@@ -73,9 +76,13 @@ def read_vectors(folder: Path, most: int) -> Vectors | str:
             return "its do_lower_case changes texts before the tokenizer reads them"
     except MalformedFile as error:
         return error.detail
-    lengths: list[object] = [cut.get("max_seq_length")]
+    return Vectors(pooling, "Normalize" in kinds, min(read_length(folder) or most, most))
+
+
+def read_length(folder: Path) -> int | None:
+    """Returns where sentence-transformers cuts a text, in tokens; None without such a limit."""
+    lengths: list[object] = [read_json(path).get("max_seq_length") for path in sorted(folder.glob(_CUT))[:1]]
     # transformers writes 10^30 for no limit, which is too large a number here.
     with suppress(MalformedFile):
         lengths.append(read_json(folder / "tokenizer_config.json").get("model_max_length"))
-    length = next((length for length in lengths if type(length) is int and length > 2), most)
-    return Vectors(pooling, "Normalize" in kinds, min(length, most))
+    return next((length for length in lengths if type(length) is int and length > 2), None)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onebert_encoder.base.family import Family
+from onebert_store.disk import POINTER, is_pointer
 from onebert_store.errors import BaseNotFound, MalformedFile, UnsupportedBase
 from onebert_store.file import strict_json
 from onebert_store.file.delta import listed
@@ -159,6 +160,9 @@ def read_weights(folder: Path, prefix: str, sha256: str | None = None) -> dict[s
 
     tensors: dict[str, torch.Tensor] = {}
     for file in files:
+        with file.open("rb") as opened:
+            if is_pointer(opened.read(64)):
+                raise UnsupportedBase(f"{file.name}: {POINTER}")
         digest = hashlib.sha256()
         try:
             of_file = read_tensors(file, digest.update if sha256 else len)

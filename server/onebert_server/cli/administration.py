@@ -1,26 +1,29 @@
 """Access of `onebert keys` and `onebert audit` to a running server, or to the store itself beside its servers."""
 
-import os
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
 
 from onebert_server.cli.options import CONNECTION, ApiKey
 from onebert_server.client import Change, Client, KeyFacts, KeyQuotas, MadeKey, as_dict
 from onebert_store.command.options import DATA_DIR, BlobsUrl, DataDir, RegistryUrl, store_at
-from onebert_store.errors import StoreCorrupt
 
 # Heavy imports are inside the functions: `onebert --help` imports this file.
 if TYPE_CHECKING:
     from onebert_store.registry.grants import KeyRecord
     from onebert_store.registry.store import Store
 
-# No default and no variable, unlike --url elsewhere: without --url these commands need no running server.
+# No default, unlike --url elsewhere: without a URL these commands need no running server.
 ServerUrl = Annotated[
     str | None,
     CONNECTION.option(
-        "A running server to ask; default: the store itself is opened, beside its servers.", "--url", metavar="URL"
+        "A running server to ask; default: the store itself is opened, beside its servers.",
+        "--url",
+        metavar="URL",
+        envvar="ONEBERT_URL",
     ),
 ]
 
@@ -66,27 +69,32 @@ class StoreAdmin:
 
 @contextmanager
 def administration(
+    context: typer.Context,
     url: ServerUrl = None,
     api_key: ApiKey = None,
     data_dir: DataDir = DATA_DIR,
     registry: RegistryUrl = None,
     blobs: BlobsUrl = None,
 ) -> Iterator[Client | StoreAdmin]:
-    """Connects to the server at `url`; without a URL, opens the store."""
-    if url is not None:
+    """Connects to the server at `url`; without a URL, or with an option that names a store, opens the store."""
+    if url is not None and not _names_store(context):
         with Client(url, api_key) as client:
             yield client
         return
     from onebert_store.registry.store import join_store  # noqa: PLC0415
 
-    with ExitStack() as stack:
-        try:
-            opened = stack.enter_context(join_store(store_at(data_dir, registry, blobs)))
-        except StoreCorrupt as error:
-            if server := os.environ.get("ONEBERT_URL"):
-                raise StoreCorrupt(f"{error.detail}; to ask the server of ONEBERT_URL, add --url {server}") from None
-            raise
+    with join_store(store_at(data_dir, registry, blobs)) as opened:
         yield StoreAdmin(opened)
+
+
+def _names_store(context: typer.Context) -> bool:
+    """Whether the command line names a store, and no server; variables may name both."""
+
+    def given(option: str) -> bool:
+        source = context.get_parameter_source(option)
+        return source is not None and source.name == "COMMANDLINE"
+
+    return not given("url") and any(map(given, ("data_dir", "registry", "blobs")))
 
 
 Administration: TypeAlias = AbstractContextManager[Client | StoreAdmin]

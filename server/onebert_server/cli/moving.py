@@ -1,7 +1,7 @@
 """Moves an alias to a version or a target, and says what that changed."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from onebert_server.cli.compare.measured import breaking_changes, lacking, manifest_of, measure, not_alike, training_in
@@ -9,7 +9,7 @@ from onebert_server.cli.refusals import print_checks
 from onebert_server.client import AliasPlace, Client, TargetFacts, Wait, as_dict
 from onebert_server.contract.moves import meaning
 from onebert_store.command import console
-from onebert_store.errors import AliasNotFound, InvalidInput
+from onebert_store.errors import AliasConflict, AliasNotFound, CheckOutdated, InvalidInput
 from onebert_store.file.strict_json import printable
 from onebert_store.registry.names import LIVE
 
@@ -41,9 +41,11 @@ def move(
     current, target = (place.version, place.target) if place else (None, None)
     version, what, gate = current or 0, None, None  # a new alias always moves
     if to != (target or current):
-        moved = client.move_alias(
-            task, alias, to, target.tag if target else current, wait, message=message, force=force
-        )
+        was = meaning(target, current) if current else ""
+        with saying_where(client, task, alias, was):
+            moved = client.move_alias(
+                task, alias, to, target.tag if target else current, wait, message=message, force=force
+            )
         version, what, gate = moved.version, moved.what, moved.gate
     manifests = {each: manifest_of(client, task, each) for each in (current, version) if each is not None}
     measured = {str(each): training_in(manifest) for each, manifest in manifests.items()}
@@ -54,11 +56,26 @@ def move(
     return {"task": task, "alias": alias, **sides, "measured": measured, "changed": changed}
 
 
+@contextmanager
+def saying_where(client: Client, task: str, alias: str, was: str) -> Iterator[None]:
+    """Says of an alias that somebody else has moved where it `was`, and where it is."""
+    try:
+        yield
+    except AliasConflict as error:
+        if isinstance(error, CheckOutdated):
+            raise
+        place = place_of(client, task, alias)
+        now = f"`{meaning(place.target, place.version)}`" if place else "deleted"
+        raise AliasConflict(f"{task}@{alias} is {now} now, was {f'`{was}`' if was else 'new'}: run it again") from None
+
+
 def before(place: AliasPlace, yes: bool) -> int | TargetFacts:
     """The alias's meaning before its present version was live; asks (unless `yes`) if that ends a split."""
     ref, at, to = f"{place.task}@{place.alias}", place.version, place.previous_target
     if place.previous is None:
-        raise InvalidInput(f"{ref} was at no version before {at} to which it can go back; name a version")
+        split = place.target is not None and len(place.target.split) > 1
+        cure = f"the split ends by: onebert promote {place.task} {at}" if split else "name a version"
+        raise InvalidInput(f"{ref} was at no version before {at} to which it can go back; {cure}")
     if place.target is not None and len(place.target.split) > 1 and not yes:
         back = f"{meaning(place.target, at)} back to {meaning(to, place.previous)}"
         going = f"{ref} goes from {back}, not to {at} alone"

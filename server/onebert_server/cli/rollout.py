@@ -9,12 +9,8 @@ import typer
 from onebert_server.cli.moving import move, print_move
 from onebert_server.cli.options import URL, ApiKey, AsJson, TaskName, Url
 from onebert_server.cli.refusals import Force, Message, require_reason, showing_refusals
-from onebert_server.client import (
-    AliasPlace,
-    Client,
-    ShadowShare,
-    TargetFacts,
-)
+from onebert_server.client import AliasPlace, Client, TargetFacts
+from onebert_server.contract.moves import changed
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_store.file.strict_json import printable
 from onebert_store.registry.names import LIVE
@@ -63,22 +59,10 @@ def rollout(
 
 
 def _changed(place: AliasPlace, split: str | None, sticky: str | None, shadow: Sequence[str] | None) -> TargetFacts:
-    """The present meaning with the parts that are given in place of its own; `none` takes a part away.
-
-    A shadow that gets a share ends.
-    """
-    to = place.target or TargetFacts({str(place.version): 100})
-    shares, key, shadows = to.split, to.sticky, to.shadow
-    if split == NONE:
-        shares, key = {str(place.version): 100}, None
-    elif split:
-        shares = {str(number): share for number, share in _numbers("--split", split.split(","), None)}
-        shadows = [each for each in shadows or () if str(each.version) not in shares] or None
-    if sticky:
-        key = None if sticky == NONE else sticky
-    if shadow:
-        shadows = [ShadowShare(*share) for share in _numbers("--shadow", shadow, 100)] if [*shadow] != [NONE] else None
-    return TargetFacts(shares, key, shadows)
+    """The present meaning with the parts that are given in place of its own; `none` takes a part away."""
+    shares = None if split is None else {} if split == NONE else dict(_numbers("--split", split.split(","), None))
+    shadows = None if not shadow else {} if [*shadow] == [NONE] else dict(_numbers("--shadow", shadow, 100))
+    return changed(place, shares, "" if sticky == NONE else sticky, shadows)
 
 
 def _numbers(option: str, values: Sequence[str], default: int | None) -> list[tuple[int, int]]:

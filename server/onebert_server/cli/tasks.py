@@ -14,6 +14,7 @@ from onebert_server.client import Client, TargetFacts, as_dict
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_store.command import console
 from onebert_store.errors import InvalidInput
+from onebert_store.file.strict_json import printable
 from onebert_store.registry.names import LIVE
 
 
@@ -46,6 +47,8 @@ def push(
     name = task or (trained_for if isinstance(trained_for, str) else None)
     if name is None:
         raise InvalidInput("the file does not name its task; use --task")
+    if isinstance(trained_for, str) and trained_for != name:
+        console.tell(f"note: {file.name} was trained for {printable(trained_for, 80)}")
     with Client(url, api_key, MAX_REQUEST_TIMEOUT) as client:
         # A first version becomes live by the move, which has the reason.
         pushed = client.push(name, content, live=not promote)

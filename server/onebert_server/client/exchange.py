@@ -153,8 +153,12 @@ def quoted(name: str) -> str:
 class Asking(ABC):
     """Base of both clients, with their own `_send`, `_pause` and `_read`; in `Client` these block and never suspend."""
 
+    _http: Any
     _timeout: float
     _last_seen: LastSeen
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self._http.base_url).rstrip('/')!r})"
 
     @abstractmethod
     async def _send(self, **arguments: Any) -> httpx.Response:

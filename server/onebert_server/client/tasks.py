@@ -1,6 +1,6 @@
 """Client methods for tasks, versions and aliases."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, overload
 from urllib.parse import urlencode
@@ -12,6 +12,7 @@ from onebert_server.client.questions import Input, item_of
 from onebert_server.contract.declared import as_dict
 from onebert_server.contract.examples import CreatedFacts
 from onebert_server.contract.gates import GateFacts
+from onebert_server.contract.moves import changed
 from onebert_server.contract.status import StatusResponse, TaskInForce, TaskStatus
 from onebert_server.contract.tasks import (
     AliasPlace,
@@ -29,7 +30,8 @@ from onebert_server.contract.tasks import (
     VersionFacts,
 )
 from onebert_server.contract.watching import WatchFacts
-from onebert_store.errors import InvalidInput, OneBertError
+from onebert_store.errors import AliasNotFound, InvalidInput, OneBertError
+from onebert_store.registry.names import LIVE
 
 Wait: TypeAlias = Literal["all"]
 """`all`: wait until every live server shows the change."""
@@ -175,6 +177,47 @@ class TaskCalls(Asking):
             body |= {"force": True}
         return await self._decoded(AliasPlace, "PUT", path, body, headers=condition, repeatable=False)
 
+    async def promote(
+        self, task: str, version: int, alias: str = LIVE, *, message: str | None = None, force: bool = False
+    ) -> AliasPlace:
+        """Gives an alias one version alone, whatever it means now; raises like `move_alias`."""
+        return await _moved(self, task, alias, lambda _: version, message, force)
+
+    async def rollback(self, task: str, alias: str = LIVE, *, message: str | None = None) -> AliasPlace:
+        """Gives an alias what it meant before; raises InvalidInput if it meant nothing else, and like `move_alias`."""
+
+        def back(place: AliasPlace | None) -> int | TargetFacts:
+            if place is None or place.previous is None:
+                raise InvalidInput(f"{task}@{alias} was at no version before to which it can go back")
+            return place.previous_target or place.previous
+
+        return await _moved(self, task, alias, back, message)
+
+    async def rollout(
+        self,
+        task: str,
+        split: Mapping[int, int] | None = None,
+        *,
+        sticky: str | None = None,
+        shadow: Mapping[int, int] | None = None,
+        alias: str = LIVE,
+        message: str | None = None,
+        force: bool = False,
+    ) -> AliasPlace:
+        """Splits an alias between versions, or gives it shadows, by their percentages; raises like `move_alias`.
+
+        Args:
+            split, shadow: None leaves what is there; an empty one ends it.
+            sticky: what chooses the version: `principal`, or `header:NAME`; empty: chance.
+        """
+
+        def parts(place: AliasPlace | None) -> TargetFacts:
+            if place is None:
+                raise AliasNotFound(f"{task} has no alias {alias}")
+            return changed(place, split, sticky, shadow)
+
+        return await _moved(self, task, alias, parts, message, force)
+
     async def delete_alias(self, task: str, alias: str, expected: int | str, *, message: str | None = None) -> None:
         """Deletes an alias if its tag is still `expected`; else raises AliasConflict. `message` is why."""
         condition = {"If-Match": f'"{expected}"'}
@@ -224,3 +267,20 @@ def _labels(labels: Sequence[str] | Mapping[str, str]) -> Sequence[str] | Mappin
 
 def _alias_path(name: str, alias: str) -> str:
     return f"/v1/tasks/{quoted(name)}/aliases/{quoted(alias)}"
+
+
+async def _moved(
+    client: Any,
+    task: str,
+    alias: str,
+    to: Callable[[AliasPlace | None], int | TargetFacts],
+    message: str | None,
+    force: bool = False,
+) -> AliasPlace:
+    """Moves an alias from where it is; the methods of `TaskCalls` serve both clients."""
+    try:
+        place: AliasPlace | None = await TaskCalls.alias(client, task, alias)
+    except AliasNotFound:
+        place = None
+    tag = None if place is None else place.target.tag if place.target else place.version
+    return await TaskCalls.move_alias(client, task, alias, to(place), tag, message=message, force=force)

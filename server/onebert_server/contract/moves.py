@@ -1,10 +1,10 @@
 """An alias and its moves in words: one string for the terminal, the page, the audit trail and webhooks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from onebert_server.contract.administration import Change
 from onebert_server.contract.status import Move
-from onebert_server.contract.tasks import TargetFacts
+from onebert_server.contract.tasks import AliasPlace, ShadowShare, TargetFacts
 from onebert_store.file.strict_json import printable
 
 
@@ -20,6 +20,37 @@ def meaning(target: TargetFacts | None, version: int | None, label: Callable[[in
     text += f" by {target.sticky}" if target.sticky else ""
     shadows = (f", shadow {label(shadow.version)}{_part(shadow.percent)}" for shadow in target.shadow or ())
     return text + "".join(shadows)
+
+
+def changed(
+    place: AliasPlace,
+    split: Mapping[int, int] | None = None,
+    sticky: str | None = None,
+    shadow: Mapping[int, int] | None = None,
+) -> TargetFacts:
+    """The meaning of an alias with new parts; None leaves one, an empty one ends it. A shadow with a share ends.
+
+    Args:
+        split, shadow: percentages by version.
+        sticky: what chooses the version: `principal`, or `header:NAME`.
+    """
+    to = place.target or TargetFacts({str(place.version): 100})
+    shares, key, shadows = to.split, to.sticky, to.shadow
+    if split is not None:
+        shares, key = (
+            ({str(number): share for number, share in split.items()}, key)
+            if split
+            else (
+                {str(place.version): 100},
+                None,
+            )
+        )
+        shadows = [each for each in shadows or () if str(each.version) not in shares] or None
+    if sticky is not None:
+        key = sticky or None
+    if shadow is not None:
+        shadows = [ShadowShare(*each) for each in shadow.items()] or None
+    return TargetFacts(shares, key, shadows)
 
 
 def ends(before: TargetFacts | None, after: TargetFacts | None) -> list[str]:

@@ -17,7 +17,7 @@ from onebert_server.facades.address import HEADER, PREFIX
 from onebert_server.facades.facade import Call, Facade, Question
 from onebert_server.facades.table import facades
 from onebert_server.http.decoding import Decoder, QuestionBody, converted
-from onebert_server.http.formats import ABSTAINED, TRUNCATED, DataRoute, OwnFormat, Reply
+from onebert_server.http.formats import ABSTAINED, TRUNCATED, VECTORS_CUT, DataRoute, OwnFormat, Reply
 from onebert_server.http.problems import FORM, ErrorForm
 from onebert_server.http.routes import classify
 from onebert_server.http.strict import parsed
@@ -86,7 +86,7 @@ class FacadeFormat:
 async def _answered(question: Question, call: Call[Any]) -> Reply:
     """The façade's reply; its headers say how many of the answers are about cut texts or abstain, if any."""
     reply, observed = await question.answer(call), call.context.observed
-    counts = {TRUNCATED: observed.truncated, ABSTAINED: observed.abstained}
+    counts = {TRUNCATED: observed.truncated, ABSTAINED: observed.abstained, VECTORS_CUT: observed.vectors_cut}
     return reply._replace(headers={**reply.headers, **{name: str(count) for name, count in counts.items() if count}})
 
 

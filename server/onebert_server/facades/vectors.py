@@ -61,6 +61,7 @@ async def vectors_of(
         if dimensions is not None and dimensions > len(facts.labels):
             raise InvalidInput(f"dimensions: a vector of this base has {len(facts.labels)} numbers")
         numbers = np.array(predicted(answered).scores, np.float32)[:dimensions]
+        call.context.observed.vectors_cut += len(numbers) < len(facts.labels)
         if facts.normalized if normalize is None else normalize:
             numbers = unit(numbers)
         return Vector(write(index, numbers), facts.task.removeprefix(BARE), reading.tokens)

@@ -17,7 +17,7 @@ from onebert_server.http.strict import ContextOf, parsed
 
 NONE: Mapping[str, str] = {}
 # Headers of a façade's reply: how many of its answers are about texts that were cut, and how many abstain.
-TRUNCATED, ABSTAINED = "onebert-truncated", "onebert-abstained"
+TRUNCATED, ABSTAINED, VECTORS_CUT = "onebert-truncated", "onebert-abstained", "onebert-vectors-cut"
 JSON = "application/json"
 
 

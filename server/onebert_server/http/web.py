@@ -15,7 +15,7 @@ from onebert_server.answering.edge import Edge
 from onebert_server.http.auth import ApiKeys
 from onebert_server.http.connection.connections import Connections
 from onebert_server.http.connection.protocol import HttpProtocol
-from onebert_server.http.formats import ABSTAINED, TRUNCATED, formats_of
+from onebert_server.http.formats import ABSTAINED, TRUNCATED, VECTORS_CUT, formats_of
 from onebert_server.http.openapi import DocumentedApp
 from onebert_server.http.pipeline import METHODS, SEQ_HEADER, Dispatch, Pipeline
 from onebert_server.http.problems import FormOf, install_handlers, problems_alone
@@ -36,6 +36,7 @@ EXPOSED = (
     "X-Request-Id",
     SEQ_HEADER,
     TRUNCATED,
+    VECTORS_CUT,
     ABSTAINED,
 )
 

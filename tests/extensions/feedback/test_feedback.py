@@ -279,7 +279,8 @@ def spans(*slices):
         ("names", "late parcel", [(4, 4, "PER")], "is empty"),
         ("names", "late  parcel", [(4, 6, "PER")], "is empty"),
         ("names", "late parcel", [(3, 8, "PER"), (0, 4, "PER")], "the span from 3 to 8 overlaps another one"),
-        ("names", "late parcel", [(0, 4, "PER"), (0, 4, "PER")], "overlaps another one"),
+        ("names", "late parcel", [(0, 3, "PER")], "the span from 0 to 3 cuts a word"),
+        ("names", "late parcel", [(0, 4, "PER"), (0, 5, "PER"), (0, 11, "PER")], "overlaps another one"),
         # Code points, not UTF-16 units or bytes.
         ("names", "😀 late", [(2, 7, "PER")], "the span from 2 to 7 is not within the text"),
         ("names", "late parcel", [(0, 4, "O")], "a label of the feedback is not one of the task's, PER"),
@@ -326,8 +327,25 @@ def test_spans_to_the_ends_of_a_text_are_taken(runtime):
     ]
     recorded(runtime, *given)
     rows = [row.right for task in ("names", "words", "qa") for row in feedback_of(service(runtime).store, task)]
-    assert rows[:2] == [[[0, 1, "PER"], [2, 6, "PER"]], [[0, 4, "B-PER"], [4, 11, "O"]]]
+    assert rows[:2] == [[[0, 1, "PER"], [2, 6, "PER"]], [[0, 4, "B-PER"], [5, 11, "O"]]]
     assert sorted(rows[2:]) == [[], [[6, 10]]]
+
+
+def test_spans_are_taken_as_training_data_have_them_and_recorded_as_a_training_would_use_them(runtime):
+    text = "late\u200b parcel"
+    given = [[0, 5, "PER"], [0, 4, "PER"], {"start": 5, "end": 12, "label": "PER"}]
+    recorded(runtime, {"task": "names", "text": text, "spans": given})
+    [row] = feedback_of(service(runtime).store, "names")
+    assert row.right == [[0, 4, "PER"], [6, 12, "PER"]]
+    for wrong in ([0, 4], [0, "4", "PER"], [0, 4, "PER", 1], [-1, 4, "PER"]):
+        assert give(runtime, {"task": "names", "text": text, "spans": [wrong]}).status_code == 422
+
+
+def test_a_new_label_of_a_span_has_no_mark_of_a_tag(runtime):
+    keep(runtime, task="names")
+    answer = give(runtime, {"task": "names", "text": "late parcel", "spans": spans((0, 4, "B-PLACE"))})
+    assert answer.status_code == 422
+    assert "has the label of its entity, without the mark of a tag: PLACE" in answer.json()["detail"]
 
 
 def test_spans_of_a_kept_answer_are_checked_against_its_text(runtime):

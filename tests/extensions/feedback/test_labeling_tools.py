@@ -54,9 +54,9 @@ def read(tmp_path, content, tool):
 def test_label_studios_choices_are_read_and_cancelled_ones_are_not(tmp_path):
     labeled, unusable = read(tmp_path, LABEL_STUDIO, "label-studio")
     assert labeled == [
-        Labeled("4bf92f35/0", [["complaint"]]),
-        Labeled("4bf92f35/1", []),
-        Labeled("4bf92f35/2", [[]]),
+        Labeled("4bf92f35/0", [["complaint"]], "the parcel never came"),
+        Labeled("4bf92f35/1", [], "a"),
+        Labeled("4bf92f35/2", [[]], "b"),
     ]
     assert not unusable
 
@@ -65,10 +65,10 @@ def test_argillas_responses_are_read_and_discarded_and_pending_ones_are_not(tmp_
     labeled, unusable = read(tmp_path, ARGILLA, "argilla")
     assert not unusable
     assert labeled == [
-        Labeled("4bf92f35/0", [["complaint"]]),
-        Labeled("4bf92f35/1", []),
-        Labeled("4bf92f35/2", [["late", "size"]]),
-        Labeled("4bf92f35/3", []),
+        Labeled("4bf92f35/0", [["complaint"]], "the parcel never came"),
+        Labeled("4bf92f35/1", [], "a"),
+        Labeled("4bf92f35/2", [["late", "size"]], "b"),
+        Labeled("4bf92f35/3", [], "c"),
     ]
 
 

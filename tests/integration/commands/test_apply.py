@@ -8,8 +8,10 @@ from cryptography.fernet import Fernet
 from prometheus_client.parser import text_string_to_metric_families
 
 from onebert_server.client import Client, ShadowShare, TargetFacts
+from onebert_store.file.format import dumps
 from pages import blocks
 from servers import Server, Task, run_onebert
+from tiny_delta import make_delta
 
 LABELS = ["complaint", "question", "praise"]
 TEXTS = ["late broken parcel", "good day", "help password", "lovely screen refund", "bad invoice"]
@@ -201,6 +203,30 @@ def test_what_the_file_does_not_name_is_left_alone_and_said(server, place, files
         assert client.task(other).aliases == {"live": 1}
 
 
+def test_all_mistakes_are_said_at_once_and_a_file_for_another_task_is_noted(server, place, name):
+    (place / "foreign.safetensors").write_bytes(dumps(make_delta()))
+    (place / "pointer.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:7\nsize 4832\n")
+    (place / "trained.safetensors").write_bytes(Task(seed=7, labels=LABELS, training={"task": "other"}).file)
+    wrong = (
+        '[tasks.{0}a]\nversions.1 = "foreign.safetensors"\n[tasks.{0}b]\nversions.1 = "pointer.safetensors"\n'
+        '[tasks.{0}c]\nversions.1 = "1.safetensors"\naliases.live = 7\n'
+        '[tasks.{0}d]\nversions = {{ 1 = "sha256:{1}", 2 = "foreign.safetensors" }}\n'
+    )
+    right = f'[tasks.{name[:40]}e]\nversions.1 = "trained.safetensors"\n'
+    done = apply(server, write(place, wrong.format(name[:40], "7" * 64) + right))
+    assert (done.returncode, done.stdout) == (1, "")
+    said = [line.removeprefix(f"error: tasks.toml: tasks.{name[:40]}") for line in done.stderr.splitlines()]
+    assert [line.partition(":")[0] for line in said] == [
+        *("b.versions.1", "c.aliases.live", "a.versions.1", "d.versions.1", "d.versions.2"),
+    ]
+    assert "is a pointer of Git LFS" in said[0]
+    assert "foreign.safetensors was trained on tiny, which this server does not have" in said[2]
+    done = apply(server, write(place, right))
+    assert done.returncode == 0
+    assert done.stderr == f"note: tasks.{name[:40]}e.versions.1: trained.safetensors was trained for other\n"
+    assert apply(server, place / "tasks.toml").stderr == ""
+
+
 def test_kept_answers_begin_change_and_end(server, place, name):
     task = f'[tasks.{name}]\nversions.1 = "1.safetensors"\naliases.live = 1\n'
     applied(server, write(place, task + "kept = { share = 0.5 }\n"))
@@ -212,7 +238,7 @@ def test_kept_answers_begin_change_and_end(server, place, name):
     assert "0 kept answers are deleted" in applied(server, write(place, task + "kept = false\n"))
 
 
-def test_a_move_in_between_fails_its_task_alone(server, place, files, name):
+def test_a_move_in_between_fails_its_task_alone(server, place, files, name, capsys):
     """Somebody moves an alias after the difference was read: the walk names the tag that it has read."""
     from onebert_server.cli.apply.plan import make_plan, walk
 
@@ -228,6 +254,7 @@ def test_a_move_in_between_fails_its_task_alone(server, place, files, name):
         plan = make_plan(client, write(place, tasks))
         client.move_alias(moved, "live", 3, 1)
         assert not walk(client, plan)
+        assert f"{moved}@live is `3` now, was `1`: run it again" in capsys.readouterr().err
         assert client.task(moved).aliases == {"live": 3}
         assert client.samples(moved).share is None
         assert client.task(still).aliases == {"live": 2}

@@ -56,6 +56,26 @@ def test_more_inputs_than_a_request_takes_are_answered_in_order(ask, task):
             assert_answers(as_dict(answer), task.scores(text))
 
 
+def test_an_alias_moves_by_what_the_commands_are_called(ask, server, request):
+    name = f"moved-{request.node.callspec.params['ask'].__name__.lower()}"
+    for seed in (1, 2, 3):
+        with Client(server.url) as client:
+            client.push(name, Task(labels=["good", "bad"], seed=seed).file)
+
+    def live():
+        with Client(server.url) as client:
+            return client.status(name).live.words
+
+    assert ask("promote", name, 2).version == 2
+    ask("rollout", name, {2: 90, 3: 10})
+    assert live() == "90 % 2, 10 % 3"
+    ask("rollback", name)
+    assert live() == "1"
+    ask("promote", name, 3, "canary")
+    with pytest.raises(InvalidInput, match=f"{name}@canary was at no version before"):
+        ask("rollback", name, "canary")
+
+
 def test_inputs_of_more_bytes_than_a_request_takes_are_answered(ask, task):
     # 60 texts of 60,000 bytes each: three times what a body may hold.
     texts = ["ü" * 30000] * 60

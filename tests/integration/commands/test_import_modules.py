@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file, save_file
-from scipy.special import softmax
+from scipy.special import expit, softmax
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 from sklearn.linear_model import LogisticRegression
+from sklearn.multiclass import OneVsRestClassifier
 
 from bases import manifest_for, tiny_base
 from ended import refused, succeeded
@@ -132,44 +133,109 @@ PAGE = (Path(__file__).parents[3] / "docs/guide/interop.md").read_text(encoding=
 [LINES] = [block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "joblib" in block]
 
 
-def setfit_folder(folder, classes, *more):
+def setfit_folder(folder, classes, *more, several=False):
     """What `SetFitModel.save_pretrained` writes: the body by sentence-transformers, the head by joblib."""
     body = Transformer(str(tiny_base()), max_seq_length=48)
     model = SentenceTransformer(modules=[body, Pooling(body.get_embedding_dimension(), "mean"), *more], device="cpu")
-    head = LogisticRegression(max_iter=1000).fit(model.encode(TEXTS), [at % classes for at in range(len(TEXTS))])
+    head, wanted = LogisticRegression(max_iter=1000), np.arange(len(TEXTS)) % classes
+    if several:
+        head, wanted = OneVsRestClassifier(head), np.stack([wanted == 0, wanted != 1, wanted == 2]).T.astype(int)
+    head.fit(model.encode(TEXTS), wanted)
     model.save(str(folder))
     joblib.dump(head, folder / "model_head.pkl")
     return head.predict_proba(model.encode(TEXTS))
 
 
-@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("classes", [2, 3, "several"])
 def test_a_setfit_models_pickled_head_is_named_and_never_read_and_the_pages_lines_make_it_a_module(
     onebert, data, tmp_path, monkeypatch, classes
 ):
     monkeypatch.chdir(tmp_path)
-    theirs = setfit_folder(Path("my-setfit"), classes)
-    pickled = Path("my-setfit/model_head.pkl").read_bytes()
-    Path("my-setfit/model_head.pkl").write_bytes(b"cos\nabort\n(tR.")
-    arguments = ("import", "my-setfit", "--base", tiny_base(), "--data", data, "--out", "tone.safetensors")
-    status, _, says = onebert(*arguments)
+    several = classes == "several"
+    theirs = setfit_folder(Path("my-setfit"), 3 if several else classes, several=several)
+    names = ["late", "fine", "odd"][: theirs.shape[1]]
+    Path("my-setfit/config_setfit.json").write_text(json.dumps({"normalize_embeddings": False, "labels": names}))
+    arguments = ("--base", tiny_base(), "--data", data, "--out", "tone.safetensors")
+    before = {path: path.read_bytes() for path in Path("my-setfit").rglob("*") if path.is_file()}
+    exec(LINES, {})
+    assert before == {path: path.read_bytes() for path in Path("my-setfit").rglob("*") if path.is_file()}
+    for folder in ("my-setfit", "my-setfit-dense"):
+        Path(folder, "model_head.pkl").write_bytes(b"cos\nabort\n(tR.")
+    status, _, says = onebert("import", "my-setfit", *arguments)
     assert status == 1
     assert "a pickle, model_head.pkl, which is never read: write its coef_ and intercept_ as a Dense module" in says
     assert "docs/guide/interop.md" in says
-    Path("my-setfit/model_head.pkl").write_bytes(pickled)
-    exec(LINES, {})
-    Path("my-setfit/model_head.pkl").write_bytes(b"cos\nabort\n(tR.")
-    names = ["late", "fine", "odd"][:classes]
-    succeeded(onebert(*arguments, "--labels", ",".join(names)))
+    kind = ("--task-type", "multi_label") * several
+    printed, _ = succeeded(onebert("import", "my-setfit-dense", *arguments, *kind))
+    assert "compared with: SentenceTransformer.encode" in printed
     delta, base = load(Path("tone.safetensors")), load_base(str(tiny_base()))
     ours = np.stack(delta_logits(base, delta, base.tokenizer.encode(TEXTS, delta.manifest.max_length)))
     assert list(delta.manifest.labels) == names
-    assert np.abs(softmax(ours, axis=1) - theirs).max() < 1e-5
+    assert delta.manifest.max_length == 48
+    assert np.abs((expit(ours) if several else softmax(ours, axis=1)) - theirs).max() < 1e-5
+
+
+SETFIT, SENTENCE, CUT = "config_setfit.json", "config_sentence_transformers.json", "sentence_bert_config.json"
+PROMPTS = {"prompts": {"query": "find: ", "none": ""}}
+# Settings beside the weights, and what is refused of them by name; None is read, or changes no answer.
+BESIDE = [
+    (SETFIT, {"normalize_embeddings": True}, "normalize_embeddings"),
+    (SETFIT, {"span_context": 2, "spacy_model": "en"}, "spacy_model, span_context"),
+    (SETFIT, {"normalize_embeddings": False, "labels": ["bad", "good"]}, None),
+    (SENTENCE, PROMPTS | {"default_prompt_name": "query"}, "default_prompt_name"),
+    (SENTENCE, PROMPTS | {"default_prompt_name": "none"}, None),
+    (SENTENCE, PROMPTS | {"default_prompt_name": None, "similarity_fn_name": "cosine"}, None),
+    (SENTENCE, {"truncate_dim": 16}, "truncate_dim"),
+    (CUT, {"do_lower_case": True}, "do_lower_case"),
+    (CUT, {"max_seq_length": 12}, None),
+    (CUT, {"tokenizer_args": {"padding_side": "left"}}, "tokenizer_args"),
+    (CUT, {"module_output_name": "sentence_embedding"}, "module_output_name"),
+    (DENSE, {"use_residual": True}, "use_residual"),
+    (DENSE, {"module_output_name": "other"}, "module_output_name"),
+    ("config.json", {"function_to_apply": "sigmoid"}, "function_to_apply"),
+    ("tokenizer_config.json", {"truncation_side": "left"}, "truncation_side"),
+]
+
+
+@pytest.mark.parametrize(("file", "values", "named"), BESIDE)
+def test_a_setting_beside_the_weights_is_read_or_refused_by_its_name(
+    onebert, data, whole, tmp_path, file, values, named
+):
+    folder, out = shutil.copytree(whole, tmp_path / "tone"), tmp_path / "x.safetensors"
+    torch.manual_seed(0)
+    weighed(folder, weight=np.random.default_rng(0).normal(size=(2, 32)).astype("f"), bias=np.zeros(2, "f"))
+    (folder / file).touch()
+    (folder / file).write_text(json.dumps({**json.loads((folder / file).read_text() or "{}"), **values}))
+    done = onebert("import", folder, "--base", tiny_base(), "--data", data, "--out", out)
+    if named:
+        assert named in refused(done)
+        return
+    succeeded(done)
+    delta, base = load(out), load_base(str(tiny_base()))
+    long = [f"{text} and so on and on and on and on and on and on" for text in TEXTS]
+    theirs = SentenceTransformer(str(folder), device="cpu", local_files_only=True).encode(long)
+    ours = delta_logits(base, delta, base.tokenizer.encode(long, delta.manifest.max_length))
+    assert np.abs(np.stack(ours) - theirs).max() < 1e-4
+    assert list(delta.manifest.labels) == values.get("labels", ["label 0", "label 1"])
+
+
+def test_agreement_is_taken_against_the_program_and_not_against_a_reading_of_the_folder(
+    onebert, data, whole, tmp_path, monkeypatch
+):
+    """A class of sentence-transformers that answers otherwise stands for every setting that a later release brings."""
+    folder = shutil.copytree(whole, tmp_path / "tone")
+    weighed(folder, weight=np.random.default_rng(0).normal(size=(2, 32)).astype("f"))
+    asked = ("import", folder, "--base", tiny_base(), "--data", data, "--out", tmp_path / "x.safetensors")
+    encode = SentenceTransformer.encode
+    monkeypatch.setattr(SentenceTransformer, "encode", lambda *of, **more: -encode(*of, **more))
+    assert "agreement 0.0000" in refused(onebert(*asked))
 
 
 def test_a_setfit_body_that_normalizes_is_refused_by_its_modules(onebert, data, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     setfit_folder(Path("my-setfit"), 2, Normalize())
     exec(LINES, {})
-    status, _, says = onebert("import", "my-setfit", "--base", tiny_base(), "--data", data, "--out", "tone.safetensors")
+    arguments = ("--base", tiny_base(), "--data", data, "--out", "tone.safetensors")
+    status, _, says = onebert("import", "my-setfit-dense", *arguments)
     assert status == 1
     assert "no head that a delta can hold: its modules are Transformer, Pooling, Normalize, Dense" in says

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import pytest
 import transformers
 from onnxruntime import InferenceSession
 from peft import LoraConfig, PeftModel
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 
 from bases import Reference, far_delta, manifest_for, tiny_base
@@ -39,6 +41,8 @@ def test_an_adapter_comes_in_and_goes_out_again(onebert, adapter, tmp_path):
     assert record["digest"] == delta.digest
     assert record["labels"] == list(delta.manifest.labels) == ["bad", "fair", "good"]
     assert (record["method"], record["pooling"], record["max_length"]) == ("peft:lora", "pooler", 66)
+    assert record["compared_with"].startswith("PeftModel of peft ")
+    assert 0 <= record["largest_difference"] < 1e-4
 
     assert "is replaced" not in error
     printed, error = succeeded(onebert("import", adapter, *base, "--out", out, "--labels", "bad, fair,good"))
@@ -56,6 +60,16 @@ def test_an_adapter_comes_in_and_goes_out_again(onebert, adapter, tmp_path):
     printed, _ = succeeded(onebert("export", out, *base, "--merged", tmp_path / "merged"))
     assert "loads with: AutoModelForSequenceClassification" in printed
     assert (tmp_path / "merged" / "model.safetensors").is_file()
+
+
+def test_an_adapter_with_two_values_of_one_part_is_refused(onebert, adapter, tmp_path):
+    folder = shutil.copytree(adapter, tmp_path / "adapter")
+    path = folder / "adapter_model.safetensors"
+    tensors = load_file(path)
+    name = "base_model.model.classifier.modules_to_save.bias"
+    save_file({**tensors, name: tensors["base_model.model.classifier.bias"] + 1}, path)
+    asked = ("--base", tiny_base(), "--out", tmp_path / "x.safetensors")
+    assert "two values of one part: base_model.model.classifier.modul" in refused(onebert("import", folder, *asked))
 
 
 def test_errors_are_one_line(onebert, adapter, tmp_path):

@@ -184,7 +184,7 @@ def test_options_have_the_rules_of_the_command(tmp_path, options, said):
 
 @pytest.mark.parametrize(("option", "meant"), [("epoch", "epochs"), ("methd", "method")])
 def test_an_option_that_there_is_not_is_refused_as_every_other_mistake(tmp_path, option, meant):
-    with pytest.raises(onebert.OneBertError, match=f"no option {option}; is {meant} meant"):
+    with pytest.raises(onebert.errors.OneBertError, match=f"no option {option}; is {meant} meant"):
         train(FORMS["columns"], tmp_path / "a", **{option: 3})
 
 
@@ -306,11 +306,27 @@ def test_what_cannot_be_loaded_is_refused(tmp_path, manifest, options, error, sa
         onebert.load(tmp_path / "a", base=str(tiny_base()), **options)
 
 
+def test_a_classifier_measures_and_shows_what_it_is(tmp_path, capfd):
+    data = {"text": TEXTS, "label": LABELS}
+    trained = train(data, tmp_path / "mood.safetensors", validation_share=0.3, progress=True)
+    assert "step" in capfd.readouterr().err
+    assert "record" not in repr(trained)
+    mood = onebert.load(trained.file, base=str(tiny_base()))
+    assert re.fullmatch(
+        r"Classifier\('mood', single_label, labels: bad, good, \w+ [01]\.\d{4} \(validation\)\)", repr(mood)
+    )
+    measured = mood.evaluate(pandas.DataFrame({"Text": TEXTS, "label": LABELS}), text="Text")
+    right = [answer.label == label for answer, label in zip(mood.classify(TEXTS), LABELS, strict=True)]
+    assert (measured["rows"], measured["metrics"]["accuracy"]) == (len(TEXTS), pytest.approx(np.mean(right)))
+    for kind in (onebert.Client, onebert.AsyncClient):
+        assert repr(kind("http://host:8000/below/")) == f"{kind.__name__}('http://host:8000/below')"
+
+
 def test_every_public_name_is_there_and_no_other():
     assert {name for name in dir(onebert) if not hasattr(onebert, name)} == set()
     kinds = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)}
-    assert kinds <= set(dir(onebert))
-    assert onebert.GateFailed is errors.GateFailed
+    assert kinds.isdisjoint(dir(onebert))
+    assert kinds <= set(dir(onebert.errors))
     assert {"Mapping", "Any", "import_module"}.isdisjoint(dir(onebert))
     with pytest.raises(AttributeError, match="no attribute 'tain'"):
         onebert.tain  # noqa: B018

@@ -130,7 +130,7 @@ def test_a_rollback_undoes_no_move_that_was_made_during_its_question(server, one
         monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
         monkeypatch.setattr(typer, "confirm", confirm)
         code, _, err = onebert("promote", "asked", "--rollback", "--url", server.url)
-        assert (code, "the alias live of asked is at version 3" in err) == (1, True), err
+        assert (code, "asked@live is `3` now, was `10 % 1, 90 % 2`: run it again" in err) == (1, True), err
         assert client.task("asked")["aliases"] == {"live": 3}
         client.send("DELETE", "/v1/tasks/asked")
 

@@ -44,11 +44,15 @@ def test_a_list_of_keys_says_what_each_is_for_and_how_much_and_until_when(oneber
 
 
 @pytest.mark.parametrize("command", [["keys", "list"], ["audit"]])
-def test_without_a_store_whoever_has_named_a_server_is_told_how_to_ask_it(onebert, monkeypatch, command):
-    assert onebert(*command)[2] == "error: there is no store in this folder\n"
-    monkeypatch.setenv("ONEBERT_URL", "http://there:8000")
-    said = "error: there is no store in this folder; to ask the server of ONEBERT_URL, add --url http://there:8000\n"
-    assert onebert(*command)[::2] == (1, said)
+def test_the_variable_names_the_server_unless_the_command_names_a_store(onebert, monkeypatch, tmp_path, command):
+    """One rule, that of `onebert status`."""
+    nothing = "error: there is no store in this folder\n"
+    assert onebert(*command)[2] == nothing
+    monkeypatch.setenv("ONEBERT_URL", "http://127.0.0.1:1")
+    for asked in (command, ["status"]):
+        code, _, err = onebert(*asked)
+        assert (code, "127.0.0.1:1" in err) == (1, True), err
+        assert onebert(*asked, "--data-dir", str(tmp_path))[2] == nothing
 
 
 def test_the_trail_of_a_store_with_a_split_and_a_shadow_is_that_of_its_server(onebert, tmp_path):

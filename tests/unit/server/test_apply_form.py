@@ -32,7 +32,10 @@ def folder(tmp_path):
 def read(folder, text):
     file = folder / "tasks.toml"
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return read_form(file)
+    forms, mistakes = read_form(file)
+    if mistakes:
+        raise InvalidInput("\n".join(mistakes))
+    return forms
 
 
 TONE = "[tasks.tone]\n"

@@ -1,15 +1,19 @@
 """`onebert status` of a store at rest, which has the form of its server; and a picture that refreshes."""
 
 import json
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime
 
 import pytest
 from rich.console import Console
 from rich.text import Text
 
 from onebert_server.cli.status import command
+from onebert_server.cli.status.tables import move_text, overview
 from onebert_server.client import as_dict
 from onebert_server.client.exchange import decode
-from onebert_server.contract.status import StatusResponse, TaskInForce
+from onebert_server.contract.status import Alarm, AliasInForce, Move, StatusResponse, TaskInForce, TaskStatus
 from onebert_store.command import console
 from onebert_store.errors import ServerUnreachable
 from runtimes import ask, move, opened_with_tasks
@@ -73,6 +77,55 @@ def test_both_forms_say_what_live_means_and_why_it_moved(onebert, stored):
         assert said in described
     assert "next:" not in described
     assert "onebert promote" not in described
+
+
+def test_the_list_is_one_line_a_task_at_80_columns_with_what_needs_attention_last(monkeypatch):
+    monkeypatch.setattr(console.out, "_width", 80)
+    move = Move(at=datetime.now(UTC), who="key:somebody-with-a-name", alias="canary", what="deleted, was 1")
+    live = AliasInForce(alias="live", version=1, words="90 % 1, 10 % 2 by principal, shadow 3", ungated=[], ends=[])
+    alarm = Alarm(since=move.at, version=1, words="other labels than its reference")
+    tasks = [
+        TaskStatus(
+            name=f"task-{n}-{'of-a-long-name' * (n % 3)}", base="a" if n % 2 else None, live=live, last_move=move,
+            alarm=alarm if n == 3 else None, unavailable={"1": "gone"} if n == 5 else {}, lacks={},
+        )
+        for n in range(45)
+    ]  # fmt: skip
+    with console.out.capture() as printed:
+        console.out.print(overview(tasks))
+    lines = printed.get().splitlines()
+    assert len(lines) == 2 + 45 + 1
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[0].split("-")[1] for line in lines[-3:-1]] == ["5", "3"]
+    assert "base" not in lines[0]
+    assert move_text(move).endswith("key:somebody-with-a-name: canary deleted, was 1")
+
+
+def test_looking_at_a_store_at_rest_changes_nothing_in_it(onebert, tmp_path):
+    """Neither one of today nor an older one, which a look refuses to upgrade."""
+    with opened_with_tasks(tmp_path / "store"):
+        pass
+    (tmp_path / "store/samples.sqlite3").unlink(missing_ok=True)
+
+    def content():
+        return {path.name: path.read_bytes() for path in (tmp_path / "store").iterdir() if path.is_file()}
+
+    looks = (["status"], ["status", "tone"], ["audit"], ["keys", "list"], ["store", "check"])
+    before = content()
+    for look in looks:
+        assert onebert(*look, "--data-dir", str(tmp_path / "store"))[0] == 0, look
+    assert content() == before
+    with closing(sqlite3.connect(tmp_path / "store/registry.sqlite3")) as connection:
+        connection.execute("PRAGMA user_version = 9")
+    before = content()
+    for look in looks:
+        code, _, err = onebert(*look, "--data-dir", str(tmp_path / "store"))
+        assert (code, "has schema 9 of its registry tables" in err, "start one of this version" in err) == (
+            1,
+            True,
+            True,
+        )
+    assert content() == before
 
 
 def test_a_picture_refreshes_until_it_is_interrupted_and_outlives_its_server(monkeypatch):

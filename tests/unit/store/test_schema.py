@@ -280,5 +280,8 @@ def test_a_store_in_use_is_not_upgraded_beside_its_owner(old_store):
         go_back(store.database, 1)
         with pytest.raises(StoreCorrupt, match="stop the server"), join_store(old_store):
             pass
-    with join_store(old_store) as store, store.database.reading() as connection:
+    # Nor by whoever looks at it at rest, unless they say so.
+    with pytest.raises(StoreCorrupt, match="start one of this version, which upgrades it"), join_store(old_store):
+        pass
+    with join_store(old_store, may_upgrade=True) as store, store.database.reading() as connection:
         assert store.database.schema_mark(connection) == schema.REGISTRY.schema

@@ -203,3 +203,120 @@ def test_rows_without_an_id_are_tasks_of_their_own(tmp_path):
         for text, id, tone in [("a", None, "good"), ("b", None, "bad"), ("c", 3, "bad"), ("d", None, "good")]
     ]
     assert labels_of(load(tmp_path, rows, label="tone")) == {"a": "good", "b": "bad", "c": "bad", "d": "good"}
+
+
+ANNA = "Anna\u200b lives  in Oslo"
+# What one person drew, and what another one drew; whether a training would use the same.
+DRAWN = [
+    ([(0, 4, "PER")], [(0, 4, "PER")], True),
+    ([(0, 4, "PER")], [(0, 5, "PER")], True),  # a mark without width
+    ([(0, 4, "PER")], [(0, 6, "PER")], True),
+    ([(6, 11, "DO")], [(5, 13, "DO")], True),  # blanks on both sides
+    ([(0, 4, "PER")], [(0, 4, "PER"), (0, 6, "PER")], True),
+    ([(0, 4, "PER"), (16, 20, "LOC")], [(16, 20, "LOC"), (0, 4, "PER"), (0, 4, "PER")], True),
+    ([(0, 4, "PER")], [(0, 4, "per")], True),
+    ([(0, 4, "PER")], [(0, 4, "ORG")], False),
+    ([(0, 4, "PER")], [(0, 11, "PER")], False),
+    ([(0, 4, "PER")], [], False),
+]
+
+
+@pytest.mark.parametrize(("one", "other", "alike"), DRAWN)
+def test_two_people_are_compared_by_what_a_training_would_use(tmp_path, one, other, alike):
+    tasks = [
+        task(ANNA, [drawn(*each) for each in one], [drawn(*each) for each in other]),
+        task("ask Bea", [drawn(4, 7, "PER")]),
+        task("nobody", []),
+    ]
+    data = load(tmp_path, tasks)
+    assert (ANNA in data.splits["train"].texts) == alike
+    assert any("people disagree" in note for note in data.notes) != alike
+
+
+@pytest.mark.parametrize(("one", "other"), [("good", "Good"), ("good", "go\u200bod"), ("r\u00fcck", "ru\u0308ck")])
+def test_two_spellings_of_a_choice_are_one_answer_and_one_person_says_a_choice_once(tmp_path, one, other):
+    tasks = [*GOOD, task("c", [chosen(one)], [chosen(other)]), task("d", [chosen(one), chosen(other)])]
+    assert {**labels_of(load(tmp_path, tasks))} == {"a": "good", "b": "bad", "c": one, "d": one}
+
+
+def of_region(start, end, *names):
+    return part(TONE, {"start": start, "end": end, "text": "x", "choices": [*names]})
+
+
+def min_rows(*cells):
+    return [{"text": f"text {n}", "id": n, "annotation_id": n, "tone": cell} for n, cell in enumerate(cells)]
+
+
+REGIONS = {
+    "tasks": [task("a", [of_region(0, 1, "good")]), *GOOD],
+    "objects": min_rows([{"start": 0, "end": 1, "choices": ["good"]}], "bad", "good"),
+    "one object": min_rows({"start": 0, "end": 1, "choices": ["good"]}, "bad", "good"),
+    "names of several regions": min_rows(["good", "bad"], "bad", "good"),
+    "as csv": min_rows('["good", "bad"]', "bad", "good"),
+    "objects as csv": min_rows('[{"start": 0, "end": 1, "choices": ["good"]}]', "bad", "good"),
+}
+
+
+@pytest.mark.parametrize("tasks", REGIONS.values(), ids=REGIONS)
+def test_choices_of_a_region_are_no_labels_of_the_text(tmp_path, tasks):
+    with pytest.raises(InvalidData, match="tone has choices of regions, which are no labels of the text"):
+        load(tmp_path, tasks, label="tone")
+
+
+def test_a_control_of_regions_beside_another_one_is_not_the_label(tmp_path):
+    service = ("service", "choices")
+    tasks = [task(text, [of_region(0, 1, "good"), chosen(label, control=service)]) for text, label in ("ab", "cd")]
+    assert labels_of(load(tmp_path, tasks)) == {"a": "b", "c": "d"}
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        (ANNA, [[0, 4, "PER"], [0, 4, "PER"], [16, 20, "LOC"]]),
+        (ANNA, [[0, 6, "PER"], [0, 4, "PER"], [15, 20, "LOC"]]),
+        ("\ufeffAnna lives", [[0, 5, "PER"]]),
+        ("\u200bAnna lives", [[1, 5, "PER"]]),
+        ("\u200bAnna\u200b, who lives", [[1, 6, "PER"]]),
+    ],
+)
+def test_doubled_spans_and_marks_without_width_leave_no_row_out(tmp_path, text, label):
+    data = load(tmp_path, [{"text": text, "label": label}, {"text": "ask Bea", "label": [[4, 7, "PER"]]}])
+    found = dict(zip(data.splits["train"].texts, data.splits["train"].gold, strict=True))
+    assert data.labels[found[text][0]] == "B-PER"
+
+
+# The column, its cells of four rows, the rows that are left out, and what is said.
+ANSWERS = [
+    (
+        "answer",
+        ["accept", "reject", "accept", "ignore"],
+        "bd",
+        "2 of 6 rows are left out: ignore, reject in the column",
+    ),
+    ("Answer", ["accept", "reject", "", "accept"], "b", "1 of 6 rows are left out: reject in the column Answer"),
+    ("is_approved", [True, False, True, True], "", "1 of 6 rows have false in the column is_approved, which is not re"),
+    ("status", ["submitted", "discarded", "draft", "submitted"], "", "2 of 6 rows have discarded, draft in the column"),
+    ("answer", ["accept", "maybe", "reject", "accept"], "", ""),
+    ("answer", ["accept"] * 4, "", ""),
+    ("status", ["open", "pending", "completed", "open"], "", ""),
+]
+
+
+@pytest.mark.parametrize(("column", "answers", "without", "said"), ANSWERS)
+def test_a_column_of_rejected_answers_is_obeyed_or_noted(tmp_path, column, answers, without, said):
+    rows = [
+        {"text": text, "label": "x" if text in "ace" else "y", column: answer}
+        for text, answer in zip("abcdef", [*answers, answers[0], answers[0]], strict=True)
+    ]
+    data = load(tmp_path, rows)
+    assert labels_of(data) == {row["text"]: row["label"] for row in rows if row["text"] not in without}
+    notes = [note for note in data.notes if "in the column" in note]
+    assert len(notes) == bool(said)
+    assert all(note.startswith(said) for note in notes)
+
+
+def test_the_column_of_answers_may_be_the_label_and_all_rejected_are_refused(tmp_path):
+    rows = [{"text": f"t{n}", "answer": answer} for n, answer in enumerate(["accept", "reject", "accept", "reject"])]
+    assert set(labels_of(load(tmp_path, rows, label="answer")).values()) == {"accept", "reject"}
+    with pytest.raises(InvalidData, match="all rows have reject in the column answer"):
+        load(tmp_path, [{"text": "a", "label": "x", "answer": "reject"}])

@@ -9,7 +9,7 @@ import numpy as np
 
 from onebert_encoder.base.tokenizer import load_tokenizer
 from onebert_encoder.text.tokenizer import Tokenizer
-from onebert_encoder.text.tokens import Text, Tokens
+from onebert_encoder.text.tokens import Text, Tokens, halves_of
 from onebert_store.command import console
 from onebert_store.errors import InvalidData
 from onebert_store.file.manifest import PER_TOKEN
@@ -26,6 +26,12 @@ from onebert_training.tasks.reading import reading_notes
 _TEXTS = 4096  # texts tokenized at a time
 _LABELS = 20  # labels in a table
 _EXAMPLES = 5
+# Above this share of texts with a letter outside of ASCII, a note says which language the default base knows.
+_FOREIGN = 0.1
+_ENGLISH = (
+    "many texts have letters that English lacks, and the default base knows English: a base for other languages is "
+    "--base intfloat/multilingual-e5-small"
+)
 
 
 def run_check(
@@ -43,6 +49,8 @@ def run_check(
         if examination.dataset is not None:
             try:
                 examination.facts["notes"] += _check_tokens(examination.dataset, tokenizer, max_length)
+                if machine.base is None and _are_foreign(examination.dataset.trained_texts):
+                    examination.facts["notes"].append(_ENGLISH)
             except InvalidData as error:
                 examination.refuse(error.detail)
     if labels and examination.dataset is not None and not examination.facts["refused"]:
@@ -69,6 +77,14 @@ def _lengths(tokenizer: Tokenizer, texts: Sequence[Text]) -> Any:
         for place, text_pieces in enumerate(pieces, start=start):
             lengths[place] = sum(text_pieces.lengths) + tokenizer.measure(text_pieces, ())[0]
     return lengths
+
+
+def _are_foreign(texts: Sequence[Text]) -> bool:
+    """Whether so many texts have letters that English lacks that their language is another one."""
+    foreign = sum(
+        any(char.isalpha() and not char.isascii() for half in halves_of(text) for char in half) for text in texts
+    )
+    return foreign > _FOREIGN * len(texts)
 
 
 def _check_tokens(dataset: Dataset, tokenizer: Tokenizer, max_length: int) -> list[str]:

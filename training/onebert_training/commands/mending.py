@@ -1,5 +1,6 @@
 """`onebert check --out`: what is mended in a copy of the data, written and shown."""
 
+import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -61,7 +62,7 @@ def mended_lines(facts: Mapping[str, Any] | None) -> list[str]:
     """What was mended, a line each; none of data that is examined only."""
     if facts is None:
         return []
-    lines = [f"folded: {printable(spelling)} → {printable(kept)}" for spelling, kept in facts["folded"].items()]
+    lines = [f"folded: {_seen(name)} → {_seen(kept)}" for name, kept in facts["folded"].items()]
     dropped, unreadable = facts["dropped"], facts["unreadable"]
     listed = rows_by_file(dropped["first"], lambda _: "an earlier row has the same text and label")
     lines += [f"dropped: {line}" for line in listed]
@@ -69,6 +70,12 @@ def mended_lines(facts: Mapping[str, Any] | None) -> list[str]:
         lines.append(f"dropped: and {rest:,} more rows")
     counts = f"{facts['changed']:,} labels changed, {dropped['rows']:,} repeated and {unreadable:,} unreadable left out"
     return [*lines, f"written: {facts['out']}, rows: {facts['rows']:,}; {counts}"]
+
+
+def _seen(label: str) -> str:
+    """A label in one line; its characters that look like others are written as escapes."""
+    drawn = unicodedata.normalize("NFC", label) == label and label.isprintable()
+    return printable(label) if drawn else printable(ascii(label)[1:-1])
 
 
 def rows_by_file(rows: Sequence[Mapping[str, Any]], reason: Callable[[Mapping[str, Any]], str]) -> list[str]:

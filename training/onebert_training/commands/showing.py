@@ -1,7 +1,7 @@
 """Shows the progress and the result of `onebert train`, and the result of `onebert evaluate`."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -31,7 +31,7 @@ def summary(run: Run) -> str:
     )
 
 
-def train_with_progress(run: Run, checkpoint: Path) -> Selection:
+def train_with_progress(run: Run, checkpoint: Path, listen: Callable[[Progress], None] | None = None) -> Selection:
     """Trains and shows progress: a bar with the last evaluation on a terminal, else a line per evaluation or 30 s."""
     at, planned = Progress(0, run.steps), run.steps
     best: float | None = None
@@ -63,6 +63,8 @@ def train_with_progress(run: Run, checkpoint: Path) -> Selection:
             doing = _where(run, progress) + best_score + _rate(progress)
             looks = progress.validation is not None
             bar.update(drawn, completed=progress.step, total=progress.steps, description=doing, refresh=looks)
+            if listen is not None:
+                listen(progress)
 
         return train_and_select(run, report, checkpoint)
 

@@ -126,6 +126,14 @@ def name_doubts(labels: Sequence[str]) -> list[str]:
     return notes
 
 
+def spelled_as(names: Sequence[str], known: Sequence[str]) -> dict[str, str]:
+    """Name -> the known name, or else the first one, from which it differs in its spelling alone."""
+    first = dict[str, str]()
+    for name in (*known, *names):
+        first.setdefault(spelling(name), name)
+    return {name: first[spelling(name)] for name in names if name not in known and first[spelling(name)] != name}
+
+
 class Repeated(NamedTuple):
     """Equal texts of a split: `rows` that repeat text and answer, `torn` rows of each text with several answers."""
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from onebert_encoder.answering.answer import TASK_TYPES
 from onebert_encoder.text.tokens import Text
 from onebert_store.errors import InvalidData
+from onebert_store.file.delta import listed
 from onebert_store.file.manifest import TaskType
 from onebert_store.tables.cells import plain
 from onebert_store.tables.columns import Columns, find_label, find_texts, remembered, require_texts, texts_of_rows
@@ -247,16 +248,20 @@ def load_split(
     source = reading.read(source) if isinstance(source, str) else source
     read, columns, _, _ = usable_rows(source, reading, task_type)
     name = choose_split(read, split)
-    cells = Cells(read.tables[name], columns, find_names(read, columns, task_type, labels)[name], labels)
+    names = find_names(read, columns, task_type, labels)[name]
+    cells, folded = Cells(read.tables[name], columns, names, labels), list[str]()
     data_labels = cells.label_names()
     if widen:
-        labels = widened(labels, data_labels, task_type)
+        if alike := checks.spelled_as(data_labels, labels):
+            cells.names = names.renamed(alike)
+            folded.append(f"labels get the task's spelling: {listed(f'{old} is {new}' for old, new in alike.items())}")
+        labels = widened(labels, [alike.get(label, label) for label in data_labels], task_type)
     elif data_labels and task_type != "regression" and not set(data_labels) & set(labels):
         theirs, known = checks.listed(data_labels), checks.listed(labels)
         raise InvalidData(f"no label of the data, {theirs}, is one of the task, which has {known}")
     examples = cells.split(tuple(labels))
     rows = cells.table.take(cells.used_rows).only(source.tables[name])
-    notes = (*cells.table.notes, *cells.left_out)
+    notes = (*cells.table.notes, *cells.left_out, *folded)
     return Labeled("all" if read.single_file else name, examples, read.metric, read.name, rows, notes, tuple(labels))
 
 

@@ -1,12 +1,14 @@
 """Mends one table for `onebert check --out`: one spelling for each label, and equal rows once."""
 
 import json
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from onebert_store.errors import InvalidSettings
+from onebert_store.file.fields import spelling
 from onebert_store.file.manifest import TaskType
 from onebert_store.tables.cells import BadRow
 from onebert_store.tables.columns import Columns, find_columns, find_label_columns
@@ -65,13 +67,19 @@ def mend(source: Source, options: DataOptions, fold_labels: bool, drop_duplicate
 
 
 def spellings(counts: Mapping[str, int]) -> dict[str, str]:
-    """Label -> the most frequent spelling of it, for labels that differ from another one in case or blanks alone."""
+    """Label -> the most frequent name with its `spelling`, before names that do not show as they are."""
     alike = defaultdict[str, list[str]](list)
     for name in counts:
-        alike[" ".join(name.casefold().split())].append(name)
+        alike[spelling(name)].append(name)
+
+    def shown(name: str) -> bool:
+        return name.isprintable() and unicodedata.normalize("NFC", name) == name
+
     # The first spelling in the file wins among equally frequent ones.
-    best = {name: max(group, key=lambda each: counts[each]) for group in alike.values() for name in group}
-    return {name: spelling for name, spelling in best.items() if name != spelling}
+    best = {
+        name: max(group, key=lambda each: (shown(each), counts[each])) for group in alike.values() for name in group
+    }
+    return {name: kept for name, kept in best.items() if name != kept}
 
 
 def _folded(table: Table, columns: Columns, names: LabelNames) -> tuple[Table, dict[str, str], int]:

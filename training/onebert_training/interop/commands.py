@@ -24,6 +24,7 @@ from onebert_training.interop.checkpoint.options import CheckpointOptions
 from onebert_training.interop.heads import AUTO_CLASSES, TaskOptions, split_head
 from onebert_training.interop.merged import left_to_callers, merge, without_temperature, write_checkpoint
 from onebert_training.interop.onnx_export import require_onnx, write_onnx
+from onebert_training.interop.peft_answers import compare_with_peft
 from onebert_training.interop.peft_export import export_adapter
 from onebert_training.interop.peft_folder import CONFIG, MODEL_CONFIG
 from onebert_training.interop.peft_import import import_adapter
@@ -59,6 +60,7 @@ def run_import(
         else:
             config = find_base(base or DEFAULT_BASE) / "config.json"
             delta = import_adapter(folder, loaded, task_options, read_json(config) if config.is_file() else None)
+            agreed = compare_with_peft(folder, config.parent, delta)
     save(out, delta)
     manifest = delta.manifest
     record = {

@@ -1,5 +1,6 @@
 """Reads a PEFT adapter folder strictly: runs no code, opens no pickle, rejects unknown options."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from onebert_encoder.base.source import read_json
 from onebert_store.errors import InvalidInput, MalformedFile
 from onebert_store.file.delta import listed
 from onebert_store.file.strict_json import printable
+from onebert_training.interop.beside import read_settings
 
 CONFIG, WEIGHTS, PICKLE = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
 # The model's configuration with the task's labels: the usual file, and the one that `onebert export` writes.
@@ -77,8 +79,10 @@ def read_adapter(folder: Path, prefix: str) -> Adapter:
         ending = next((ending for ending in _ENDINGS if plain.endswith(ending)), "")
         kind, instead = _ENDINGS.get(ending, ("value", ""))
         tensors[kind][plain.removesuffix(ending) + instead] = tensor
-    path = next((folder / name for name in (MODEL_CONFIG, TASK_CONFIG) if (folder / name).exists()), None)
-    return Adapter(config, read_json(path) if path else {}, tensors)
+    model_config = read_settings(folder)
+    if not model_config and (folder / TASK_CONFIG).exists():
+        model_config = read_json(folder / TASK_CONFIG)
+    return Adapter(config, model_config, tensors)
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
@@ -87,6 +91,9 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
         tensors = {name: tensor for name, tensor in read.items() if not any(copy in name for copy in _COPIES)}
     except (SafetensorError, OSError) as error:
         raise MalformedFile(f"{path.name} cannot be read: {type(error).__name__}") from None
+    copies = {name: re.sub(r"\.modules_to_save\.(.*\.)?", ".", name) for name in read if ".modules_to_save." in name}
+    if other := [name for name, plain in copies.items() if plain not in read or not read[name].equal(read[plain])]:
+        raise InvalidInput(f"the adapter has two values of one part: {listed(other)}")
     if integers := [name for name, tensor in tensors.items() if not tensor.is_floating_point()]:
         raise InvalidInput(f"not floating point: {listed(integers)}")
     if odd := [name for name, tensor in tensors.items() if tensor.dim() not in (1, 2) or not tensor.numel()]:

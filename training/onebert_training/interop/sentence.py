@@ -8,6 +8,7 @@ from onebert_encoder.base.sentence import MODULES
 from onebert_encoder.base.source import read_json, read_weights
 from onebert_store.errors import InvalidInput, MalformedFile
 from onebert_store.file.manifest import Activation
+from onebert_training.interop.beside import DENSE, refuse_others
 from onebert_training.interop.folders import write_json, write_tensors
 from onebert_training.interop.heads import Layer
 
@@ -71,6 +72,7 @@ def read_modules(folder: Path) -> tuple[str, list[Layer]]:
 
 
 def _read_layer(folder: Path) -> Layer:
+    refuse_others(folder, "config.json", DENSE)
     activation, tensors = read_json(folder / "config.json").get("activation_function"), read_weights(folder, "linear.")
     ours = [key for key, name in _ACTIVATIONS.items() if name == activation]
     weight, bias = tensors.get("weight"), tensors.get("bias")

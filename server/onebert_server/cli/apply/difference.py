@@ -1,15 +1,18 @@
 """The difference between a file and a server: the steps that make them equal, in an order in which each is safe."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import IntEnum
+from functools import partial
 from typing import Any, NamedTuple
 
 from onebert_server.cli.apply.form import Alias, Part, TaskForm, Version
+from onebert_server.cli.moving import saying_where
 from onebert_server.client import Client, TaskFacts
 from onebert_server.contract.moves import meaning
 from onebert_server.http.schemas.tasks import rollout_of
 from onebert_store.errors import InvalidInput, OneBertError
 from onebert_store.file.manifest import Manifest, parse_manifest
+from onebert_store.file.strict_json import printable
 from onebert_store.registry.names import LIVE
 
 Numbers = dict[str, int]
@@ -52,12 +55,14 @@ def difference(
     form: TaskForm,
     facts: TaskFacts | None,
     parts: Sequence[Part],
+    bases: Mapping[str, str],
     message: str | None,
 ) -> Difference:
-    """Compares one task; raises InvalidInput for a key that this server cannot fulfil.
+    """Compares one task; raises InvalidInput with a line for each key that this server cannot fulfil.
 
     Args:
         facts: None: the server does not have the task.
+        bases: names of the server's bases by digest.
         message: why aliases move, for the audit trail.
     """
     there = {version.digest: version.version for version in facts.versions} if facts else {}
@@ -65,32 +70,66 @@ def difference(
     # The server counts in the order of the pushes.
     likely = {each: number for number, each in enumerate(new, max(there.values(), default=0) + 1)}
     numbers = likely | {each: there[version.digest] for each, version in form.versions.items() if each not in likely}
-    steps = [_push(name, each, form.versions[each]) for each in new]
+    mistakes, steps = list[str](), list[Step]()
+
+    def add(make: Callable[[], list[Step]]) -> None:
+        try:
+            steps.extend(make())
+        except InvalidInput as error:
+            mistakes.append(error.detail)
+
+    for each in new:
+        add(partial(_push, name, each, form.versions[each], bases))
     # As after a single push, the first version of a task is live, also if an earlier walk ended before its move.
     first = {} if (facts and facts.aliases) or not numbers else {LIVE: Alias(split={next(iter(form.versions)): 100})}
     names = {number: f"new {each}" for each, number in likely.items()}
+    present = {
+        part.key: facts and part.present(client, name) for part in parts if form.aliases or part.key in form.parts
+    }
+
+    def decides(alias: str, fresh: Collection[int]) -> str:
+        """What is before a move to these versions, in words."""
+        then = {key: None if form.parts.get(key, value) is None else value for key, value in present.items()}
+        said = (part.of_move(alias, fresh, form.parts.get(part.key), then.get(part.key)) for part in parts)
+        return ", ".join(filter(None, said))
+
     for alias, wanted in {**first, **form.aliases}.items():
-        steps += _move(name, alias, wanted, facts, numbers, names, message)
-
-    def manifest() -> Manifest:
-        last = [*form.versions.values()][-1] if form.versions else None
-        if last is not None and last.manifest is not None:
-            return last.manifest
-        number = there[last.digest] if last else max(there.values(), default=0)
-        return parse_manifest(client.version(name, number).manifest)
-
+        steps += _move(name, alias, wanted, facts, numbers, names, decides, message)
+    manifest = partial(_last_manifest, client, name, form, there)
     for part in parts:
         if part.key in form.parts:
-            steps += _set(name, part, form.parts[part.key], facts and part.present(client, name), manifest)
+            add(partial(_set, name, part, form.parts[part.key], present[part.key], manifest))
+    if mistakes:
+        raise InvalidInput("\n".join(mistakes))
     return Difference(steps, numbers)
 
 
-def _push(task: str, name: str, version: Version) -> Step:
+def _last_manifest(client: Client, task: str, form: TaskForm, there: Mapping[str, int]) -> Manifest:
+    last = [*form.versions.values()][-1] if form.versions else None
+    if last is not None and last.manifest is not None:
+        return last.manifest
+    number = there[last.digest] if last else max(there.values(), default=0)
+    return parse_manifest(client.version(task, number).manifest)
+
+
+def bases_of(client: Client) -> dict[str, str]:
+    """The names of a server's bases by their digests."""
+    facts = client.base()
+    return {base.digest: base.name for base in facts.bases or [facts]}
+
+
+def _push(task: str, name: str, version: Version, bases: Mapping[str, str]) -> list[Step]:
     file = version.file
     if file is None:
         raise InvalidInput(
             f"tasks.{task}.versions.{name}: no version of {task} on this server has the digest {version.digest}, "
             "and no file is there"
+        )
+    if version.manifest is not None and version.manifest.base.digest not in bases:
+        theirs, ours = version.manifest.base.name, ", ".join(bases.values())
+        raise InvalidInput(
+            f"tasks.{task}.versions.{name}: {file.name} was trained on {printable(theirs, 80)}, which this server does "
+            f"not have; it has {printable(ours, 200)}"
         )
 
     def run(client: Client, numbers: Numbers) -> None:
@@ -103,7 +142,7 @@ def _push(task: str, name: str, version: Version) -> Step:
         numbers[name] = client.push(task, content, live=False).version
 
     words = f"{file.name} ({version.size:,} bytes, {version.digest[:19]}…)"
-    return Step(task, Phase.PUSH, "+", f"version {name}", words, run)
+    return [Step(task, Phase.PUSH, "+", f"version {name}", words, run)]
 
 
 def _move(
@@ -113,6 +152,7 @@ def _move(
     facts: TaskFacts | None,
     numbers: Numbers,
     names: Mapping[int, str],
+    decides: Callable[[str, Collection[int]], str],
     message: str | None,
 ) -> list[Step]:
     number = facts.aliases.get(alias) if facts else None
@@ -125,16 +165,23 @@ def _move(
     def run(client: Client, numbers: Numbers) -> None:
         if wanted is not None:
             target = wanted.target(numbers)
-            client.move_alias(task, alias, rollout_of(target) or target.version, tag, message=message)
+            with saying_where(client, task, alias, words[0]):
+                client.move_alias(task, alias, rollout_of(target) or target.version, tag, message=message)
         elif tag is not None:
-            client.delete_alias(task, alias, tag, message=message)
+            with saying_where(client, task, alias, words[0]):
+                client.delete_alias(task, alias, tag, message=message)
 
-    words = [meaning(before, number)] if number else []
+    words = [meaning(before, number)] if number else [""]
     if after is None:
         words.append("nothing")
     else:
         words.append(meaning(rollout_of(after), after.version, lambda each: names.get(each, str(each))))
-    return [Step(task, Phase.MOVE, _sign(number, after), alias, " → ".join(words), run)]
+    fresh = {version for version, _ in (after.shares if after else ())} - {
+        *map(int, before.split if before else ()),
+        number,
+    }
+    said = filter(None, (" → ".join(filter(None, words)), decides(alias, fresh) if fresh else ""))
+    return [Step(task, Phase.MOVE, _sign(number, after), alias, ", ".join(said), run)]
 
 
 def _set(task: str, part: Part, wanted: Any, present: Any, manifest: Callable[[], Manifest]) -> list[Step]:

@@ -1,7 +1,7 @@
 """Reads `tasks.toml`: versions, aliases, and the parts that extensions set; each mistake is said with its key."""
 
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Protocol
@@ -206,6 +206,9 @@ class Part(Protocol):
             manifest: reads the manifest of the task's last version in the file.
         """
 
+    def of_move(self, alias: str, numbers: Collection[int], wanted: Any, present: Any) -> str:
+        """What decides on a move of an alias to versions that it does not mean yet, in words; empty: nothing does."""
+
     def written(self, present: Any) -> Mapping[str, Any]:
         """The value in the file."""
 
@@ -215,8 +218,11 @@ def parts() -> list[Part]:
     return [module.PART for module in modules("applied")]
 
 
-def read_form(file: Path) -> dict[str, TaskForm]:
-    """The tasks of a file by their names; raises InvalidInput with a line for each mistake, which its key begins."""
+def read_form(file: Path) -> tuple[dict[str, TaskForm], list[str]]:
+    """The sound tasks of a file by their names, and a line for each mistake, which its key begins.
+
+    Raises InvalidInput for a file that is not TOML.
+    """
     with file.open("rb") as opened:
         content = opened.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
@@ -231,16 +237,21 @@ def read_form(file: Path) -> dict[str, TaskForm]:
     fields: dict[str, Any] = {part.key: (Annotated[part.model | None, OR_FALSE], None) for part in parts()}
     task = create_model("Task", __base__=TaskForm, **fields)
     model = create_model("File", __base__=Strict, tasks=(dict[Annotated[str, AfterValidator(_check_name)], task], ...))
+    context, lines = {"folder": file.parent.resolve()}, list[str]()
     try:
-        form: Any = model.model_validate(value, context={"folder": file.parent.resolve()})
+        form: Any = model.model_validate(value, context=context)
     except ValidationError as error:
         schemas = model.model_json_schema()
         tables = [schemas, *schemas["$defs"].values()]
         known = {name for table in tables for name in table.get("properties", ())}
         mistakes = error.errors(include_input=False, include_url=False)
-        raise InvalidInput("\n".join(_line(mistake, known) for mistake in mistakes)) from None
+        lines = [_line(mistake, known) for mistake in mistakes]
+        wrong = {mistake["loc"][1] for mistake in mistakes if len(mistake["loc"]) > 1}
+        written = value.get("tasks")
+        sound = {name: each for name, each in written.items() if name not in wrong} if isinstance(written, dict) else {}
+        form = model.model_validate({"tasks": sound}, context=context)
     tasks: dict[str, TaskForm] = form.tasks
-    return tasks
+    return tasks, lines
 
 
 def _line(mistake: Mapping[str, Any], known: Iterable[str]) -> str:
@@ -249,6 +260,17 @@ def _line(mistake: Mapping[str, Any], known: Iterable[str]) -> str:
     if mistake["type"] == "extra_forbidden":
         words = f"there is no such key{suggestion(keys[-1], known)}"
     return f"{printable('.'.join(keys), 200)}: {words}"
+
+
+def other_tasks(forms: Mapping[str, TaskForm], known: Container[str]) -> list[str]:
+    """A sentence for each file whose `known` digest is new, and which was trained for another task than it is under."""
+    return [
+        f"tasks.{task}.versions.{name}: {version.file.name} was trained for {printable(trained_for, 80)}"
+        for task, form in forms.items()
+        for name, version in form.versions.items()
+        if version.file is not None and version.manifest is not None and version.digest not in known
+        if isinstance(trained_for := version.manifest.training.get("task"), str) and trained_for != task
+    ]
 
 
 def shared_files(forms: Mapping[str, TaskForm]) -> list[str]:

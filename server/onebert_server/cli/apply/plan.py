@@ -5,8 +5,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from onebert_server.cli.apply.difference import Difference, Step, difference
-from onebert_server.cli.apply.form import parts, read_form, shared_files
+from onebert_server.cli.apply.difference import Difference, Step, bases_of, difference
+from onebert_server.cli.apply.form import other_tasks, parts, read_form, shared_files
 from onebert_server.cli.refusals import showing_refusals
 from onebert_server.client import Client
 from onebert_store.command import console
@@ -38,16 +38,22 @@ class Plan(NamedTuple):
 
 def make_plan(client: Client, file: Path, message: str | None = None) -> Plan:
     """Compares a file with a server; `message` is why aliases move. Raises InvalidInput, a line a mistake."""
-    forms, installed = read_form(file), parts()
-    listed = {task.name: task for task in client.tasks()}
-    tasks, mistakes = dict[str, Difference](), list[str]()
+    (forms, mistakes), installed = read_form(file), parts()
+    try:
+        listed, bases = {task.name: task for task in client.tasks()}, bases_of(client)
+    except OneBertError:
+        if mistakes:
+            raise InvalidInput("\n".join(mistakes)) from None
+        raise
+    tasks, known = dict[str, Difference](), set[str]()
     for name, form in forms.items():
         try:
             if name not in listed and not form.versions:
                 near = suggestion(name, listed)
                 raise InvalidInput(f"tasks.{name}: this server has no such task, and the file names no version{near}")
             facts = client.task(name) if name in listed else None
-            tasks[name] = difference(client, name, form, facts, installed, message)
+            known |= {version.digest for version in facts.versions} if facts else set()
+            tasks[name] = difference(client, name, form, facts, installed, bases, message)
         except InvalidInput as error:
             mistakes.append(error.detail)
     if mistakes:
@@ -55,7 +61,8 @@ def make_plan(client: Client, file: Path, message: str | None = None) -> Plan:
     rest = [name for name in listed if name not in forms]
     for name in forms.keys() & listed.keys():
         rest += [f"{name}@{alias}" for alias in listed[name].aliases if alias not in forms[name].aliases]
-    return Plan({name: task for name, task in tasks.items() if task.steps}, sorted(rest), shared_files(forms))
+    notes = [*shared_files(forms), *other_tasks(forms, known)]
+    return Plan({name: task for name, task in tasks.items() if task.steps}, sorted(rest), notes)
 
 
 def say_plan(plan: Plan) -> None:

@@ -81,8 +81,7 @@ def not_alike(measured: Sequence[Mapping[str, Any]]) -> str | None:
     """How the measurements of two versions differ; None if they are comparable, or one was not measured."""
     if len(measured) < 2 or not all("score" in known for known in measured):
         return None
-    names = {"split": "split", "metric": "metric", "data_digest": "data", "relabeled": "labels"}
-    differ = [name for key, name in names.items() if len({str(known.get(key)) for known in measured}) > 1]
+    differ = [name for name in ("split", "metric") if len({str(known.get(name)) for known in measured}) > 1]
     return f"not of the same {' and '.join(differ)}" if differ else None
 
 

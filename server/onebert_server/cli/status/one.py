@@ -39,7 +39,7 @@ def shown(picture: Picture) -> RenderableType:
 def _facts(status: TaskInForce) -> Iterator[tuple[str, str]]:
     yield "task", status.name + (f" on {printable(status.base)}" if status.base else "")
     for place in status.aliases:
-        yield place.alias, _place(place)
+        yield place.alias, _place(place) + _since(status, place.alias)
     if LIVE not in [place.alias for place in status.aliases]:
         yield LIVE, "no version"
     rate = "" if status.a_minute is None else f"{status.a_minute:.1f} requests a minute"
@@ -69,6 +69,11 @@ def _facts(status: TaskInForce) -> Iterator[tuple[str, str]]:
         )
         if text
     )
+
+
+def _since(status: TaskInForce, alias: str) -> str:
+    """Since when an alias has its meaning, if one of the last moves says so."""
+    return next((f", since {time_of(move.at)}" for move in status.moves if move.alias == alias), "")
 
 
 def _place(place: AliasInForce) -> str:

@@ -1,8 +1,9 @@
-"""The tables of `onebert status`: all tasks, the alarming ones first."""
+"""The tables of `onebert status`: all tasks, the alarming ones last, where a terminal ends."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -10,28 +11,44 @@ from onebert_server.client import TaskStatus
 from onebert_server.contract.status import Alarm, Move, Score
 from onebert_store.command import console
 from onebert_store.file.strict_json import printable
+from onebert_store.registry.names import LIVE
 
 Cell = Callable[[TaskStatus], str]
 NUMBERS = ("a minute", "p95", "abstained", "cut", "feedback")
 # Columns that are always shown, and others that a terminal narrower than `WIDE` has room for.
 NAMING, FEW, WIDE = ("task", "live"), ("attention", "last move"), 100
+# Cells between two columns, and of the narrowest column.
+_GAP, _LEAST = 3, 4
 
 
 def overview(tasks: Sequence[TaskStatus]) -> RenderableType:
-    """All tasks in one table, what needs attention first; a column that says nothing of any task is left out."""
+    """A line for each task, what needs attention last; a column that says nothing of any task is left out."""
     ordered = sorted(
-        tasks, key=lambda task: (not (task.alarm or task.worse), not (task.unavailable or task.lacks), task.name)
+        tasks, key=lambda task: (bool(task.alarm or task.worse), bool(task.unavailable or task.lacks), task.name)
     )
     columns = {head: list(map(cell, ordered)) for head, cell in _columns(tasks).items()}
     wide = console.out.width >= WIDE
     shown = {head: cells for head, cells in columns.items() if head in NAMING or (any(cells) and (wide or head in FEW))}
-    rows = zip(*([cell or "–" for cell in cells] for cells in shown.values()), strict=True)
-    table = console.filled(console.table(*shown, numbers=NUMBERS), rows)
+    shown = _elided({head: [cell or "–" for cell in cells] for head, cells in shown.items()}, console.out.width)
+    table = console.filled(console.table(*shown, numbers=NUMBERS), zip(*shown.values(), strict=True))
     alarms, broken = (
         (sum(map(bool, of)) for of in zip(*((t.alarm, t.unavailable) for t in tasks), strict=True)) if tasks else (0, 0)
     )
     summary = f"{_many(len(tasks), 'task')}, {_many(alarms, 'alarm')}"
     return Group(table, Text(summary + (f", {broken} with versions that cannot be loaded" if broken else "")))
+
+
+def _elided(columns: Mapping[str, Sequence[str]], width: int) -> dict[str, list[str]]:
+    """The cells cut so that each row fits into a line of so many cells: the widest column gives way first."""
+    widths = {head: max(map(cell_len, (head, *cells))) for head, cells in columns.items()}
+    while sum(widths.values()) + _GAP * (len(widths) - 1) > width and max(widths.values()) > _LEAST:
+        widths[max(widths, key=widths.__getitem__)] -= 1
+    return {
+        head: [
+            cell if cell_len(cell) <= widths[head] else set_cell_size(cell, widths[head] - 1) + "…" for cell in cells
+        ]
+        for head, cells in columns.items()
+    }
 
 
 def _columns(tasks: Sequence[TaskStatus]) -> dict[str, Cell]:
@@ -49,7 +66,7 @@ def _columns(tasks: Sequence[TaskStatus]) -> dict[str, Cell]:
         "feedback": lambda task: f"{task.feedback:,}" if task.feedback else "",
         "last move": lambda task: move_text(task.last_move),
     }
-    if len({task.base for task in tasks}) > 1:
+    if len({task.base for task in tasks if task.base}) > 1:
         columns["base"] = lambda task: printable(task.base or "")
     return columns
 
@@ -83,7 +100,8 @@ def alarm_text(alarm: Alarm | None) -> str:
 
 def move_text(move: Move | None) -> str:
     """A move with its age and who made it."""
-    return f"{ago(move.at)}, {printable(move.who)}: {move.what}" if move else ""
+    alias = f"{move.alias} " if move and move.alias != LIVE else ""
+    return f"{ago(move.at)}, {printable(move.who)}: {alias}{move.what}" if move else ""
 
 
 def ago(at: datetime) -> str:

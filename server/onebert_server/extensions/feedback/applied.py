@@ -1,6 +1,6 @@
 """The kept answers of a task in the file of `onebert apply`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from onebert_server.cli.apply.form import Change, Part
@@ -34,6 +34,9 @@ class _Kept:
             return None
         words = f"{before} → {_words(**rule)}" if before else _words(**rule)
         return Change(words, lambda client: client.set_samples(task, **rule))
+
+    def of_move(self, alias: str, numbers: Collection[int], wanted: object, present: object) -> str:
+        return ""
 
     def written(self, present: SamplesFacts) -> Mapping[str, Any]:
         return {"share": present.share, "days": present.days, "most": present.most}

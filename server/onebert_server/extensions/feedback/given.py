@@ -1,8 +1,10 @@
 """One item of feedback as a client gives it, and its right label in the form that answers are compared in."""
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Annotated, Any, Literal, cast
 
+import pydantic
 from pydantic import ConfigDict, Field, model_validator
 
 from onebert_encoder.answering.results import Answer, answer_of
@@ -17,9 +19,16 @@ from onebert_store.errors import InvalidInput
 from onebert_store.file.fields import MAX_NUMBER, Finite, Line, Strict, label_fault, spelling
 from onebert_store.samples.records import Label
 from onebert_store.samples.store import SampleStore
+from onebert_store.tables.cells import BadRow
+from onebert_store.tables.spans import AT_PUNCTUATION, BETWEEN_BLANKS, Span, tagged, used_spans
 
 # Spans of one text, labels of one that no version has, and characters of an explanation.
 MAX_SPANS, MAX_NEW, MAX_EXPLANATION = 64, 64, 4096
+
+
+_Place = Annotated[int, Field(ge=0, lt=2**31)]
+# As training data have it: start, end and label.
+_Triple = Annotated[tuple[_Place, _Place, Line], pydantic.Strict(False)]
 
 
 class Given(Strict):
@@ -40,7 +49,9 @@ class Given(Strict):
     text_pair: Text | None = None
     label: Annotated[Line | None, Field(description="of a single_label task")] = None
     labels: Annotated[list[Line] | None, Field(max_length=1024, description="of a multi_label task")] = None
-    spans: Annotated[list[RightSpan] | None, Field(max_length=MAX_SPANS, description="of a token or span task")] = None
+    spans: Annotated[
+        list[RightSpan | _Triple] | None, Field(max_length=MAX_SPANS, description="of a token or span task")
+    ] = None
     value: Annotated[Finite | None, Field(ge=-MAX_NUMBER, le=MAX_NUMBER, description="of a regression")] = None
     kind: Annotated[
         Literal["outcome", "review", "correction"],
@@ -62,6 +73,11 @@ class Given(Strict):
         return self
 
     @property
+    def _spans(self) -> list[Span]:
+        triples = (each if isinstance(each, tuple) else (each.start, each.end, each.label) for each in self.spans or ())
+        return [Span(start, end, "" if label is None else label) for start, end, label in triples]
+
+    @property
     def input(self) -> Input | None:
         """The text, or the pair; None with an id."""
         return self.text and text_of(self.text, self.text_pair)
@@ -78,7 +94,7 @@ class Given(Strict):
         if right is None:
             raise InvalidInput(f"the feedback on a {kind} task has {field}")
         known = {label for facts in versions for label in answer_labels(facts)}
-        named = {"label": [self.label], "labels": self.labels, "spans": [span.label for span in self.spans or ()]}
+        named = {"label": [self.label], "labels": self.labels, "spans": [span.label or None for span in self._spans]}
         labels = named.get(field) or ()
         unknown = {label for label in labels if (label not in known if kind != "span" else label is not None)}
         tags = [label for label in unknown - {None} if str(label).startswith(("B-", "I-"))]
@@ -89,6 +105,9 @@ class Given(Strict):
             if name := spellings.get(spelling(str(label))):
                 differ = "in case, spaces or invisible characters alone"
                 raise InvalidInput(f"a label of the feedback differs from the task's {name} {differ}: give that one")
+        marked = next((label for label in sorted(filter(None, unknown)) if label[:2] in ("B-", "I-")), "")
+        if marked and is_bio(versions[0].labels):
+            raise InvalidInput(f"a span has the label of its entity, without the mark of a tag: {marked[2:]}")
         if unknown and (kind == "span" or not keeps or any(map(_is_fault, unknown))):
             unkept = "" if keeps or kind == "span" else "; a new one is kept where texts are, and the task keeps none"
             some = ", ".join(sorted(known)[:8])
@@ -99,7 +118,7 @@ class Given(Strict):
         if self.spans is not None:
             if kind == "span" and len(self.spans) > 1:
                 raise InvalidInput("the feedback on a span task has one span, or none")
-            return _slices(self.spans, halves_of(text)[-1]), new
+            return _as_used(self._spans, halves_of(text)[-1], None if kind == "span" else versions[0].labels), new
         return sorted(set(right)) if isinstance(right, list) else right, new
 
 
@@ -130,16 +149,39 @@ def _is_fault(label: str | None) -> bool:
     return label is None or label == "O" or label_fault(label) is not None
 
 
-def _slices(spans: Sequence[RightSpan], text: str) -> list[list[Any]]:
-    """Returns spans in order; raises InvalidInput if one is not within the text, or has no word, or two overlap."""
-    slices: list[list[Any]] = sorted(
-        [span.start, span.end, *([] if span.label is None else [span.label])] for span in spans
-    )
-    before = 0
-    for start, end, *_ in slices:
-        if end > len(text) or not text[start:end].strip():
-            raise InvalidInput(f"the span from {start} to {end} is not within the text, or is empty")
+def _as_used(spans: Sequence[Span], text: str, labels: Sequence[str] | None) -> list[list[Any]]:
+    """Returns spans as a training would use them; raises InvalidInput for those that it would leave out.
+
+    Args:
+        labels: those of the task; None if spans have none.
+    """
+    for span in spans:
+        try:
+            used_spans([span], text)
+        except BadRow:
+            raise InvalidInput(
+                f"the span from {span.start} to {span.end} is not within the text, or is empty"
+            ) from None
+    used = used_spans(spans, text)
+    for (_, before, _), (start, end, _) in pairwise(used):
         if start < before:
             raise InvalidInput(f"the span from {start} to {end} overlaps another one")
-        before = end
-    return slices
+    if labels is None:
+        return [[start, end] for start, end, _ in used]
+    for span in spans:
+        try:
+            _fit([span], text, ())
+        except BadRow:
+            raise InvalidInput(f"the span from {span.start} to {span.end} cuts a word") from None
+    try:
+        _fit(spans, text, labels)
+    except BadRow as problem:
+        raise InvalidInput(f"no training would use these spans: {problem}") from None
+    return [[*span] for span in used]
+
+
+def _fit(spans: Sequence[Span], text: str, labels: Sequence[str]) -> None:
+    try:
+        tagged(text, spans, BETWEEN_BLANKS, labels)
+    except BadRow:
+        tagged(text, spans, AT_PUNCTUATION, labels)

@@ -21,7 +21,7 @@ def stored(registry: Registry, tasks: Sequence[TaskStatus], whole: bool) -> dict
     Candidates of `live` have their verdicts.
     """
     since = {task.name: task.created_at for task in tasks if task.created_at}
-    with open_samples(registry.database) as samples:
+    with open_samples(registry.database, looking=True) as samples:
         counts = samples.feedback_since(since)
         candidates = {task.name: judge(samples, task.name, target) for task in tasks if (target := _rollout(task))}
         new = {task: new_labels(samples, task, _newest(registry, task)) for task in since} if whole else {}

@@ -1,6 +1,6 @@
 """The gate of a task in the file of `onebert apply`: its rules, and the place of its rows."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from pydantic import model_validator
@@ -13,6 +13,7 @@ from onebert_server.extensions.gate.rules import Gate, pin
 from onebert_store.errors import GateNotFound, InvalidInput
 from onebert_store.file.manifest import Manifest
 from onebert_store.file.strict_json import printable
+from onebert_store.registry.names import LIVE
 from onebert_store.suggestion import suggestion
 
 
@@ -61,6 +62,10 @@ class _Gate:
         bodies = [row.model_dump(exclude_defaults=True) for row in rows]
         words = f"{_words(before)} → {_words(rules)}" if before else _words(rules)
         return Change(words, lambda client: client.set_gate(task, rules, bodies))
+
+    def of_move(self, alias: str, numbers: Collection[int], wanted: _Wanted | None, present: GateFacts | None) -> str:
+        aliases = wanted.aliases if wanted else present.rules.get("aliases", [LIVE]) if present else []
+        return "if its gate passes it" if alias in aliases else ""
 
     def written(self, present: GateFacts) -> Mapping[str, Any]:
         return present.rules

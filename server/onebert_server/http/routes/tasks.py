@@ -1,8 +1,10 @@
 """Routes of tasks and their versions: upload, list, describe, download, delete."""
 
+import logging
 import math
 import time
 from contextlib import AsyncExitStack
+from http import HTTPStatus
 from typing import Annotated, Any
 
 import msgspec
@@ -30,6 +32,7 @@ from onebert_server.versions.version import TaskEntry, Version
 from onebert_server.versions.view import View
 from onebert_store.errors import OneBertError
 
+logger = logging.getLogger("onebert.http")
 router = registry_router()
 
 VersionNumber = Annotated[int, Path(ge=1, lt=2**31)]
@@ -63,6 +66,8 @@ async def upload(
         taken = await _receive(task, request, runtime, context, live)
     except (OneBertError, HTTPException) as error:
         runtime.metrics.count_upload(error.code if isinstance(error, OneBertError) else str(error.status_code))
+        if error.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            logger.warning("an upload for %s is refused: %s", task, error.detail)
         raise
     runtime.metrics.count_upload("created" if taken.created else "existing")
     show_upload(response, task, taken)

@@ -17,9 +17,10 @@ from onebert_store.file.format import MAX_FILE_BYTES, MAX_HEADER_BYTES
 from onebert_store.file.manifest import Manifest
 from onebert_training.fit.result import checked_delta
 from onebert_training.fit.run import make_manifest
-from onebert_training.interop.checkpoint.finetuned import FineTuned, OutOfReach, answer_all, read_finetuned
+from onebert_training.interop.checkpoint.finetuned import FineTuned, OutOfReach, read_finetuned
 from onebert_training.interop.checkpoint.options import CheckpointOptions
-from onebert_training.interop.checkpoint.search import Agreement, ModelLogits, Probe, fewest
+from onebert_training.interop.checkpoint.program import ask_program
+from onebert_training.interop.checkpoint.search import Agreement, Probe, fewest
 from onebert_training.interop.checkpoint.texts import read_texts
 from onebert_training.interop.heads import NOT_FINITE, POOLER, TaskOptions, kind_of, outputs_of
 from onebert_training.methods.low_rank import Parts, factorize
@@ -55,8 +56,9 @@ def import_by_rank(
     data, texts, _ = read_texts(options, manifest.task_type)
     changed = changed_matrices(checkpoint.params, base)
     parts = Parts({name: factorize(difference.double()) for name, difference in changed.items()}, options.max_rank)
-    tokens = checkpoint.tokenizer.encode(texts, manifest.max_length, manifest.per_token)
-    probe = Probe(base, manifest, texts, ModelLogits(tokens, answer_all(checkpoint.model, tokens)))
+    read_with = checkpoint.model, checkpoint.tokenizer
+    theirs, program = ask_program(folder, *read_with, texts, manifest.task_type, manifest.max_length)
+    probe = Probe(base, manifest, texts, theirs)
     doubts = probe.doubts(checkpoint.tokenizer)
     room = MAX_FILE_BYTES - MAX_HEADER_BYTES - sum(tensor.nbytes for tensor in exact.values())
     max_parts = min(len(parts), parts.fitting(room))
@@ -76,13 +78,13 @@ def import_by_rank(
         raise OutOfReach(f"{agreed.shortfall(options.agree, options.max_difference)}: {'; '.join(why)}")
     facts = {
         **manifest.training,
-        "agreement": agreed.facts(data),
+        "agreement": agreed.facts(data, program),
         "warnings": [*manifest.training["warnings"], *doubts],
     }
     plain = Delta(manifest, {**exact, **parts.tensors(count)})
     ranks = parts.ranks(count)
     return checked_delta(base, plain, {"training": facts}, NOT_FINITE), {
-        **agreed.record(manifest.task_type),
+        **agreed.record(manifest.task_type, program),
         "changed_matrices": len(ranks),
         "largest_rank": max(ranks, default=0),
         "mean_rank": round(fmean(ranks), 1) if ranks else 0.0,

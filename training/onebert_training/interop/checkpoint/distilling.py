@@ -20,8 +20,8 @@ from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import Report, ignore
 from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings, refuse_steps
-from onebert_training.interop.checkpoint.finetuned import answer_all
 from onebert_training.interop.checkpoint.options import CheckpointOptions
+from onebert_training.interop.checkpoint.program import ask_program
 from onebert_training.interop.checkpoint.search import ModelLogits, Probe
 from onebert_training.interop.checkpoint.teacher import Teacher, read_teacher
 from onebert_training.interop.checkpoint.texts import read_texts
@@ -61,12 +61,14 @@ def import_by_distillation(
     outputs, warnings = outputs_of(teacher.config, "sequence", teacher.outputs, task_options)
     texts = read_texts(options, outputs[0])
     longest = task_options.max_length or min(teacher.max_length, base.spec.max_length)
-    inputs = TaskInputs(base, _dataset(teacher, name, texts.learned, outputs), longest)
+    answers, _ = _answers(folder, teacher, texts.learned, outputs[0])
+    inputs = TaskInputs(base, _dataset(name, texts.learned, answers, outputs), longest)
     run = _run(inputs, options, name)
     result = train_and_select(run, report, checkpoint_path(out)).result
     if result.delta is None:
         raise ValueError("only methods that give a delta are trained here")
-    probe = Probe(base, result.delta.manifest, texts.compared, _answers(teacher, texts.compared))
+    theirs, program = _answers(folder, teacher, texts.compared, outputs[0])
+    probe = Probe(base, result.delta.manifest, texts.compared, theirs)
     agreement = probe(result.delta.tensors)
     if not agreement.reaches(options.agree, options.max_difference):
         raise InvalidInput(
@@ -78,11 +80,11 @@ def import_by_distillation(
     facts = {
         **{"imported_from": "checkpoint", "checkpoint": name},
         "teacher": {"digest": teacher.digest, "texts": len(texts.learned)},
-        "agreement": agreement.facts(texts.data),
+        "agreement": agreement.facts(texts.data, program),
         "warnings": [*warnings, *result.verdict.warnings],
     }
     return _imported(result.delta, facts), {
-        **agreement.record(outputs[0]),
+        **agreement.record(outputs[0], program),
         "learned_texts": len(texts.learned),
         "checkpoint_bytes": teacher.weight_bytes,
         "not_by_rank": missed,
@@ -94,10 +96,10 @@ def _imported(delta: Delta, facts: Mapping[str, Any]) -> Delta:
     return delta.with_manifest(training={**training, **facts})
 
 
-def _dataset(teacher: Teacher, name: str, texts: Sequence[Text], outputs: tuple[TaskType, list[str]]) -> Dataset:
+def _dataset(name: str, texts: Sequence[Text], answers: ModelLogits, outputs: tuple[TaskType, list[str]]) -> Dataset:
     """The texts with the teacher's answers as gold, and its probabilities to learn; a part of them validates."""
     task_type, labels = outputs
-    logits = np.stack(_answers(teacher, texts).logits)
+    logits = np.stack(answers.logits)
     gold, soft = logits[:, 0], None
     if task_type == "single_label":
         gold, soft = logits.argmax(axis=1), softmax(logits)
@@ -124,6 +126,5 @@ def _run(inputs: TaskInputs, options: CheckpointOptions, name: str) -> Run:
     return run
 
 
-def _answers(teacher: Teacher, texts: Sequence[Text]) -> ModelLogits:
-    tokens = teacher.tokenizer.encode(texts, teacher.max_length)
-    return ModelLogits(tokens, answer_all(teacher.model, tokens))
+def _answers(folder: Path, teacher: Teacher, texts: Sequence[Text], task_type: TaskType) -> tuple[ModelLogits, str]:
+    return ask_program(folder, teacher.model, teacher.tokenizer, texts, task_type, teacher.max_length)

@@ -22,14 +22,15 @@ from onebert_encoder.base.base import Base, has_tokenizer, read_tokenizer
 from onebert_encoder.base.config import EncoderConfig, library_config, read_config
 from onebert_encoder.base.digest import config_form
 from onebert_encoder.base.quiet import quiet
-from onebert_encoder.base.sentence import MODULES
-from onebert_encoder.base.source import read_json, read_parameters
+from onebert_encoder.base.sentence import MODULES, read_length
+from onebert_encoder.base.source import read_parameters
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_encoder.text.tokens import Tokens
 from onebert_store.errors import InvalidInput, NotFinite, TensorMismatch, UnsupportedBase
 from onebert_store.file.delta import listed
 from onebert_store.file.manifest import Activation
 from onebert_store.file.strict_json import printable
+from onebert_training.interop.beside import read_settings
 from onebert_training.interop.heads import AUTO_CLASSES, POOLER, Kind, Layer, WithHead, layout_of
 from onebert_training.interop.merged import CLASS_NAMES
 from onebert_training.interop.sentence import read_modules
@@ -97,7 +98,7 @@ def read_finetuned(folder: Path, base: Base) -> FineTuned:
         constants = {name: base.params[name].cpu() for name in base.anatomy.constants}
         params = constants | read_parameters(folder, family)
         tokenizer, max_length = read_tokenizer(folder, config) if has_tokenizer(folder) else (base.tokenizer, None)
-        raw = read_json(folder / "config.json")
+        raw = read_settings(folder)
         head = _head(folder, raw, family.prefix)
     except UnsupportedBase as error:
         raise InvalidInput(_IMPORTED.format(error.detail)) from None
@@ -114,7 +115,7 @@ def read_finetuned(folder: Path, base: Base) -> FineTuned:
         model=WithHead(model, head.layers, head.pooling, config.eps) if head.layers else model,
         params=params,
         tokenizer=tokenizer,
-        max_length=max_length,
+        max_length=read_length(folder) if head.layers else max_length,
         config=raw,
         weight_bytes=sum(file.stat().st_size for file in folder.glob("model*.safetensors")),
     )

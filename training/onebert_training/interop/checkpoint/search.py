@@ -58,14 +58,15 @@ class Agreement:
             f"and not {share:g}{within}"
         )
 
-    def facts(self, data: str) -> dict[str, Any]:
-        """The agreement for a manifest, with the name of the texts."""
+    def facts(self, data: str, program: str) -> dict[str, Any]:
+        """The agreement for a manifest, with the names of the texts and of the program that answered for the model."""
         facts = {"share": self.share, "interval": self._ends, "largest": self.largest}
-        return facts | {"texts": self.texts, "data": data}
+        return facts | {"texts": self.texts, "data": data, "compared_with": program}
 
-    def record(self, task_type: TaskType) -> dict[str, Any]:
+    def record(self, task_type: TaskType, program: str) -> dict[str, Any]:
         return {
             "agreement": self.share,
+            "compared_with": program,
             "agreement_interval": self._ends,
             "texts": self.texts,
             "largest_difference": self.largest,

@@ -10,12 +10,13 @@ from transformers import AutoConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
 from onebert_encoder.base.base import tokenizer_of
-from onebert_encoder.base.source import read_json
+from onebert_encoder.base.sentence import read_length
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_store.errors import InvalidInput, OneBertError, TensorMismatch
 from onebert_store.file.delta import listed
 from onebert_store.file.manifest import MAX_LABELS
 from onebert_store.file.strict_json import printable
+from onebert_training.interop.beside import read_settings
 from onebert_training.interop.checkpoint.finetuned import kind_named, load_model
 from onebert_training.interop.heads import WithHead
 from onebert_training.interop.sentence import read_modules
@@ -68,7 +69,7 @@ def read_teacher(folder: Path) -> Teacher:
 
 
 def _read(folder: Path) -> Teacher:
-    raw = read_json(folder / "config.json")
+    raw = read_settings(folder)
     model_type = raw.get("model_type")
     if not isinstance(model_type, str) or model_type not in CONFIG_MAPPING_NAMES:
         name = printable(str(model_type))
@@ -93,7 +94,7 @@ def _read(folder: Path) -> Teacher:
     return Teacher(
         model=WithHead(model, layers, pooling) if layers else model,
         tokenizer=tokenizer,
-        max_length=longest or room,
+        max_length=(read_length(folder) if layers else longest) or room,
         outputs=outputs,
         config=raw,
         digest=_digest(files),

@@ -19,7 +19,7 @@ from onebert_store.disk import check_writable, write_whole
 from onebert_store.errors import InvalidInput, SampleNotFound
 from onebert_store.file.fields import label_fault
 from onebert_store.file.strict_json import printable
-from onebert_store.tables.spans import Span, spans_in
+from onebert_store.tables.spans import Span, answer_key, spans_in
 
 # Reasons in one line, the most frequent first.
 MAX_REASONS = 20
@@ -74,15 +74,16 @@ def _record(client: Client, task: str, file: Path, tool: Program) -> None:
 
     task_type = _require_labels(client, task)
     # A file may have a text several times, each with the labels of other people.
-    choices = dict[str, list[list[Any]]]()
+    choices, texts = dict[str, list[list[Any]]](), dict[str, str]()
     records, skipped = read_labeled(file, TOOLS[tool])
     for record in records:
         # Somebody who submits nothing where several labels or none are right says that none is.
         chosen = [names for names in record.choices if names or task_type != "single_label"]
         choices.setdefault(record.id, []).extend(chosen)
+        texts.setdefault(record.id, record.text)
     items = list[dict[str, Any]]()
     for id, chosen in choices.items():
-        if reason := _fault(chosen, task_type):
+        if reason := _fault(chosen, task_type, texts[id]):
             skipped[reason] += 1
         else:
             items.append({"id": id, "kind": "review", **_RIGHT[task_type](chosen[0])})
@@ -106,7 +107,7 @@ _RIGHT: Mapping[str, Callable[[Sequence[Any]], dict[str, Any]]] = {
 }
 
 
-def _fault(choices: Sequence[Sequence[Any]], task_type: str) -> str:
+def _fault(choices: Sequence[Sequence[Any]], task_type: str, text: str) -> str:
     """Why the labels that people chose for a text are no feedback; empty if they are."""
     answers: list[Any] = [spans_in(chosen) if task_type == "token" else chosen for chosen in choices]
     if not answers:
@@ -119,7 +120,7 @@ def _fault(choices: Sequence[Sequence[Any]], task_type: str) -> str:
         return f"with a label that {fault}"
     if task_type == "single_label" and any(len(answer) > 1 for answer in answers):
         return "with several labels for one text"
-    return "on which people disagree" if any({*answer} != {*answers[0]} for answer in answers) else ""
+    return "on which people disagree" if len({answer_key(chosen, text or None) for chosen in choices}) > 1 else ""
 
 
 def _send(client: Client, items: Sequence[Mapping[str, Any]], skipped: Counter[str]) -> list[Recorded]:

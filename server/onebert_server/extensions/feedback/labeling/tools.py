@@ -15,18 +15,19 @@ from onebert_server.client import Result, ReviewItem, ReviewQueue, as_dict
 from onebert_store.errors import InvalidData
 from onebert_store.file import strict_json
 from onebert_store.tables.cells import BadRow
-from onebert_store.tables.label_studio import answers_of, choices_in
-from onebert_store.tables.spans import edges_of, spans_in
+from onebert_store.tables.label_studio import answers_of, are_of_regions, choices_in
+from onebert_store.tables.spans import spans_in, used_spans
 
 # The name of the control in Label Studio, of the question in Argilla.
 QUESTION = "label"
 
 
 class Labeled(NamedTuple):
-    """One record: the answer's id, and what each person chose: labels, or regions of the text (see `spans_in`)."""
+    """One record: the answer's id, its text, what each person chose: labels, or regions of the text (`spans_in`)."""
 
     id: str
     choices: list[list[Any]]
+    text: str = ""
 
 
 class Tool(NamedTuple):
@@ -85,8 +86,13 @@ class _Responses(BaseModel):
     label: list[_Response] = []
 
 
+class _Fields(BaseModel):
+    text: str = ""
+
+
 class _Record(BaseModel):
     id: str
+    fields: _Fields = _Fields()
     responses: _Responses
     status: str | None = None
 
@@ -120,10 +126,17 @@ def _spans(result: Result) -> Sequence[Any]:
 
 def _read_label_studio(record: Any) -> Labeled:
     task = _Task.model_validate(record)
-    people = answers_of(task.annotations)
-    for span in (span for each in people if task.data.text for span in spans_in(each.get(QUESTION)) or ()):
-        edges_of(span, task.data.text)
-    return Labeled(task.data.id, [choices_in(each.get(QUESTION)) for each in people])
+    answers = [each.get(QUESTION) for each in answers_of(task.annotations)]
+    if any(map(are_of_regions, answers)):
+        raise BadRow("choices of a region are no labels of the text")
+    return _labeled(task.data.id, task.data.text, [choices_in(answer) for answer in answers])
+
+
+def _labeled(id: str, text: str, choices: list[list[Any]]) -> Labeled:
+    """One record; raises BadRow for a span that is not in the text."""
+    for chosen in choices if text else ():
+        used_spans(spans_in(chosen) or (), text)
+    return Labeled(id, choices, text)
 
 
 def _write_argilla(queue: ReviewQueue, item: ReviewItem) -> dict[str, Any]:
@@ -151,7 +164,7 @@ def _read_argilla(record: Any) -> Labeled:
     # Argilla's export has drafts and discarded responses, too; a record with nothing else is pending.
     responses = [] if exported.status == "pending" else exported.responses.label
     values = [response.value for response in responses if response.status in (None, "submitted")]
-    return Labeled(exported.id, [[value] if isinstance(value, str) else value for value in values])
+    return _labeled(exported.id, exported.fields.text, [choices_in(value) for value in values])
 
 
 def _labels(queue: ReviewQueue, result: Result) -> Sequence[str]:

@@ -15,13 +15,15 @@ const unavailable = (task) => Object.keys(task.unavailable);
 const worse = (task) => (task.candidates ?? []).filter(({ verdict }) => verdict === "roll_back").map(({ version }) => version);
 const urgency = (task) => (task.alarm || worse(task).length ? 2 : 0) + (unavailable(task).length || Object.keys(task.lacks).length ? 1 : 0);
 const most = (value) => (one, other) => (value(other) ?? -1) - (value(one) ?? -1);
+/** When `live` got its present meaning, where that was the last move. */
+const since = (task) => task.last_move?.alias === "live" ? task.last_move.at : null;
 const latest = (value) => most((task) => value(task) && new Date(value(task)));
 
 // Column -> its title and its order; the tasks come by name.
 const COLUMNS = {
   name: ["Task", () => 0],
   attention: ["Attention", (one, other) => urgency(other) - urgency(one) || most((task) => task.a_minute)(one, other)],
-  live: ["Live", latest((task) => task.created_at)],
+  live: ["Live", latest((task) => since(task))],
   score: ["Score", most((task) => task.score?.value)],
   requests: ["Requests a minute", most((task) => task.a_minute)],
   abstained: ["Abstained", most((task) => task.abstained)],
@@ -47,7 +49,7 @@ export function Tasks() {
   const rows = useMemo(() => {
     const known = new Map(tasks?.map((task) => [task.name, task]));
     const words = wanted.toLowerCase().split(/\s+/).filter(Boolean);
-    const bases = new Set(tasks?.map(({ base }) => base)).size > 1;
+    const bases = new Set(tasks?.map(({ base }) => base).filter(Boolean)).size > 1;
     return sorted.filter((name) => known.has(name) && words.every((word) => name.includes(word))).map((name) => ({ ...known.get(name), key: name, bases }));
   }, [tasks, sorted, wanted]);
   const refresh = () => {
@@ -91,7 +93,7 @@ const drawn = (task, { tabindex, ref, focus }) => html`
       ${unavailable(task).length > 0 && html`<span class="tag bad" title=${Object.values(task.unavailable)[0]}>unavailable: ${unavailable(task).join(", ")}</span>`}
       ${Object.entries(task.lacks).map(([version, targets]) => html`<span class="tag bad" title=${targets.join(", ")}>version ${version} lacks ${many(targets.length, "target")}</span>`)}
     </${Cell}>
-    <${Cell} of="live" more=${task.created_at && `made ${ago(task.created_at)}`}>${task.live ? html`<b title=${task.live.words}>${task.live.words}</b>` : html`<span class="quiet">no live version</span>`}</${Cell}>
+    <${Cell} of="live" more=${task.live && since(task) && `since ${ago(since(task)).replace(" ago", "")}`}>${task.live ? html`<b title=${task.live.words}>${task.live.words}</b>` : html`<span class="quiet">no live version</span>`}</${Cell}>
     <${Cell} of="score" unit=${task.score ? "" : "score"} more=${task.score && `${task.score.metric}, ${task.score.where}`}>${fixed(task.score?.value ?? null, 3)}</${Cell}>
     <${Cell} of="requests" unit="a minute" more=${task.p95 !== null && `p95 ${fixed(1000 * task.p95, 0)} ms`}>${fixed(task.a_minute)}</${Cell}>
     <${Cell} of="abstained" unit="abstained" more=${task.cut !== null && `${percent(task.cut)} cut`}>${percent(task.abstained)}</${Cell}>

@@ -1,0 +1,3 @@
+"""Every error that OneBERT raises; all are kinds of `OneBertError`."""
+
+from onebert_store.errors import *  # noqa: F403
