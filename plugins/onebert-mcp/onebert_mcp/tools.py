@@ -114,7 +114,7 @@ class Calls:
                     listed.append(task)
             return listed
 
-        return await answerer.showing.here_or_beside(context.principal.name, costs, tasks)
+        return await answerer.here_or_beside(context.principal.name, costs, tasks)
 
     def _result(self, _: int, answered: Answered) -> dict[str, Any]:
         value = _shown(answered)

@@ -38,7 +38,8 @@ class AsyncClient(TaskCalls, AdminCalls, FeedbackCalls, QuestionCalls):
         try:
             # httpx's timeout applies to each network wait, never to their sum.
             async with asyncio.timeout(arguments["timeout"]):
-                return await self._http.request(**arguments)
+                response: httpx.Response = await self._http.request(**arguments)
+                return response
         except TimeoutError:
             raise httpx.ReadTimeout("the answer is not whole in time") from None
 

@@ -124,7 +124,8 @@ class Client(Asking):
         return finished(AsyncClient.classify(cast(Any, self), *args, **kwargs))
 
     async def _send(self, **arguments: Any) -> httpx.Response:
-        return self._http.request(**arguments)
+        response: httpx.Response = self._http.request(**arguments)
+        return response
 
     async def _pause(self, seconds: float) -> None:
         time.sleep(seconds)

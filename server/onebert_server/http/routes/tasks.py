@@ -65,8 +65,9 @@ async def upload(
     try:
         taken = await _receive(task, request, runtime, context, live)
     except (OneBertError, HTTPException) as error:
-        runtime.metrics.count_upload(error.code if isinstance(error, OneBertError) else str(error.status_code))
-        if error.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        status = error.status if isinstance(error, OneBertError) else error.status_code
+        runtime.metrics.count_upload(error.code if isinstance(error, OneBertError) else str(status))
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             logger.warning("an upload for %s is refused: %s", task, error.detail)
         raise
     runtime.metrics.count_upload("created" if taken.created else "existing")
