@@ -16,7 +16,7 @@ POINTER = "it is a pointer of Git LFS, and not the file: `git lfs pull` fetches 
 
 
 def is_pointer(content: bytes) -> bool:
-    """Whether a file's first bytes are those of a pointer of Git LFS, which stands in a clone for a large file."""
+    """Whether a file begins as a pointer of Git LFS, which stands in a clone for a large file."""
     return content.startswith(b"version https://git-lfs.")
 
 

@@ -66,7 +66,7 @@ class BaseMismatch(InvalidDelta, code="base-mismatch", title="Another base"):
 
 
 class GoldenMismatch(InvalidDelta, code="golden-mismatch", title="Golden logits do not agree"):
-    """The logits computed here differ from those that the trainer recorded."""
+    """The logits computed here differ from the trainer's."""
 
 
 class DigestMismatch(InvalidDelta, code="digest-mismatch", title="Digests differ"):

@@ -78,7 +78,7 @@ class Golden(Strict):
 
 
 class Manifest(Strict):
-    """What the tensors of a delta are for; `training` is for people and changes no answer."""
+    """The purpose of a delta's tensors; `training` is for people and changes no answer."""
 
     # Not Literal[1, 2], which accepts true and 1.0 as 1.
     format: Annotated[int, Field(ge=PLAIN_FORMAT, le=FORMAT)]

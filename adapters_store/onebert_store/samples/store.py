@@ -304,7 +304,7 @@ def _replaced(connection: Connection, row: Mapping[str, Any]) -> bool:
 
 
 def _counted(row: Mapping[str, Any], text_id: str | None) -> list[Any] | None:
-    """What `outcomes` reads of a row; None if it does not count."""
+    """The part of a row that `outcomes` reads; None if it does not count."""
     counts = row["kind"] == Kind.OUTCOME or (row["kind"] == Kind.REVIEW and _has_spans(row))
     return [row["right"], row["answers"], text_id] if counts and row["new_labels"] is None else None
 

@@ -20,7 +20,7 @@ from onebert_store.registry.names import parse_ref
 if TYPE_CHECKING:
     from mcp import types
 
-# Bytes of the labels in one `status`, all of which agents read.
+# Bytes of the labels in one `status`; agents read all of them.
 MAX_LABEL_BYTES = 64 * 2**10
 _STATUS = (
     "Lists the tasks that classify texts: the name of each, its type, its live version, and its labels (null where "

@@ -21,7 +21,7 @@ _RECORD = f"V{SEQUENCE.itemsize}"
 
 
 class _Flow(Protocol):
-    """Where a request waits."""
+    """The flow in which a request waits."""
 
     waits: bool
 

@@ -154,7 +154,7 @@ class Body:
             raise HTTPException(413, f"the body is over {self.most} bytes", {"Connection": "close"})
 
     async def read(self, permits: Permits | None = None) -> bytes:
-        """Reads all of the body; counts the bytes of an incomplete one in `permits`, by default those of all bodies."""
+        """Reads all of the body; counts the bytes of an incomplete one in `permits`, else in those of all."""
         permits = permits or self._bodies.incomplete
         principal = self._context.principal.name
         parts: list[bytes] = []

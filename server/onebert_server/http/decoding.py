@@ -157,7 +157,7 @@ def _either(words: Sequence[str]) -> str:
 
 
 def _documented(kind: type[QuestionBody], field: Any) -> Iterator[dict[str, Any]]:
-    """What the fields of this name take, by their JSON schemas."""
+    """The types that the fields of this name take, by their JSON schemas."""
     _, schemas = msgspec.json.schema_components([kind])
     for schema in schemas.values():
         if field in schema.get("properties", {}):

@@ -17,7 +17,7 @@ P = TypeVar("P")
 Key = tuple[str, int]
 """A task and the number of its version."""
 
-# Versions that are held, those that answered last. Each takes about 1 KB, without the parts of extensions.
+# Versions that are held: the last to answer. Each takes about 1 KB, without the parts of extensions.
 MAX_VERSIONS = 10_000
 # Bytes of all parts of extensions.
 MAX_BYTES = 160 << 20

@@ -41,7 +41,7 @@ MOST_LABELS = 20  # the most labels in a table
 
 @dataclass(frozen=True)
 class Rules:
-    """What a decision shall have: rates that are fitted to rows, and what the user states of the labels."""
+    """The properties of a decision: rates that are fitted to rows, and what the user states of the labels."""
 
     targets: Sequence[str] = ()
     thresholds: Sequence[str] = ()
@@ -164,7 +164,7 @@ def _rows_there(manifest: Manifest, read: Source, reading: ReadOptions) -> dict[
     for name in MEASURED:
         if read.single_file or name in read.tables:
             split = None if read.single_file else name
-            # Rows without labels, or with others, are not those that were measured.
+            # Rows without labels, or with others, were not measured.
             with suppress(InvalidData):
                 examples = load_split(read, reading, manifest.task_type, manifest.labels, split).split
                 splits |= {name: examples} if is_split(manifest, name, examples) else {}

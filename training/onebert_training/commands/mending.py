@@ -21,7 +21,7 @@ from onebert_training.data.options import DataOptions
 
 @dataclass(frozen=True)
 class Mending:
-    """What is mended in a copy of the data at `out`; nothing without `out`."""
+    """The mending of a copy of the data at `out`; nothing without `out`."""
 
     fold_labels: bool = False
     drop_duplicates: bool = False
@@ -59,7 +59,7 @@ def mended_facts(mended: Mended, out: Path, unreadable: int) -> dict[str, Any]:
 
 
 def mended_lines(facts: Mapping[str, Any] | None) -> list[str]:
-    """What was mended, a line each; none of data that is examined only."""
+    """The mended things, a line each; no line for data that is examined only."""
     if facts is None:
         return []
     lines = [f"folded: {_seen(name)} → {_seen(kept)}" for name, kept in facts["folded"].items()]

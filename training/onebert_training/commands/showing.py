@@ -123,7 +123,7 @@ def _rate(progress: Progress) -> str:
 
 
 def next_step(run: Run, record: Mapping[str, Any]) -> str:
-    """What to do next: publish, a remedy if a baseline is as good, or import; no test row decides it.
+    """The next step: publish, a remedy if a baseline is as good, or import; no test row decides it.
 
     A command stands on a line of its own, after `next: `.
     """

@@ -39,7 +39,7 @@ def _keys(texts: Sequence[Text], task_type: TaskType) -> list[Hashable]:
 
 
 def _links(text: Text, task_type: TaskType, whole: bool) -> tuple[Hashable, ...]:
-    """What a row shares with the rows that it is linked with.
+    """The key that a row shares with the rows that it is linked with.
 
     A text; in a span task the context, which many questions share; of a pair each text, or `whole`, the pair in either
     order.

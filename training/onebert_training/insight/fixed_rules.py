@@ -16,7 +16,7 @@ from onebert_training.data.checks import listed, positives_of
 
 @dataclass(frozen=True)
 class FixedRules:
-    """What a user states about a task's labels; both are empty by default, and change nothing then.
+    """A user's statements about a task's labels; both are empty by default, and change nothing then.
 
     Attributes:
         thresholds: label -> the score over which an answer has the label.

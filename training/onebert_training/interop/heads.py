@@ -70,7 +70,7 @@ class Layout:
         return sorted({name.partition(".")[0] for name in layers if name})
 
     def pooling(self, config: Mapping[str, Any]) -> str:
-        """What the head reads, by a model's config.json; raises InvalidInput if a delta has no such pooling."""
+        """The pooling that the head reads, by config.json; raises InvalidInput if a delta has no such pooling."""
         if self.kind != "sequence":
             return "none"
         key, pooling = self.head.pooling_key, self.head.pooling

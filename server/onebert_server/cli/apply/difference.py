@@ -88,7 +88,7 @@ def difference(
     }
 
     def decides(alias: str, fresh: Collection[int]) -> str:
-        """What is before a move to these versions, in words."""
+        """The obstacles to a move to these versions, in words."""
         then = {key: None if form.parts.get(key, value) is None else value for key, value in present.items()}
         said = (part.of_move(alias, fresh, form.parts.get(part.key), then.get(part.key)) for part in parts)
         return ", ".join(filter(None, said))

@@ -207,7 +207,7 @@ class Part(Protocol):
         """
 
     def of_move(self, alias: str, numbers: Collection[int], wanted: Any, present: Any) -> str:
-        """What decides on a move of an alias to versions that it does not mean yet, in words; empty: nothing does."""
+        """The judge of a move of an alias to versions that it does not mean yet, in words; empty: nothing does."""
 
     def written(self, present: Any) -> Mapping[str, Any]:
         """The value in the file."""

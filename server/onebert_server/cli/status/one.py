@@ -72,7 +72,7 @@ def _facts(status: TaskInForce) -> Iterator[tuple[str, str]]:
 
 
 def _since(status: TaskInForce, alias: str) -> str:
-    """Since when an alias has its meaning, if one of the last moves says so."""
+    """The time since which an alias has its meaning, if the last moves have it."""
     return next((f", since {time_of(move.at)}" for move in status.moves if move.alias == alias), "")
 
 
