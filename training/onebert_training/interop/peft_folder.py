@@ -91,8 +91,15 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
         tensors = {name: tensor for name, tensor in read.items() if not any(copy in name for copy in _COPIES)}
     except (SafetensorError, OSError) as error:
         raise MalformedFile(f"{path.name} cannot be read: {type(error).__name__}") from None
-    copies = {name: re.sub(r"\.modules_to_save\.(.*\.)?", ".", name) for name in read if ".modules_to_save." in name}
-    if other := [name for name, plain in copies.items() if plain not in read or not read[name].equal(read[plain])]:
+    # The name of the adapter may stand behind `modules_to_save`.
+    copies = {
+        name: {re.sub(rf"\.modules_to_save\.{of}", ".", name) for of in ("", r"\w+\.")}
+        for name in read
+        if _COPIES[0] in name
+    }
+    if other := [
+        name for name, plain in copies.items() if not any(read[name].equal(read[key]) for key in plain & read.keys())
+    ]:
         raise InvalidInput(f"the adapter has two values of one part: {listed(other)}")
     if integers := [name for name, tensor in tensors.items() if not tensor.is_floating_point()]:
         raise InvalidInput(f"not floating point: {listed(integers)}")

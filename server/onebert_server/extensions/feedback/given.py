@@ -97,16 +97,13 @@ class Given(Strict):
         named = {"label": [self.label], "labels": self.labels, "spans": [span.label or None for span in self._spans]}
         labels = named.get(field) or ()
         unknown = {label for label in labels if (label not in known if kind != "span" else label is not None)}
-        tags = [label for label in unknown - {None} if str(label).startswith(("B-", "I-"))]
-        if tags and kind == "token" and any(is_bio(facts.labels) for facts in versions):
-            raise InvalidInput("the label of a span is that of an entity, without a tag's B- or I-")
         spellings = {spelling(label): label for label in sorted(known)}
         for label in unknown - {None}:
             if name := spellings.get(spelling(str(label))):
                 differ = "in case, spaces or invisible characters alone"
                 raise InvalidInput(f"a label of the feedback differs from the task's {name} {differ}: give that one")
         marked = next((label for label in sorted(filter(None, unknown)) if label[:2] in ("B-", "I-")), "")
-        if marked and is_bio(versions[0].labels):
+        if marked and kind == "token" and any(is_bio(facts.labels) for facts in versions):
             raise InvalidInput(f"a span has the label of its entity, without the mark of a tag: {marked[2:]}")
         if unknown and (kind == "span" or not keeps or any(map(_is_fault, unknown))):
             unkept = "" if keeps or kind == "span" else "; a new one is kept where texts are, and the task keeps none"
