@@ -217,7 +217,7 @@ def test_descriptions_decide_alone_or_as_one_more_example_each(server, client):
             {"labels": ["a", "b"], "examples": [{"text": "x", "labels": ["a"]}, {"text": "y", "labels": []}]},
             "labels stand beside examples of one text with one label each",
         ),
-        ({"labels": {"a": "x", "b": ""}}, r"labels\.b: must not be empty"),
+        ({"labels": {"a": "x", "b": ""}}, r"labels\.b: must have at least 1 character"),
         ({"labels": {"a": "x", "b": " "}}, r"labels\.b: must not be blank"),
         ({"labels": {"a": "x", "b": 1}}, r"labels\.b: must be a (string|text)"),
         ({"labels": {"a": "x", "\u200b": "y"}}, r"labels.*: must have a visible character"),
