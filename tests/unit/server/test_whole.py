@@ -6,6 +6,7 @@ from dataclasses import replace
 from threading import current_thread, main_thread
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from onebert_encoder.answering.asked import Asked, AskedWindow
@@ -82,8 +83,11 @@ def test_what_is_made_of_many_answers_is_made_beside_the_event_loop(parts):
 
 def test_an_answer_that_grows_too_large_ends_before_the_rest_is_computed(parts, monkeypatch):
     monkeypatch.setattr(sizes, "MAX_ANSWER_BYTES", 60_000)
-    body = fms.Contents(contents=[SHORT] * 1024, detector_params={"threshold": -1.0})
-    one = parts.call(fms.contents, fms.Contents(contents=[SHORT], detector_params={"threshold": -1.0}), "whole")
+    alone, body = (
+        msgspec.convert({"contents": [SHORT] * count, "detector_params": {"threshold": -1.0}}, fms.Contents)
+        for count in (1, 1024)
+    )
+    one = parts.call(fms.contents, alone, "whole")
     assert [detection["text"] for detection in json.loads(one.content)[0]] == [SHORT] * 2
     with pytest.raises(TooLarge, match="over 60000 bytes"):
         parts.call(fms.contents, body, "whole")
@@ -93,17 +97,17 @@ def test_an_answer_that_grows_too_large_ends_before_the_rest_is_computed(parts, 
 def test_a_bundle_that_is_too_large_together_is_refused_as_a_whole(parts, monkeypatch):
     monkeypatch.setattr(sizes, "MAX_ANSWER_BYTES", 60_000)
     tasks = [{"id": str(number), "classify": {"input": [SHORT] * MAX_ITEMS}} for number in range(8)]
-    fits = json.loads(parts.call(bundle, Bundle(tasks=tasks[:2]), "whole").content)
+    fits = json.loads(parts.call(bundle, msgspec.convert({"tasks": tasks[:2]}, Bundle), "whole").content)
     assert [one["status"] for one in fits["results"]] == [200, 200]
     with pytest.raises(TooLarge, match="over 60000 bytes"):
-        parts.call(bundle, Bundle(tasks=tasks), "whole")
+        parts.call(bundle, msgspec.convert({"tasks": tasks}, Bundle), "whole")
 
 
 BUNDLED = {"id": "one", "classify": {"input": SHORT}}
 
 
 def test_a_bundle_is_one_request_of_its_quota(parts):
-    body = Bundle(tasks=[BUNDLED | {"id": str(number)} for number in range(5)])
+    body = msgspec.convert({"tasks": [BUNDLED | {"id": str(number)} for number in range(5)]}, Bundle)
     principal = replace(root("limited"), quotas=Quotas(requests=1.0))
 
     async def ask(answerer):

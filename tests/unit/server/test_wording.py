@@ -2,9 +2,9 @@
 
 import json
 
+import msgspec
 import numpy as np
 import pytest
-from pydantic import ValidationError
 
 from onebert_encoder.answering.asked import NUMBERS, OBJECTS, Asked
 from onebert_encoder.answering.results import Prediction
@@ -24,6 +24,11 @@ BLANK = "\u200b"
 LABELS = [f"label {n}" for n in range(500)]
 
 
+def made(kind, **fields):
+    """A body of a kind, as its JSON would be read."""
+    return msgspec.convert(fields, kind)
+
+
 def ask(parts, answer, body):
     return json.loads(parts.call(answer, body).content)
 
@@ -38,20 +43,20 @@ def parts(parts):
 def test_every_label_over_a_threshold_repeats_the_text_only_where_the_answer_has_room(parts, monkeypatch):
     text = "\u0001" * 20_000 + "late"  # six bytes of JSON each
     monkeypatch.setattr(fms, "_in_text", lambda *_: pytest.fail("a detection was made"))
-    body = fms.Contents(contents=[text], detector_params={"threshold": -1.0})
+    body = made(fms.Contents, contents=[text], detector_params={"threshold": -1.0})
     with pytest.raises(TooLarge, match="the answers would be over"):
         ask(parts, fms.contents, body)
     monkeypatch.undo()
-    [found] = ask(parts, fms.contents, fms.Contents(contents=["it is late"], detector_params={"threshold": -1.0}))
+    [found] = ask(parts, fms.contents, made(fms.Contents, contents=["it is late"], detector_params={"threshold": -1.0}))
     assert sorted(one["detection_type"] for one in found) == sorted(LABELS[1:])
 
 
 CASES = [
-    (openai.moderate, openai.Moderate(input=["late"] * MAX_ITEMS)),
-    (hugging_face.answer, hugging_face.Body(inputs=["late"] * MAX_ITEMS)),
-    (kserve.predict, kserve.Predict(instances=["late"] * MAX_ITEMS)),
-    (vllm.classify, vllm.Classify(input=["late"] * MAX_ITEMS)),
-    (bundle, Bundle(tasks=[{"id": "a", "classify": {"model": "wide", "input": ["late"] * MAX_ITEMS}}])),
+    (openai.moderate, made(openai.Moderate, input=["late"] * MAX_ITEMS)),
+    (hugging_face.answer, made(hugging_face.Body, inputs=["late"] * MAX_ITEMS)),
+    (kserve.predict, made(kserve.Predict, instances=["late"] * MAX_ITEMS)),
+    (vllm.classify, made(vllm.Classify, input=["late"] * MAX_ITEMS)),
+    (bundle, made(Bundle, tasks=[{"id": "a", "classify": {"model": "wide", "input": ["late"] * MAX_ITEMS}}])),
 ]
 
 
@@ -131,16 +136,19 @@ def test_detections_are_those_over_the_threshold_best_first():
 def test_a_bundle_has_a_bound_on_its_inputs_together(parts):
     tasks = [{"id": str(n), "classify": {"model": "good", "input": ["late"] * MAX_ITEMS}} for n in range(17)]
     with pytest.raises(TooLarge, match="at most 1024 inputs together"):
-        ask(parts, bundle, Bundle(tasks=tasks))
+        ask(parts, bundle, made(Bundle, tasks=tasks))
     assert parts.batches.sequences == []
-    assert len(ask(parts, bundle, Bundle(tasks=tasks[:2]))["results"]) == 2
+    assert len(ask(parts, bundle, made(Bundle, tasks=tasks[:2]))["results"]) == 2
 
 
 @pytest.mark.parametrize("sizes_of", [(1, 8, 8, 1), (8, 8, 1, 1), (1, 1, 8, 8)])
 def test_a_bundle_that_is_too_much_together_is_refused_whichever_result_is_the_last(parts, monkeypatch, sizes_of):
     def body(*counts):
-        return Bundle(
-            tasks=[{"id": str(at), "classify": {"model": "wide", "input": ["late"] * n}} for at, n in enumerate(counts)]
+        return made(
+            Bundle,
+            tasks=[
+                {"id": str(at), "classify": {"model": "wide", "input": ["late"] * n}} for at, n in enumerate(counts)
+            ],
         )
 
     size = len(json.dumps(ask(parts, bundle, body(8)), separators=(",", ":"), ensure_ascii=False))
@@ -161,22 +169,22 @@ def test_a_large_tensor_is_made_in_a_place_of_those_who_read(parts, monkeypatch)
         monkeypatch.setattr(open_inference, "reply", made)
         return open_inference.infer(call)
 
-    texts = open_inference.InputTensor(name="text", shape=[8], datatype="BYTES", data=["late"] * 8)
-    [scores, *_] = ask(parts, infer, open_inference.Infer(inputs=[texts]))["outputs"]
+    texts = made(open_inference.InputTensor, name="text", shape=[8], datatype="BYTES", data=["late"] * 8)
+    [scores, *_] = ask(parts, infer, made(open_inference.Infer, inputs=[texts]))["outputs"]
     assert scores["shape"] == [8, len(LABELS)]
     assert free == [0]
 
 
 def test_nothing_is_found_in_a_text_without_a_token(parts):
     blank, texts = {"action": "NONE"}, [BLANK, "\u00ad\u200d", " ", ""]
-    assert ask(parts, litellm.check, litellm.Check(texts=texts)) == blank
-    assert ask(parts, litellm.check, litellm.Check(texts=[*texts, "late"]))["action"] == "BLOCKED"
-    found = ask(parts, fms.contents, fms.Contents(contents=[*texts, "late"]))
+    assert ask(parts, litellm.check, made(litellm.Check, texts=texts)) == blank
+    assert ask(parts, litellm.check, made(litellm.Check, texts=[*texts, "late"]))["action"] == "BLOCKED"
+    found = ask(parts, fms.contents, made(fms.Contents, contents=[*texts, "late"]))
     assert [bool(one) for one in found] == [False] * 4 + [True]
     with pytest.raises(InvalidInput, match="text 2 of 2 must not be blank"):
-        ask(parts, openai.moderate, openai.Moderate(input=["late", "\ufffd"]))
-    with pytest.raises(ValidationError, match="must not be blank"):
-        openai.Moderate(input=["late", BLANK])
+        ask(parts, openai.moderate, made(openai.Moderate, input=["late", "\ufffd"]))
+    with pytest.raises(InvalidInput, match="must not be blank"):
+        ask(parts, openai.moderate, made(openai.Moderate, input=["late", BLANK]))
 
 
 def test_a_blank_message_is_none_of_the_last_two_of_a_chat(parts):
@@ -184,7 +192,7 @@ def test_a_blank_message_is_none_of_the_last_two_of_a_chat(parts):
     blank = {"role": "user", "content": f" {BLANK}"}
 
     def found(*messages):
-        return ask(parts, fms.chat, fms.Chat(messages=list(messages), detector_params={"threshold": 0.0}))
+        return ask(parts, fms.chat, made(fms.Chat, messages=list(messages), detector_params={"threshold": 0.0}))
 
     assert found(said[0], blank, said[1], blank) == found(*said) != found(said[1], blank)
     with pytest.raises(InvalidInput, match="must have a text"):
@@ -192,7 +200,7 @@ def test_a_blank_message_is_none_of_the_last_two_of_a_chat(parts):
 
 
 def test_a_block_gives_a_bounded_number_of_reasons(parts):
-    refused = ask(parts, litellm.check, litellm.Check(texts=["late", "it is late"] * 20))
+    refused = ask(parts, litellm.check, made(litellm.Check, texts=["late", "it is late"] * 20))
     assert refused["action"] == "BLOCKED"
     reasons = refused["blocked_reason"].split("; ")
     assert 1 <= len(reasons) <= litellm.MAX_REASONS
