@@ -31,7 +31,6 @@ from onebert_server.contract.tasks import (
 )
 from onebert_server.contract.watching import WatchFacts
 from onebert_store.errors import AliasNotFound, InvalidInput, OneBertError
-from onebert_store.registry.names import LIVE
 
 Wait: TypeAlias = Literal["all"]
 """`all`: wait until every live server shows the change."""
@@ -178,12 +177,12 @@ class TaskCalls(Asking):
         return await self._decoded(AliasPlace, "PUT", path, body, headers=condition, repeatable=False)
 
     async def promote(
-        self, task: str, version: int, alias: str = LIVE, *, message: str | None = None, force: bool = False
+        self, task: str, version: int, alias: str = "live", *, message: str | None = None, force: bool = False
     ) -> AliasPlace:
         """Gives an alias one version alone, whatever it means now; raises like `move_alias`."""
         return await _moved(self, task, alias, lambda _: version, message, force)
 
-    async def rollback(self, task: str, alias: str = LIVE, *, message: str | None = None) -> AliasPlace:
+    async def rollback(self, task: str, alias: str = "live", *, message: str | None = None) -> AliasPlace:
         """Gives an alias what it meant before; raises InvalidInput if it meant nothing else, and like `move_alias`."""
 
         def back(place: AliasPlace | None) -> int | TargetFacts:
@@ -200,7 +199,7 @@ class TaskCalls(Asking):
         *,
         sticky: str | None = None,
         shadow: Mapping[int, int] | None = None,
-        alias: str = LIVE,
+        alias: str = "live",
         message: str | None = None,
         force: bool = False,
     ) -> AliasPlace:

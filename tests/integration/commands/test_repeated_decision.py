@@ -88,9 +88,8 @@ def test_a_version_that_lacks_a_target_says_so_everywhere_and_is_not_moved_unles
     succeeded(onebert("push", record["out"]))
     lacks = "version 2 does not keep precision=0.6: no rows were held out"
     assert lacks in " ".join(succeeded(onebert("status", "mail"))[0].split())
-    # Cells are folded.
-    for part in ("version 2 does not keep", "coverage=0.5, precision=0.6"):
-        assert part in succeeded(onebert("status"))[0]
+    # A line a task: its end is elided.
+    assert "version 2 does not keep" in succeeded(onebert("status"))[0]
     with Client(server.url) as client:
         assert [status.lacks for status in client.status() if status.name == "mail"] == [
             {"2": ["coverage=0.5", "precision=0.6"]}
