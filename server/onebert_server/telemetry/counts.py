@@ -143,7 +143,7 @@ class AnswerCounts:
                 version.count(of_version)
                 for listener in self.listeners:
                     listener(key, version, of_version)
-            if len(self._versions) > MAX_VERSIONS:
+            if len(self._versions) > MAX_VERSIONS or self._bytes > MAX_BYTES:
                 self._make_room()
 
     def paces(self, tasks: Collection[str]) -> dict[str, Pace]:
