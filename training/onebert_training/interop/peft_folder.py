@@ -98,7 +98,9 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
         if _COPIES[0] in name
     }
     if other := [
-        name for name, plain in copies.items() if not any(read[name].equal(read[key]) for key in plain & read.keys())
+        name
+        for name, plain in copies.items()
+        if not any(read[name].equal(tensors[key]) for key in plain & tensors.keys())
     ]:
         raise InvalidInput(f"the adapter has two values of one part: {listed(other)}")
     if integers := [name for name, tensor in tensors.items() if not tensor.is_floating_point()]:
