@@ -181,8 +181,8 @@ CLIENTS = """
 Each also below `/t/{task}` ([clients](clients.md)).
 """
 OPTIONS = """
-Options of `onebert train`. `onebert.train` and a recipe of `onebert sweep` ([experiments](../experiments.md)) have the
-same names with underscores, as `text_pair`.
+Options of `onebert train`: `--help` shows the usual ones, `--help-all` all. `onebert.train` and
+[recipes](../experiments.md) have the same names with underscores, as `text_pair`.
 """
 KEYS = """
 Keys of recipes and arguments of `onebert.train` alone:

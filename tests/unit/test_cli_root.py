@@ -92,7 +92,8 @@ def test_help_lists_every_command_by_what_it_is_for(onebert, plugin, arguments):
     for said in ("inspect", "Show what a delta file holds", "works", "Say hello.", "broken", "Unavailable"):
         assert said in text
     words = [line.strip("│╭─ ").split(" ")[0] for line in text.splitlines()]
-    heads = "Every check train push status promote serve Training methods Serving keys Files store More works".split()
+    heads = "Every check train push status promote serve Training methods Serving keys Files store".split()
+    heads += "Research bench report sweep More works".split()
     places = [words.index(word) for word in heads]
     assert places == sorted(places)
 
@@ -263,12 +264,29 @@ def test_an_option_of_several_components_says_the_same_everywhere():
 
 def test_a_help_has_a_type_beside_each_value_and_none_beside_a_flag(onebert):
     """An option that takes no value looks so, and the others are called by a word."""
-    helps = [onebert(*words, "--help")[1] for words in ((), ("inspect",), ("train",), ("serve",), ("keys", "create"))]
+    commands = (
+        ("--help",),
+        ("inspect", "--help"),
+        ("train", "--help-all"),
+        ("serve", "--help"),
+        ("keys", "create", "--help"),
+    )
+    helps = [onebert(*words)[1] for words in commands]
     assert all("--help" in text and not re.search(r"--[\w-]+ +(<bool>|…)", text) for text in helps)
     train = helps[2]
     assert re.search(r"--drop-unlabeled +Leave out", train)
     assert re.search(r"--text +TEXT +Column", train)
     assert re.search(r"--epochs +N \[x>=1\] +Passes", train)
+
+
+@pytest.mark.parametrize(("command", "usual", "seldom"), [("train", 13, "--patience"), ("score", 11, "--part-rows")])
+def test_a_long_help_shows_the_usual_options_first(onebert, command, usual, seldom):
+    shown, every = (
+        set(re.findall(r"^│[ *]+(--[\w-]+)", onebert(command, flag)[1], re.MULTILINE)) - {"--help", "--help-all"}
+        for flag in ("--help", "--help-all")
+    )
+    assert (len(shown), seldom in shown, seldom in every, shown < every) == (usual, False, True, True)
+    assert "--help-all" not in onebert("promote", "--help")[1]
 
 
 def test_half_of_a_surrogate_pair_is_printed_as_json_escapes_it(monkeypatch):

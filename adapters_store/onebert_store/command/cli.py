@@ -16,6 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
 from onebert_store.command import console
+from onebert_store.command.lengths import shorten
 from onebert_store.command.options import AsJson
 from onebert_store.errors import InvalidSettings, OneBertError
 from onebert_store.plugins import COMMANDS, Plugin, installed
@@ -26,7 +27,9 @@ DAILY = (
     *("review", "diff", "apply", "serve"),
 )
 EVERY_DAY = "Every day"
-# Then it groups commands by component in this order; other packages' commands come last.
+# Commands that measure and compare; the help shows them behind all others of ours.
+RESEARCH = {"sweep": "Research", "report": "Research", "bench": "Research"}
+# It groups the others by component in this order; other packages' commands come last.
 PANELS = {
     "onebert": "Training",
     "onebert_training": "Training",
@@ -66,7 +69,7 @@ class Commands(TyperGroup):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        order = [EVERY_DAY, *PANELS.values(), MORE]
+        order = [EVERY_DAY, *PANELS.values(), *RESEARCH.values(), MORE]
         place = {name: at for at, name in enumerate(DAILY)}
         plugins = sorted(
             installed(COMMANDS).values(),
@@ -106,7 +109,9 @@ def build_app() -> typer.Typer:
 
 
 def _panel(plugin: Plugin) -> str:
-    return EVERY_DAY if plugin.name in DAILY else PANELS.get(plugin.module.partition(".")[0], MORE)
+    if plugin.name in DAILY:
+        return EVERY_DAY
+    return RESEARCH.get(plugin.name) or PANELS.get(plugin.module.partition(".")[0], MORE)
 
 
 def inspect(
@@ -162,6 +167,7 @@ def plugged(plugin: Plugin) -> Any:
 
 
 def _plain(command: Any) -> Any:
+    shorten(command)
     _without_types_of_flags(command.get_params(typer.Context(command)))
     for subcommand in getattr(command, "commands", {}).values():
         _plain(subcommand)

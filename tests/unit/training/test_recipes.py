@@ -162,7 +162,7 @@ def test_what_is_wrong_is_one_line(tmp_path, old, new, error, says):
 
 def test_train_takes_every_field_that_is_not_for_recipes_alone(onebert, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    status, printed, _ = onebert("train", "--help")
+    status, printed, _ = onebert("train", "--help-all")
     assert status == 0
     offered = set(re.findall(r"--[a-z-]+", printed))
     every = {f"--{field.name.replace('_', '-')}" for group in (DataOptions, Settings) for field in fields(group)}
@@ -172,7 +172,7 @@ def test_train_takes_every_field_that_is_not_for_recipes_alone(onebert, monkeypa
 
 def test_help_fits_80_columns_in_panels(onebert, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    _, printed, _ = onebert("train", "--help")
+    _, printed, _ = onebert("train", "--help-all")
     assert max(map(len, printed.splitlines())) <= 80
     panels = re.findall(r"╭─ (.*?) ─+╮", printed)
     trained = ["What is trained", "How long and how fast", "Machine and output", "As an earlier version"]
