@@ -64,6 +64,8 @@ class Asking:
         self.tokenized: dict[object, dict[Any, Any]] = {}
         self.missed: dict[int, OneBertError] = {}
         self.groups: list[Questions] = []
+        # A partial answer may be late before it begins.
+        self.readings, self.batches = None, list[Any]()
         self.requests = self.cost = 0
 
     def begin(self, versions: Sequence[Resolved | OneBertError], splitters: Mapping[str, Splitter]) -> None:
@@ -140,7 +142,7 @@ class Asking:
     def miss(self, error: OneBertError) -> None:
         """Gives all questions without an error this one."""
         self.missed = {number: self.missed.get(number, error) for number in range(len(self.wanted.refs or ()))}
-        self.groups = []
+        self.groups, self.readings = [], None
 
     @property
     def unanswered(self) -> dict[int, Unanswered]:

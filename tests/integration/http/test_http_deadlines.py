@@ -1,6 +1,7 @@
 """Deadlines, and clients who leave: a whole app in this process, whose engine can be held up."""
 
 import asyncio
+import gc
 import json
 import re
 import time
@@ -14,6 +15,7 @@ from onebert_server.engine import speed
 from onebert_server.http.body import RECEIVE_TIMEOUT
 from onebert_server.run.app import create_app
 from onebert_server.runtime import MAX_FAILED_IN_A_ROW
+from onebert_server.versions.version import State
 from runtimes import client, opened
 from servers import Task, store
 
@@ -58,7 +60,7 @@ class Held:
 @asynccontextmanager
 async def lived(tmp_path, **settings):
     """The app's life."""
-    store(tmp_path, task=Task())
+    store(tmp_path, task=[Task(seed=seed) for seed in range(3)])
     with opened(tmp_path, **settings) as runtime:
         async with client(runtime, timeout=180) as web:
             held = Held(runtime, web)
@@ -97,7 +99,7 @@ async def test_who_leaves_is_no_longer_worked_for(tmp_path):
     async with lived(tmp_path) as held:
         await held.hold()
         left = asyncio.Event()
-        asking = asyncio.create_task(_ask_and_leave(create_app(held.runtime), left))
+        asking = asyncio.create_task(_ask_and_leave(create_app(held.runtime), left, CLASSIFY, BODY))
         await held.wait_for_work(3)
         left.set()
         await held.wait_for_work(0)
@@ -114,6 +116,37 @@ async def test_who_leaves_is_no_longer_worked_for(tmp_path):
         [waited] = re.findall(r"^onebert_queue_wait_seconds_sum (\S+)$", metrics, re.MULTILINE)
         # None of the three can have waited since before the server was there.
         assert float(waited) < 3 * (time.monotonic() - start)
+
+
+async def test_who_leaves_or_is_late_while_versions_load_leaves_no_error_in_the_log(tmp_path, caplog):
+    """Whichever way a question has to a version: its futures end after it, and nobody reads them."""
+    versions = ["task@2", "task@3"]
+    items, texts = [{"task": version, "text": "late"} for version in versions], {"inputs": "late"}
+    ways = {
+        "/v1/tasks/task@2/classify": texts,
+        "/v1/classify": {"items": items},
+        "/v1/classify ": {"items": items, "partial": True},
+        "/v1/fanout": {"text": "late", "tasks": versions},
+        "/v1/tasks/task@2/explain": texts,
+        "/t/task@2/predict": texts,
+        "/v1/feedback": {"data": [{"task": "task@2", "text": "late", "label": "label 0"}]},
+    }
+    async with lived(tmp_path) as held:
+        app, left = create_app(held.runtime), asyncio.Event()
+        loading = [held.runtime.directory.version("task", number) for number in (2, 3)]
+        await held.hold()
+        left.set()
+        for path, body in ways.items():
+            for fields in ({}, {"X-Request-Timeout": "0.05"}, {"OneBERT-Min-Seq": "99"}):
+                await _ask_and_leave(app, left, path.strip(), body, fields)
+        assert {version.state for version in loading} == {State.LOADING}
+        held.opened.set()
+        async with asyncio.timeout(60):
+            while State.LOADING in {version.state for version in loading}:
+                await asyncio.sleep(0.001)
+        gc.collect()
+        await asyncio.sleep(0)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 async def test_an_upload_that_never_ends_is_ended_and_leaves_nothing(tmp_path):
@@ -206,9 +239,9 @@ async def test_health_fails_when_every_pass_fails_and_is_well_again_after_an_ans
                 pass
 
 
-async def _ask_and_leave(app, left):
+async def _ask_and_leave(app, left, path, body, fields=()):
     """One request as a server that speaks ASGI passes it on, from a client that closes its connection."""
-    body = [{"type": "http.request", "body": json.dumps(BODY).encode()}]
+    body = [{"type": "http.request", "body": json.dumps(body).encode()}]
 
     async def receive():
         if body:
@@ -220,6 +253,7 @@ async def _ask_and_leave(app, left):
         pass
 
     headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
-    scope = {"type": "http", "method": "POST", "path": CLASSIFY, "headers": headers, "query_string": b""}
+    headers += [(name.lower().encode(), fields[name].encode()) for name in fields]
+    scope = {"type": "http", "method": "POST", "path": path, "headers": headers, "query_string": b""}
     scope |= {"http_version": "1.1", "scheme": "http", "client": ("127.0.0.1", 1), "server": ("localhost", 80)}
     await app(scope, receive, send)

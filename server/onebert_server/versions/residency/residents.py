@@ -141,14 +141,15 @@ class Residents:
         name = context.principal.name
         while awaited := self.directory.awaited(pinned, name):
             self._check_sum(pinned)
-            with self._waiting.held(name):
-                # Shielded: a request that leaves must not cancel a loading that others wait for.
-                loading = asyncio.gather(*(shielded(asyncio.wrap_future(future)) for future in awaited))
-                try:
-                    await asyncio.wait_for(loading, context.remaining)
-                except TimeoutError:
-                    late = "the request's time was over before its versions were loaded"
-                    raise errors.DeadlineExceeded(late) from None
+            try:
+                with self._waiting.held(name):
+                    async with asyncio.timeout(context.remaining):
+                        for loading in awaited:
+                            # Shielded: a request that leaves must not cancel a loading that others wait for.
+                            await shielded(asyncio.wrap_future(loading))
+            except TimeoutError:
+                late = "the request's time was over before its versions were loaded"
+                raise errors.DeadlineExceeded(late) from None
 
     def _check_sum(self, pinned: Sequence[Version]) -> None:
         """Refuses versions that exceed the bank together; one that was never in memory counts its least size."""
