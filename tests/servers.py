@@ -42,6 +42,7 @@ IDS = ["one process", "front ends"]
 LAYOUTS = {"argvalues": [0, pytest.param(2, marks=pytest.mark.slow)], "ids": IDS}
 layouts = pytest.mark.parametrize("server", indirect=True, **LAYOUTS)
 both_layouts = pytest.mark.parametrize("server", [0, 2], indirect=True, ids=IDS)
+front_ends = pytest.mark.parametrize("server", [2], indirect=True, ids=IDS[1:])
 
 
 def clean_env(**settings):

@@ -241,20 +241,6 @@ def test_a_queue_with_entities_comes_back_as_it_went_out(server, client, ids, tm
         ]
 
 
-def test_a_choice_of_another_control_is_no_label(server, client, ids, tmp_path):
-    choice = {"type": "choices", "from_name": "service", "to_name": "text", "value": {"choices": ["praise"]}}
-    right = choice | {"from_name": "label", "value": {"choices": ["complaint"]}}
-    results = [[choice], [right, choice]]
-    records = [
-        {"data": {"id": f"{ids['tone']}/{n}"}, "annotations": [{"result": result}]} for n, result in enumerate(results)
-    ]
-    labeled = tmp_path / "labeled.json"
-    labeled.write_text(json.dumps(records))
-    said = done(server, "review", "tone", "--in", labeled, "--tool", "label-studio")
-    assert said == "tone: feedback on 1 texts; skipped: 1 without a label\n"
-    assert [row.label for row in client.feedback_rows("tone")] == ["complaint"]
-
-
 def test_tasks_that_have_no_queue_are_refused(server, client, ids, tmp_path):
     labeled = tmp_path / "labeled.json"
     labeled.write_text("[]")
@@ -262,43 +248,3 @@ def test_tasks_that_have_no_queue_are_refused(server, client, ids, tmp_path):
     assert says in refused(server, "review", "stars", "--in", labeled, "--tool", "argilla")
     assert says in refused(server, "review", "stars", "--out", tmp_path / "queue.json", "--tool", "argilla")
     assert "--in" in refused(server, "review", "tone", "--tool", "argilla")
-
-
-def test_kept_answers_come_in_pages_with_the_latest_feedback_on_them(server, client, ids):
-    client.feedback([{"id": f"{ids['tone']}/1", "label": "question", "kind": "review"}])
-    client.feedback([{"id": f"{ids['tone']}/1", "label": "praise", "kind": "review"}])
-    rows, after = [], ""
-    while after is not None:
-        asked = {"after": after, "limit": 2}
-        page = httpx.get(f"{server.url}/v1/tasks/tone/sample-rows", params=asked, timeout=60).raise_for_status().json()
-        assert len(page["samples"]) <= 2
-        rows, after = [*rows, *page["samples"]], page["next"]
-    assert [row["id"] for row in rows] == [f"{ids['tone']}/{n}" for n in range(len(TEXTS))]
-    for n, (row, text) in enumerate(zip(rows, TEXTS, strict=True)):
-        scores = TONE.scores(text)
-        assert (row["text"], row["version"], row["share"]) == (text, 1, 1.0)
-        assert row["labels"] == [max(scores, key=scores.get)]
-        assert row["score"] == pytest.approx(max(scores.values()), abs=1e-4)
-        right = row.get("right") or {}
-        assert (right.get("kind"), right.get("label")) == (("review", "praise") if n == 1 else (None, None))
-    assert [row.id for row in client.sample_rows("tone", rows[2]["id"]).samples] == [row["id"] for row in rows[3:]]
-
-
-def test_feedback_on_kept_answers_is_in_the_field_of_the_task_type(server, client, ids):
-    client.feedback(
-        [{"id": f"{ids['topics']}/0", "labels": ["late", "size"]}, {"id": f"{ids['topics']}/1", "labels": []}]
-    )
-    client.feedback([{"id": f"{ids['stars']}/0", "value": 2.5}])
-    client.feedback([{"id": f"{ids['names']}/1", "spans": [{"start": 0, "end": 5, "label": "X"}]}])
-    rows = {task: client.sample_rows(task).samples for task in ("topics", "stars", "names")}
-    for row, text in zip(rows["topics"], TEXTS, strict=True):
-        over = [
-            label
-            for label, logit in zip(TOPICS.manifest["labels"], TOPICS.logits(text).tolist(), strict=True)
-            if logit > 0
-        ]
-        assert sorted(row.labels) == sorted(over)
-    assert [row.right and row.right.labels for row in rows["topics"][:3]] == [["late", "size"], [], None]
-    assert [row.right and row.right.value for row in rows["stars"][:2]] == [2.5, None]
-    [span] = rows["names"][1].right.spans
-    assert (span.start, span.end, span.label) == (0, 5, "X")

@@ -10,7 +10,6 @@ from onebert_server.contract.status import StatusResponse
 from onebert_store.comparison import e_value
 from runtimes import ask, get, move, opened
 from servers import Task, store
-from stores import statements
 
 LIVE = "/v1/tasks/tone/aliases/live"
 # The third version answers as the first.
@@ -119,25 +118,6 @@ def test_a_candidate_that_is_proven_worse_is_to_be_ended_and_is_seen_in_the_list
     assert listed["candidates"] == status(runtime)["candidates"] == verdicts(runtime)["verdicts"]
     assert listed["candidates"][0]["verdict"] == "roll_back"
     assert status(runtime)["next"] == f"onebert rollout tone {ends}"
-
-
-def test_a_shadow_that_was_ended_is_not_asked_for_again(tmp_path):
-    store(tmp_path, tone=TASKS[:2])
-    with opened(tmp_path) as runtime:
-        tag = move(runtime, SHADOWED)["target"]["tag"]
-        move(runtime, {"version": 1}, tag)
-        assert (status(runtime)["next"], status(runtime)["candidates"]) == (None, None)
-
-
-def test_the_list_counts_feedback_again_only_when_there_is_more(runtime):
-    move(runtime, SHADOWED)
-    give(runtime, pairs(runtime, 1, 2)[:3])
-    get(runtime, "/v1/status")
-    with statements() as seen:
-        get(runtime, "/v1/status")
-    assert not [sql for sql in seen if "SELECT feedback.counted" in sql]
-    give(runtime, pairs(runtime, 1, 2)[3:4])
-    assert status(runtime)["candidates"][0]["losses"] == 4
 
 
 def test_corrections_and_reviews_count_in_no_verdict(runtime):

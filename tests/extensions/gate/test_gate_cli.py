@@ -99,37 +99,6 @@ def test_the_example_of_the_page_keeps_rows_and_decides_on_the_server(case):
     case.done("promote", case.name, 3)
 
 
-def test_what_cannot_be_a_gate_is_refused_in_one_line(case):
-    rules = f"[tasks.{case.name}.gate]\n"
-    for gate, said in [
-        ("min.macro = 1", "min.macro"),
-        ('data = "data"\nslices = { columns = ["day"], worst_drop = 0.1 }', "no column day"),
-        ('slices = { columns = ["day"], worst_drop = 0.1 }', "name them with data"),
-    ]:
-        case.gate.write_text(rules + gate)
-        made = case.refused("apply", "-f", case.gate)
-        assert said in made.stderr
-        assert made.stderr.count("\n") == 1
-    assert case.run("promote", case.name, 2, "--force").returncode == 2
-
-
-def test_a_regression_has_correlations_alone(server, tmp_path):
-    task = Task(seed=4, labels=["value"], task_type="regression")
-    with server.client() as client:
-        for one in (task, Task(seed=5, labels=["value"], task_type="regression")):
-            client.push("warmth", one.file)
-    data = tmp_path / "rows.csv"
-    numbers = "".join(f"{text},{task.logits(text)[0]:.6f}\n" for text in TEXTS)
-    data.write_text(f"text,label\n{numbers}")
-    file = tmp_path / "tasks.toml"
-    file.write_text('[tasks.warmth.gate]\ndata = "rows.csv"\nmin = { pearson = 0.999, spearman = 0.99 }\n')
-    made = run_onebert("apply", "-f", file, url=server.url)
-    assert made.returncode == 0, made.stderr
-    made = run_onebert("promote", "warmth", "2", url=server.url)
-    assert made.returncode == 1
-    assert "min.pearson is" in made.stderr
-
-
 def test_wrong_entities_are_shown_as_spans(server, tmp_path):
     for seed in (4, 5):
         task = Task("bitfit", "none", ["O", "B-THING", "I-THING"], seed=seed, task_type="token")

@@ -1,7 +1,6 @@
 """A task's gate over HTTP: it lets an alias move, refuses, is forced, follows the task, and stays the owner's."""
 
 import asyncio
-import json
 import logging
 from threading import Event
 
@@ -223,28 +222,6 @@ def test_a_gate_goes_on_when_a_full_queue_has_room_again(tmp_path):
         assert live(runtime) == 2
 
 
-def test_a_gate_waits_for_no_version_that_cannot_be_loaded(tmp_path):
-    """Its file may be away for hours; who moves the alias learns so at once."""
-    first, _ = store(tmp_path, tone=[OLD, NEW])
-    (tmp_path / "blobs" / first.digest.removeprefix("sha256:")).unlink()
-
-    async def moved(runtime):
-        loop = asyncio.get_running_loop()
-        async with client(runtime) as web:
-            path, at = "/v1/tasks/tone/aliases/live", {"If-Match": '"1"'}
-            moving = asyncio.create_task(web.put(path, json={"version": 2}, headers=at))
-            while not (moving.done() or loop.paused):
-                await asyncio.sleep(0)
-            assert moving.done(), "it waits"
-            return await moving
-
-    with opened(tmp_path) as runtime, asyncio.Runner(loop_factory=Pausing) as runner:
-        assert set_gate(runtime, {"max": {"flips": 1.0}}, rows_of(OLD)).status_code == 200
-        answer = runner.run(moved(runtime))
-        assert (answer.status_code, answer.json()["code"]) == (503, "version-unavailable"), answer.text
-        assert live(runtime) == 1
-
-
 def test_an_alias_goes_back_to_the_older_version_before_without_the_gate(runtime):
     assert move(runtime, 3).status_code == 200
     set_gate(runtime, {"min": {"accuracy": 1.0}, "must": [{"text": "a", "label": "none such"}]}, rows_of(NEW))
@@ -283,16 +260,6 @@ def test_an_alias_that_was_deleted_comes_back_through_the_gate(runtime):
     assert move(runtime, 1, at=None, force=True, message="it was live").status_code == 200
 
 
-def test_a_split_goes_back_as_a_whole_without_the_gate_if_its_versions_are_older(runtime):
-    path, split = "/v1/tasks/tone/aliases/live", {"split": {"1": 60, "2": 40}}
-    for body in (split, {"version": 3}, split):
-        headers = {"If-Match": get(runtime, path).headers["etag"]}
-        answer = ask(runtime, "PUT", path, json=body, headers=headers)
-        assert answer.status_code == 200, answer.text
-        if body == {"version": 3}:
-            set_gate(runtime, {"must": [{"text": "a", "label": "none such"}]})
-
-
 def test_a_gate_is_for_its_aliases(runtime):
     rules = {"aliases": ["next"], "must": [{"text": "a", "label": "none such"}]}
     assert set_gate(runtime, rules).status_code == 200
@@ -306,35 +273,6 @@ def test_the_errors_of_a_move_are_those_without_a_gate(runtime):
     set_gate(runtime, {"must": [{"text": "a", "label": "none such"}]})
     assert [move(runtime, *place).json()["code"] for place in ((2, 3), (9, 1), (2, None))] == before
     assert before == ["alias-conflict", "version-not-found", "alias-conflict"]
-
-
-OTHER = "sha256:" + "0" * 64
-
-
-def test_a_gate_of_an_earlier_release_without_its_rows_refuses(runtime):
-    """Its rows stayed with a client, which reported their numbers."""
-    rules = {"min": {"accuracy": 0.0}, "pinned": OTHER}
-    runtime.registry.documents.write("tone", "gate", json.dumps({"rules": rules}), "set-gate")
-    gate = get(runtime, GATE).json()
-    assert (gate["rows"], gate["rules"]) == (0, rules)
-    refused = move(runtime, 2).json()
-    assert (refused["code"], refused["report"]) == ("gate-failed", None)
-    assert "set it again with rows" in refused["detail"]
-    assert set_gate(runtime, {"min": {"accuracy": 0.0}}, rows_of(OLD)).status_code == 200
-    assert move(runtime, 2).status_code == 200
-
-
-def test_two_thousand_rows_are_kept_and_one_more_is_not(runtime):
-    rows = [{"text": f"text {n}", "text_pair": "b", "label": "x", "slices": {"a": "y"}} for n in range(2000)]
-    assert set_gate(runtime, {"min": {"accuracy": 0.0}}, rows).json()["rows"] == 2000
-    assert set_gate(runtime, {"min": {"accuracy": 0.0}}, [*rows, rows[0]]).status_code == 422
-
-
-def test_a_gate_ends_with_its_task(runtime):
-    set_gate(runtime, {"must": [{"text": "a", "label": "none such"}]})
-    ask(runtime, "DELETE", "/v1/tasks/tone")
-    upload(runtime, "tone", OLD)
-    assert get(runtime, GATE).json()["code"] == "gate-not-found"
 
 
 def test_a_deleted_gate_refuses_nothing(runtime):
@@ -363,29 +301,3 @@ def test_a_key_that_may_only_move_aliases_runs_the_gate_and_sees_its_own_tasks_a
         at = {"If-Match": '"1"'}
         moved = of("key-to-promote", "PUT", path="aliases/live", headers=at, json={"version": 2})
         assert moved.status_code == 200, moved.text
-
-
-def test_a_token_task_has_a_gate_by_its_entities(tmp_path):
-    labels = ["O", "B-PER", "I-PER", "B-LOC"]
-    with opened(tmp_path) as runtime:
-        for seed in (1, 2):
-            upload(runtime, "tone", Task("bitfit", "none", labels, seed=seed, task_type="token"))
-
-        def entities(version, text):
-            body = {"items": [{"task": f"tone@{version}", "text": text}]}
-            [result] = ask(runtime, "POST", "/v1/classify", json=body).json()["results"]
-            return sorted([entity["start"], entity["end"], entity["label"]] for entity in result["entities"])
-
-        right = [entities(1, text) for text in TEXTS]
-        rows = [{"text": text, "label": spans} for text, spans in zip(TEXTS, right, strict=True)]
-        assert set_gate(runtime, {"min": {"entity_f1": 0.99}}, rows).status_code == 200
-        problem = move(runtime, 2).json()
-        answers = [entities(2, text) for text in TEXTS]
-        hits, answered, gold = 0, sum(map(len, answers)), sum(map(len, right))
-        for spans, other in zip(right, answers, strict=True):
-            hits += sum(span in other for span in spans)
-        assert problem["report"]["numbers"]["scores"]["entity_f1"] == pytest.approx(2 * hits / (answered + gold))
-        assert live(runtime) == 1
-        assert (
-            set_gate(runtime, {"min": {"accuracy": 0.5}}, rows).json()["detail"].startswith("min.accuracy: the metrics")
-        )

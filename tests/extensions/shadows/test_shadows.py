@@ -116,22 +116,6 @@ def test_questions_of_a_shadow_that_is_not_in_memory_are_left_out_and_it_comes_b
     wait_until(lambda: classify(runtime) and get(runtime, f"{LIVE}/shadows").json()["shadows"][0]["answers"])
 
 
-def test_a_long_text_is_computed_by_a_shadow_in_batches_as_small_as_others(tmp_path):
-    with opened(tmp_path, max_batch_tokens=512) as runtime:
-        decision = {"window": {"tokens": 16, "overlap": 4, "reduction": "mean"}}
-        for seed in (1, 2):
-            upload(runtime, "tone", Task(seed=seed, format=2, decision=decision))
-        move(runtime, {"version": 1, "shadow": [{"version": 2}]})
-        classify(runtime, "it is late " * 800)
-        wait_until(lambda: get(runtime, f"{LIVE}/shadows").json()["shadows"][0]["answers"] == 1)
-        lines = get(runtime, "/metrics").text.splitlines()
-        small, every = (
-            next(float(line.split()[-1]) for line in lines if line.startswith(f"onebert_batch_tokens_{name} "))
-            for name in ('bucket{le="1024.0"}', "count")
-        )
-        assert small == every
-
-
 def test_a_request_that_a_shadow_cannot_answer_is_answered_without_it(tmp_path):
     """Its windows are longer than what the shadow reads."""
     with opened(tmp_path) as runtime:
@@ -155,15 +139,6 @@ def test_a_text_in_which_a_base_finds_no_token_is_no_question_for_its_shadow_or_
         wait_until(lambda: not any(host.bank.uses.any() for host in runtime.hosts))
         [found] = get(runtime, f"{LIVE}/shadows").json()["shadows"]
         assert (found["answers"], found["left_out"]) == (0, int(status == 200))
-
-
-def test_a_shadow_whose_answer_cannot_be_read_leaves_no_pin(runtime, monkeypatch):
-    move(runtime, {"version": 1, "shadow": [{"version": 2}]})
-    monkeypatch.setattr("onebert_server.extensions.shadows.shadows.items_of", lambda *_: 1 / 0)
-    for text in TEXTS:
-        classify(runtime, text)
-    wait_until(lambda: get(runtime, f"{LIVE}/shadows").json()["shadows"][0]["left_out"] == len(TEXTS))
-    wait_until(lambda: not any(host.bank.uses.any() for host in runtime.hosts))
 
 
 KEYS = {"owner": Principal("key:owner", EVERY_SCOPE, ("*",), quotas=Quotas(tokens=0.001)), "other": root("key:other")}

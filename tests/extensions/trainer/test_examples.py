@@ -142,15 +142,6 @@ def test_examples_with_several_labels_make_a_multi_label_task(server, client):
     assert sum(right) > 0.9 * len(rows)
 
 
-def test_what_was_refused_for_its_time_is_no_version(server, client):
-    body = {"examples": rows_of(EXAMPLES)}
-    with stopped(worker_of(server)):
-        late = httpx.post(f"{server.url}/v1/tasks/late/examples", json=body, headers={"X-Request-Timeout": "0.2"})
-    assert late.json()["code"] == "deadline-exceeded"
-    assert post(client, "behind", EXAMPLES).json()["live"]
-    assert "late" not in [task["name"] for task in client.tasks()]
-
-
 def test_more_rows_times_labels_than_one_core_fits_in_seconds_are_refused(server, client):
     rows = [(f"text {i}", f"class {i}") for i in range(2000)]
     with pytest.raises(TooLarge, match="2000 examples times 2000 labels are 4000000"):
@@ -173,11 +164,6 @@ def test_more_rows_times_labels_than_one_core_fits_in_seconds_are_refused(server
 def test_bad_rows_are_named(server, examples, kind, said):
     with Client(server.url) as client, pytest.raises(kind, match=said):
         client.create_from_examples("bad", examples)
-
-
-def test_pairs_stay_among_pairs(server):
-    with Client(server.url) as client, pytest.raises(InvalidInput, match=r"examples\.1 has no text_pair"):
-        client.create_from_examples("bad", [(("good", "thing"), "a"), ("bad", "b")])
 
 
 def test_label_names_alone_give_a_served_task(server, client):

@@ -1,6 +1,5 @@
 """Watching without HTTP: windows by hand, memory, what the store keeps, versions that go away."""
 
-import tracemalloc
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import count
@@ -15,7 +14,6 @@ from observing import answered
 from onebert_encoder.answering.asked import Asked, AskedWindow
 from onebert_encoder.answering.results import Prediction
 from onebert_server.answering.reading.seen import seen
-from onebert_server.extensions.watching.alarms import judge
 from onebert_server.extensions.watching.kept import KeptAlarm, WatchDocuments
 from onebert_server.extensions.watching.watch import Watch
 from onebert_server.extensions.watching.watched import Watched
@@ -72,26 +70,6 @@ def test_a_window_has_the_counts_of_its_last_500_answers_by_hand(some, count, tu
     between = zip([-1.0, *EDGES], [*EDGES, 2.0], strict=True)
     assert live.scores.tolist() == [sum(low < score <= high for score in scores) for low, high in between]
     assert (live.answers, live.confidence) == (len(last), pytest.approx(sum(scores)))
-
-
-@pytest.mark.parametrize(("labels", "most"), [(4, 16_000), (32, 20_000), (512, 120_000)])
-def test_a_watched_version_takes_little_memory(labels, most):
-    # SciPy is imported before it is measured.
-    judge(manifest_of().reference, live_of(manifest_of().reference, 4))
-    tracemalloc.start()
-    try:
-        before, _ = tracemalloc.get_traced_memory()
-        manifest = manifest_of(labels, rows=2**14)
-        watched = Watched(manifest.labels, manifest.reference)
-        for number in range(2 * WINDOW - 1):
-            for part in watched.count([Seen("tone", (f"label {number % labels}",), number / 1000, 1, next(NEW))]):
-                watched.judge(part, 0.0)
-        del manifest, part
-        after, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert after - before < most
-    assert watched.answers == 2 * WINDOW - 1
 
 
 def test_a_text_asked_again_and_again_counts_once():
@@ -333,14 +311,6 @@ def test_under_100_answers_nothing_is_judged(counts, watch, versions):
     tell(counts, "label 0", 1)
     wait_until(lambda: watch.get("tone", 1).judged is not None)
     assert watch.get("tone", 1).judged.live.answers == PART
-
-
-def test_while_no_manifest_can_be_read_the_next_answer_asks_again(counts, watch, versions):
-    versions.unread.set()
-    tell(counts, "label 0")
-    assert watch.get("tone", 1) is None
-    versions.unread.clear()
-    wait_until(lambda: tell(counts, "label 0", 1) or watch.get("tone", 1) is not None)
 
 
 @pytest.fixture

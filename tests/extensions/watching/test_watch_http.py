@@ -11,7 +11,7 @@ import pytest
 from onebert_store.file.manifest import parse_manifest
 from onebert_store.file.reference import WINDOW
 from onebert_training.fit.reference import reference_of
-from servers import Task, both_layouts, wait_until
+from servers import Task, front_ends, wait_until
 from trainings import THINGS
 
 GUIDE = Path(__file__).parents[3] / "docs/guide/watching.md"
@@ -65,7 +65,7 @@ def watched(server):
     return of
 
 
-@both_layouts
+@front_ends
 def test_an_alarm_goes_on_with_a_shift_and_off_when_it_ends(server, watched):
     with server.client() as client:
 
@@ -131,7 +131,7 @@ def test_an_alarm_goes_on_with_a_shift_and_off_when_it_ends(server, watched):
     assert not any(text in log for text in TEXTS)
 
 
-@both_layouts
+@front_ends
 def test_a_version_without_a_reference_learns_one(server, watched):
     with server.client() as client:
         client.push("plain", Task(seed=1).file)
@@ -150,7 +150,7 @@ def test_a_version_without_a_reference_learns_one(server, watched):
     assert 0 < found["hears"] < 0.15
 
 
-@both_layouts
+@front_ends
 def test_a_regression_is_not_watched_and_says_so(server, watched):
     with server.client() as client:
         client.push("price", Task(labels=1, task_type="regression").file)

@@ -3,7 +3,6 @@
 import hashlib
 import logging
 import re
-import threading
 import time
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -13,7 +12,6 @@ import httpx
 import pytest
 
 from needs import needs
-from onebert_server.extensions.webhooks import receiver as webhook_receiver
 from onebert_server.extensions.webhooks import sender
 from onebert_server.extensions.webhooks.message import WebhookMessage, signed
 from onebert_server.settings import load_settings
@@ -135,25 +133,6 @@ def test_a_message_that_is_refused_is_given_up_and_holds_up_no_other(tmp_path, r
         assert len(receiver.refused) == 2 * sender.MAX_REFUSALS
 
 
-def test_a_change_behind_an_event_that_is_refused_has_all_its_attempts(tmp_path, receiver):
-    moved = threading.Event()
-
-    def status_of(body):
-        # The change comes while the event has two of its refusals.
-        if body["type"] == "alarm.on" and len(receiver.refused) == 1:
-            moved.wait(600)
-        return 400
-
-    receiver.status_of = status_of
-    with opened(tmp_path, **receiver.settings) as runtime:
-        runtime.hooks.announce("alarm.on", {"task": "tone", "version": 1})
-        wait_until(lambda: receiver.refused)
-        upload(runtime, "tone", Task(seed=1))
-        moved.set()
-        wait_until(lambda: counted(runtime, "dead") == 2)
-        assert [body["type"] for _, body in receiver.refused].count("alias.moved") == sender.MAX_REFUSALS
-
-
 @pytest.mark.parametrize("status", [302, 408, 425, 429, 500, 503])
 def test_a_message_waits_for_a_receiver_that_refuses_the_moment(tmp_path, receiver, status):
     receiver.status = status
@@ -162,16 +141,6 @@ def test_a_message_waits_for_a_receiver_that_refuses_the_moment(tmp_path, receiv
         wait_until(lambda: len(receiver.refused) > sender.MAX_REFUSALS + 2)
         assert counted(runtime, "dead") == 0
         receiver.status = 200
-        wait_until(lambda: receiver.moves == [("tone", "live", 1, 1)])
-
-
-def test_a_receiver_that_drips_holds_an_attempt_for_no_longer_than_its_time(tmp_path, receiver, monkeypatch):
-    monkeypatch.setattr(webhook_receiver, "TIMEOUT", 0.3)
-    receiver.drips.set()
-    with opened(tmp_path, **receiver.settings) as runtime:
-        upload(runtime, "tone", Task(seed=1))
-        wait_until(lambda: counted(runtime, "failed") > 1)
-        receiver.drips.clear()
         wait_until(lambda: receiver.moves == [("tone", "live", 1, 1)])
 
 
@@ -191,18 +160,6 @@ def test_a_redirect_is_a_failure_and_not_followed(tmp_path, receiver):
         upload(runtime, "tone", Task(seed=1))
         wait_until(lambda: len(receiver.refused) > 2)
     assert set(receiver.paths) == {"/hooks"}
-
-
-def test_a_receiver_that_is_gone_is_left_alone_until_the_next_start(tmp_path, receiver):
-    receiver.status = 410
-    with opened(tmp_path, **receiver.settings) as runtime:
-        upload(runtime, "tone", Task(seed=1))
-        wait_until(lambda: counted(runtime, "failed") == 1)
-        receiver.status = 200
-        upload(runtime, "tune", Task(seed=1))
-    assert len(receiver.paths) == 1
-    with opened(tmp_path, **receiver.settings):
-        wait_until(lambda: len(receiver.moves) == 2)
 
 
 @needs("gate")

@@ -143,33 +143,6 @@ def test_the_first_version_of_a_new_task_is_live_unless_the_file_says_otherwise(
     assert apply(server, file).stdout.startswith("no difference\n")
 
 
-def test_a_split_of_new_versions_is_named_as_the_server_names_it(server, place, name):
-    file = write(
-        place,
-        f'[tasks.{name}]\nversions = {{ 9 = "1.safetensors", a = "2.safetensors" }}\n'
-        "aliases.live.split = { a = 50, 9 = 50 }\n",
-    )
-    assert "+ live       50 % new 9, 50 % new a\n" in applied(server, file)
-    with Client(server.url) as client:
-        assert list(client.task(name).targets["live"].split.items()) == [("1", 50), ("2", 50)]
-        assert client.status(name).last_move.what == "new → 50 % 1, 50 % 2"
-    file.write_text(
-        f'[tasks.{name}]\nversions = {{ 9 = "1.safetensors", b = "3.safetensors", c = "4.safetensors" }}\n'
-        "aliases.live.split = { c = 30, b = 30, 9 = 40 }\n",
-    )
-    assert "~ live       50 % 1, 50 % 2 → 40 % 1, 30 % new b, 30 % new c\n" in applied(server, file)
-
-
-def test_no_version_of_a_new_task_is_live_before_all_of_them_are_there(server, place, name):
-    (place / "bad.safetensors").write_bytes(Task(seed=9, labels=LABELS).with_golden(shift=1.0).file)
-    versions = 'versions = { 1 = "1.safetensors", 2 = "bad.safetensors" }'
-    done = apply(server, write(place, f"[tasks.{name}]\n{versions}\naliases.live = 2\n"))
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (1, f"1 of 3 done; stopped at: {name}")
-    with Client(server.url) as client:
-        facts = client.task(name)
-    assert (facts.aliases, len(facts.versions)) == ({}, 1)
-
-
 def test_a_file_that_changes_after_the_difference_was_printed_is_not_pushed(server, place, name, capsys):
     from onebert_server.cli.apply.plan import make_plan, walk
 

@@ -82,15 +82,6 @@ def test_inputs_of_more_bytes_than_a_request_takes_are_answered(ask, task):
     assert len(ask("classify", "mood", texts)) == 60
 
 
-def test_a_client_may_wait_longer_than_a_server_can_be_told(ask, task):
-    assert ask("classify", "mood", "x", timeout=1e6).task == "mood"
-
-
-def test_no_inputs_are_no_answers(ask, task):
-    assert ask("classify", "mood", []) == []
-    assert ask("classify_items", []) == []
-
-
 def test_fanout(ask, task):
     (answer,) = ask("fanout", "my order is late", ["mood@1"], 2)
     assert answer.task == "mood"
@@ -124,12 +115,6 @@ def test_the_life_of_versions_and_aliases(ask, request):
     assert name not in [each.name for each in ask("tasks")]
     with pytest.raises(TaskNotFound):
         ask("task", name)
-
-
-def test_the_base(ask, task):
-    base = ask("base")
-    assert base.digest == task.manifest["base"]["digest"]
-    assert base.dtype == "float32"
 
 
 def test_refusals_are_typed(ask, task, tmp_path):

@@ -101,12 +101,6 @@ def test_the_page_loads_nothing_and_shows_texts_as_they_are(evaluate, tmp_path):
         assert said in html, said
 
 
-def test_without_options_the_score_stands_beside_the_answer_that_never_changes(evaluate):
-    printed, _ = succeeded(evaluate())
-    assert "always " in printed
-    assert "calibration" in printed
-
-
 def test_the_head_of_the_training_stands_beside_its_own_rows_alone(onebert, base, rows, tmp_path):
     made = delta_of(base, "single_label", LABELS)
     for folder, lines in (("mine", rows), ("others", rows[1:])):
@@ -230,14 +224,6 @@ def test_texts_of_no_label_are_told_from_the_rows(evaluate, rows, tmp_path):
     named = ("--data", tmp_path / "named.jsonl", "--text", "customer message")
     printed, _ = succeeded(evaluate(*named, "--unknown", tmp_path / "others.csv", "--json"))
     assert json.loads(printed)["unknown"] == found
-
-
-def test_numbers_know_no_unknown_texts(onebert, base, tmp_path):
-    save(tmp_path / "price.safetensors", delta_of(base, "regression", ["price"]))
-    (tmp_path / "rows.csv").write_text("text,label\n" + "".join(f"parcel {i},{i / 7}\n" for i in range(20)))
-    data = ("--data", tmp_path / "rows.csv", "--base", tiny_base(), "--device", "cpu")
-    error = refused(onebert("evaluate", tmp_path / "price.safetensors", *data, "--unknown", tmp_path / "rows.csv"))
-    assert "only single_label and multi_label tasks with probabilities take unknown texts" in error
 
 
 @pytest.mark.parametrize(

@@ -232,18 +232,6 @@ def test_an_added_base_has_what_an_export_needs(tmp_path: Path) -> None:
     assert again == base.tokenizer.encode([text], 48)[0].input_ids
 
 
-def test_a_merged_folder_is_a_base_and_tokenizes_as_before(tmp_path: Path) -> None:
-    base = base_of("bert")
-    delta = random_delta(base, "bitfit", "pooler")
-    write(tmp_path / "merged", delta, base, "bert")
-    again = load_base(str(tmp_path / "merged"))
-    text = ["the parcel was late, refund please"]
-    assert again.tokenizer.encode(text, 32)[0].input_ids == base.tokenizer.encode(text, 32)[0].input_ids
-    name = "encoder.layer.1.intermediate.dense.bias"
-    expected = base.params[name] + torch.from_numpy(delta.tensors[f"delta.{name}"])
-    torch.testing.assert_close(again.params[name], expected, rtol=0, atol=0)
-
-
 WITHOUT_A_CLASS = {
     "mean": ("bert", "bitfit+lora", "mean", "single_label"),
     "mean, roberta": ("roberta", "lora", "mean", "regression"),
@@ -267,31 +255,6 @@ def test_a_head_that_no_class_has_is_loaded_by_sentence_transformers(
     assert tokens[1].truncated
     # Of different lengths in one batch: padding is not averaged.
     assert_equal_logits(delta_logits(base, delta, tokens), list(model.encode(asked, convert_to_tensor=True)))
-
-
-def test_a_head_of_two_tanh_layers_is_loaded_by_sentence_transformers(tmp_path: Path) -> None:
-    """The base's pooler, and a layer of the head's own behind it."""
-    base = base_of("bert")
-    delta = random_delta(base, "bitfit", "cls", "multi_label")
-    manifest = delta.manifest.model_copy(update={"pooling": "pooler"})
-    delta = Delta(manifest, dict(delta.tensors))
-    check(delta, base.spec)
-    assert write(tmp_path / "merged", delta, base, "bert") == "SentenceTransformer"
-    model = SentenceTransformer(str(tmp_path / "merged"), device="cpu", local_files_only=True)
-    tokens = base.tokenizer.encode(["the parcel was late"], 48)
-    assert_equal_logits(
-        delta_logits(base, delta, tokens), [model.encode("the parcel was late", convert_to_tensor=True)]
-    )
-
-
-def test_a_pair_is_asked_as_one_input(tmp_path: Path) -> None:
-    base = base_of("bert")
-    delta = random_delta(base, "bitfit", "mean")
-    write(tmp_path / "merged", delta, base, "bert")
-    model = SentenceTransformer(str(tmp_path / "merged"), device="cpu", local_files_only=True)
-    pair = ("the parcel was late", "where is it ?")
-    tokens = base.tokenizer.encode([pair], 48)
-    assert_equal_logits(delta_logits(base, delta, tokens), list(model.encode([pair], convert_to_tensor=True)))
 
 
 def test_what_no_checkpoint_holds_is_refused_by_name(tmp_path: Path) -> None:
@@ -352,14 +315,3 @@ def _feeds(session: InferenceSession, tokens: Sequence[Tokens]) -> dict[str, np.
         ids[row, : len(text)], mask[row, : len(text)] = text.input_ids, 1
     given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros(shape, np.int64)}
     return {one.name: given[one.name] for one in session.get_inputs()}
-
-
-def test_a_weight_that_is_missing_is_not_made_up(tmp_path: Path) -> None:
-    base = base_of("bert")
-    delta = random_delta(base, "bitfit", "mean")
-    encoder, head = split_head(to_tensors(delta, base))
-    params = merge(base, encoder)
-    del params["encoder.layer.0.output.dense.bias"]
-    with pytest.raises(RuntimeError, match=r"Missing key.*encoder.layer.0.output.dense.bias"):
-        write_onnx(tmp_path / "onnx", str(tiny_base("bert")), params, head, delta.manifest)
-    assert list(tmp_path.iterdir()) == []

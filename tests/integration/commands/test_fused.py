@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 import transformers
 from peft import IA3Config, LoraConfig, PeftModel
 
@@ -14,7 +13,6 @@ from bases import tiny_base
 from onebert_encoder.maths.fold import to_tensors
 from onebert_store.errors import InvalidInput
 from onebert_store.file.delta import Delta
-from onebert_training.interop.fused import join_pairs
 from onebert_training.interop.heads import split_head
 from onebert_training.interop.merged import merge, write_checkpoint
 from onebert_training.interop.peft_export import export_adapter
@@ -80,14 +78,6 @@ def test_a_delta_goes_to_peft_and_to_a_checkpoint(family: str, pooling: str, con
     assert_equal_logits(ours, model_logits(model.eval(), tokens))
 
 
-def test_a_pooling_that_nothing_tells_is_noted(tmp_path: Path) -> None:
-    random_adapter(MODERN, ADAPTERS["lora"][2], tmp_path)
-    delta = import_adapter(tmp_path, base_of(MODERN))
-    assert delta.manifest.pooling == "cls"
-    noted = [one for one in delta.manifest.training["warnings"] if "classifier_pooling" in one]
-    assert noted[0].startswith("neither the folder nor the base has a config.json")
-
-
 def test_pairs_of_some_parts_with_maps_of_their_own_are_joined(tmp_path: Path) -> None:
     base, (_, delta) = base_of("modernbert"), imported(*ADAPTERS["lora"], tmp_path / "first")
     tensors = {name: one for name, one in delta.tensors.items() if "layers.1.attn.Wqkv.v" not in name}
@@ -98,20 +88,6 @@ def test_pairs_of_some_parts_with_maps_of_their_own_are_joined(tmp_path: Path) -
     plain = getattr(transformers, written["loads_with"]).from_pretrained(tiny_base("modernbert"), config=config)
     model = PeftModel.from_pretrained(plain, tmp_path / "again").eval()
     assert_equal_logits(delta_logits(base, some, texts()), model_logits(model, texts()))
-
-
-def test_joined_pairs_have_the_products_of_the_parts_below_each_other() -> None:
-    torch.manual_seed(0)
-    shapes, fused = {"q": (3, 5), "k": (3, 5), "v": (2, 5), "o": (4, 5)}, {"qkv": ("q", "k", "v")}
-    pairs = {name: (torch.randn(r, 5), torch.randn(shapes[name][0], r)) for name, r in (("q", 1), ("v", 3), ("o", 2))}
-    joined = join_pairs(pairs, shapes, fused)
-    assert joined.keys() == {"qkv", "o"}
-    A, B = joined["qkv"]
-    expected = torch.cat([pairs["q"][1] @ pairs["q"][0], torch.zeros(3, 5), pairs["v"][1] @ pairs["v"][0]])
-    torch.testing.assert_close(B @ A, expected)
-    shared = torch.randn(2, 5)
-    joined = join_pairs({name: (shared, pair[1].repeat(1, 3)[:, :2]) for name, pair in pairs.items()}, shapes, fused)
-    assert torch.equal(joined["qkv"][0], shared)
 
 
 def test_biases_that_no_modernbert_has_are_refused_by_name(tmp_path: Path) -> None:

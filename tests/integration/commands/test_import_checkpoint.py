@@ -18,10 +18,8 @@ from ended import refused, succeeded
 from fine_tuned import TEXTS, WORDS, fine_tune
 from onebert_encoder.base.base import load_base
 from onebert_store.file.format import load
-from onebert_store.file.manifest import parse_manifest
-from onebert_training.interop.checkpoint.search import Agreement, ModelLogits, compare, concordance, fewest
+from onebert_training.interop.checkpoint.search import Agreement, concordance, fewest
 from peft_models import delta_logits, model_logits
-from tiny_delta import manifest_dict
 
 
 @pytest.fixture(scope="module")
@@ -57,10 +55,9 @@ def imported(onebert, folder, data, out, *more, family="bert"):
     return json.loads(printed), load(out)
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra", "mpnet", "deberta-v2"])
+@pytest.mark.parametrize("family", ["bert", "distilbert", "deberta-v2"])
 def test_a_fine_tuned_model_becomes_a_delta_that_answers_as_it_does(onebert, data, tmp_path, family):
-    # Its projection, which no delta holds, stays as it is: what is above it learns more slowly.
-    model = fine_tune(tmp_path / "tone", family, steps=80 if family == "electra" else 25)
+    model = fine_tune(tmp_path / "tone", family)
     # DeBERTa's configuration does not tell it.
     said = ("--task-type", "single_label") * (family == "deberta-v2")
     record, delta = imported(onebert, tmp_path / "tone", data, tmp_path / "tone.safetensors", *said, family=family)
@@ -75,7 +72,7 @@ def test_a_fine_tuned_model_becomes_a_delta_that_answers_as_it_does(onebert, dat
     manifest = delta.manifest
     assert list(manifest.labels) == WORDS
     assert (manifest.task_type, manifest.max_length, manifest.pooling) == ("single_label", 64, "cls")
-    assert manifest.activation == {"distilbert": "relu", "electra": "gelu", "deberta-v2": "gelu"}.get(family, "tanh")
+    assert manifest.activation == {"distilbert": "relu", "deberta-v2": "gelu"}.get(family, "tanh")
     assert manifest.training["imported_from"] == "checkpoint"
     ranks = [len(tensor) for name, tensor in delta.tensors.items() if name.startswith("lora_A")]
     assert (len(ranks), max(ranks)) == (record["changed_matrices"], record["largest_rank"])
@@ -232,22 +229,6 @@ def test_a_damaged_checkpoint_is_refused_in_one_line(onebert, tuned, data, tmp_p
     assert words in error
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"num_labels": 10**9, "return_dict": "None", "chunk_size_feed_forward": {"a": "b"}, "dtype": 5},
-        # Whoever names the outputs afterwards leaves the default numbers of the names behind.
-        {"label2id": {f"LABEL_{n}": n for n in range(4)}, "problem_type": None},
-    ],
-)
-def test_what_is_not_used_of_a_configuration_changes_nothing(onebert, tuned, data, tmp_path, changed):
-    folder = shutil.copytree(tuned[0], tmp_path / "tone")
-    config(**changed)(folder)
-    record, delta = imported(onebert, folder, data, tmp_path / "tone.safetensors", "--agree", "0.5")
-    assert list(delta.manifest.labels) == WORDS
-    assert record["warnings"] == []
-
-
 def test_differences_of_probabilities_are_bounded(onebert, tuned, data, tmp_path):
     asked = ("--agree", "0.5", "--max-difference")
     loose, _ = imported(onebert, tuned[0], data, tmp_path / "loose.safetensors", *asked, "0.5")
@@ -293,31 +274,6 @@ def test_what_is_assumed_is_said(onebert, data, tmp_path, monkeypatch):
     assert len(json.loads(printed)["warnings"]) == 1
 
 
-def test_a_length_that_is_none_is_not_taken_from_a_tokenizer(onebert, tuned, data, tmp_path):
-    folder = shutil.copytree(tuned[0], tmp_path / "tone")
-    with_json("tokenizer_config.json", model_max_length="long")(folder)
-    _, delta = imported(onebert, folder, data, tmp_path / "tone.safetensors")
-    assert delta.manifest.max_length == 66
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        ('{"text": "late"}\n{"text": "\\ud800"}\n', "line 2: the text has half of a surrogate pair"),
-        ('{"text": "late"}\n{"text": 5}\n', "line 2: the text is empty or not a text"),
-        (
-            '{"text": "late"}\n',
-            "--data has one text, and the answers of the model and of its delta are compared on two at least; give",
-        ),
-    ],
-)
-def test_texts_that_cannot_be_compared_on_are_refused_in_one_line(onebert, tuned, tmp_path, content, words):
-    (tmp_path / "texts.jsonl").write_text(content)
-    out = ("--data", tmp_path / "texts.jsonl", "--out", tmp_path / "x.safetensors")
-    error = refused(onebert("import", tuned[0], "--base", tiny_base(), *out))
-    assert words in error
-
-
 def test_what_a_delta_leaves_out_counts_and_is_said(onebert, tuned, data, tmp_path):
     """Embeddings of another model, and a tokenizer with other numbers: neither can be in a delta."""
     folder, _ = tuned
@@ -359,15 +315,6 @@ def test_few_parts_are_found_that_agree():
         assert needed <= count <= needed + needed / 31
         assert len(asked) <= 12
     assert fewest(lambda _: Agreement(0.7, 0.0, 0.0), 10, agrees) == (10, Agreement(0.7, 0.0, 0.0))
-
-
-def test_of_several_numbers_the_one_that_agrees_least_counts():
-    """Numbers of quite different sizes: that they differ from each other is no agreement of two models."""
-    theirs = np.random.default_rng(0).normal(size=(50, 3)) + np.array([0, 50, 100])
-    ours = np.where(np.arange(3) == 1, 50.0, theirs)
-    manifest = parse_manifest(manifest_dict(task_type="regression", labels=["a", "b", "c"]))
-    found = compare(manifest, ["text"] * 50, ModelLogits([], list(theirs)), ModelLogits([], list(ours)))
-    assert found.share == pytest.approx(0, abs=1e-9)
 
 
 def test_concordance_is_one_only_for_the_same_numbers():

@@ -121,14 +121,6 @@ def test_a_delta_learns_the_answers_that_no_rank_gives(onebert, files, tmp_path,
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tone", "tone.safetensors"]
 
 
-def test_what_a_rank_gives_is_not_trained(onebert, files, tmp_path):
-    fine_tune(tmp_path / "tone", steps=5)
-    record, error = recorded(onebert(*ask(tmp_path / "tone", tmp_path / "tone.safetensors", files, "--json")))
-    assert "on validation" not in error
-    assert "learned_texts" not in record
-    assert record["agreement"] >= 0.8
-
-
 def test_a_lower_agreement_takes_up_the_training(onebert, foreign, tmp_path):
     """Pairs, a fifth of which are held out to compare on."""
     path, out = tmp_path / "pairs.csv", tmp_path / "tone.safetensors"
@@ -199,17 +191,3 @@ def test_what_teaches_nothing_is_refused_in_one_line(onebert, foreign, files, tm
     capsys.readouterr()
     assert words in refused(onebert(*ask(folder, tmp_path / "x.safetensors", files, *asked)))
     assert [path.name for path in tmp_path.iterdir()] == ["tone"]
-
-
-def test_texts_that_are_too_few_are_refused_in_one_line(onebert, foreign, files, tmp_path):
-    out, few = tmp_path / "x.safetensors", write(tmp_path / "few.csv", TEXTS[:49])
-    same = write(tmp_path / "same.csv", [TEXTS[0]] * 99)
-    cases = [
-        ({"--distil": few}, "--distil has 49 texts; answers are learned on 50 at least"),
-        # None of them is learned.
-        ({"--distil": files["--data"], "--data": files["--data"]}, "--distil has 0 texts that are not in --data; answ"),
-        ({"--distil": same}, "all training rows have the same text, so none can be held out to measure by"),
-        ({"--data": few}, "; --distil TEXTS trains a delta that learns its answers"),
-    ]
-    for options, words in cases:
-        assert words in refused(onebert(*ask(foreign, out, options, *SINGLE)))

@@ -13,7 +13,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 from scipy.special import expit, softmax
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 
@@ -229,13 +229,3 @@ def test_agreement_is_taken_against_the_program_and_not_against_a_reading_of_the
     encode = SentenceTransformer.encode
     monkeypatch.setattr(SentenceTransformer, "encode", lambda *of, **more: -encode(*of, **more))
     assert "agreement 0.0000" in refused(onebert(*asked))
-
-
-def test_a_setfit_body_that_normalizes_is_refused_by_its_modules(onebert, data, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    setfit_folder(Path("my-setfit"), 2, Normalize())
-    exec(LINES, {})
-    arguments = ("--base", tiny_base(), "--data", data, "--out", "tone.safetensors")
-    status, _, says = onebert("import", "my-setfit-dense", *arguments)
-    assert status == 1
-    assert "no head that a delta can hold: its modules are Transformer, Pooling, Normalize, Dense" in says

@@ -182,18 +182,6 @@ def test_what_no_model_does_is_said_and_written_beside_it(onebert, tmp_path):
     assert said in printed
 
 
-def test_without_the_packages_that_write_onnx_one_line_says_so(onebert, tmp_path, monkeypatch):
-    save(tmp_path / "tone.safetensors", make_delta())
-    monkeypatch.setattr("onebert_training.interop.onnx_export.find_spec", lambda _: None)
-    error = refused(onebert("export", tmp_path / "tone.safetensors", "--onnx", tmp_path / "onnx"))
-    assert error == "error: --onnx needs onnx and onnxscript: pip install '.[onnx]' in the checkout\n"
-
-
-def test_the_help_says_what_goes_in_and_what_comes_out(onebert):
-    for command, words in (("import", "PEFT adapter folder, or a fine-tuned"), ("export", "Hugging Face checkpoint")):
-        assert words in " ".join(succeeded(onebert(command, "--help"))[0].split())
-
-
 @pytest.mark.slow
 def test_following_the_page_works(tmp_path):
     """What stands in its blocks, in order, where the README has left its first delta."""

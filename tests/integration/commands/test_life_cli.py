@@ -5,13 +5,12 @@ import json
 import subprocess
 from datetime import datetime, timedelta
 
-import openpyxl
 import pytest
 from scipy.stats import binomtest
 
 import forked
 from onebert_server.client import Client
-from servers import ONEBERT, Server, Task, clean_env, run_onebert, wait_until
+from servers import ONEBERT, Task, clean_env, run_onebert, wait_until
 
 WORDS = "late broken lovely bad good great parcel invoice screen refund help password".split()
 TEXTS = [f"{one} {other}" for one in WORDS[:6] for other in WORDS[6:]]
@@ -61,22 +60,6 @@ def test_the_status_has_a_tasks_moves_the_latest_first(server, onebert, refused)
     head = next(place for place, line in enumerate(lines) if line.startswith("time (UTC)"))
     assert lines[head + 2].startswith(f"{times[0]:%Y-%m-%d %H:%M:%S}")
     assert "rolled back to 1" in lines[head + 2]
-
-
-def test_a_key_for_its_tasks_alone_shows_their_moves(tmp_path):
-    root = "the-right-key-0123"
-    with Server(tmp_path, api_keys=root) as locked:
-        with locked.client(api_key=root) as client:
-            client.push("tone", Task(seed=1).file)
-        with Client(locked.url, api_key=root) as client:
-            made = client.create_key("ann", ["admin"], ["t*"])
-        done = run_onebert("status", "tone", "--json", url=locked.url, api_key=made.key)
-        assert done.returncode == 0, done.stderr
-        assert [move["what"] for move in json.loads(done.stdout)["moves"]] == ["new → 1"]
-        for key in ({"api_key": "wrong"}, {}, {"api_key": "schlüssel ☃"}):
-            done = run_onebert("status", url=locked.url, **key)
-            assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-            assert "key" in done.stderr
 
 
 def test_aliases_are_listed_set_and_removed(server, onebert, refused):
@@ -164,36 +147,6 @@ def test_two_versions_are_held_against_each_other(server, onebert, tmp_path):
     assert "by McNemar's exact test" in printed
 
 
-def test_rows_of_several_files_are_found_again(server, onebert, tmp_path):
-    """One file counts lines and the other rows."""
-    push(server, "shards", 16, 21, labels=["good", "bad"])
-    (tmp_path / "test").mkdir()
-    (tmp_path / "test" / "a.csv").write_text("text\n" + "".join(f"{text}\n" for text in TEXTS))
-    book = openpyxl.Workbook()
-    for text in ("text", *TEXTS):
-        book.active.append([text])
-    book.save(tmp_path / "test" / "b.xlsx")
-    flips = json.loads(onebert("diff", "shards@1", "shards@2", "--data", tmp_path, "--json"))["flips"]
-    assert {flip["file"] for flip in flips} == {"a.csv", "b.xlsx"}
-    printed = onebert("diff", "shards@1", "shards@2", "--data", tmp_path)
-    for flip in flips[:20]:
-        unit = {"a.csv": "line", "b.xlsx": "row"}[flip["file"]]
-        assert any(line.startswith(f"{flip['file']} {unit} {flip[unit]} ") for line in printed.splitlines())
-
-
-def test_what_differs_in_the_files_is_named(server, onebert, refused):
-    for seed, labels, score in ((1, ["good", "bad"], 0.5), (2, ["yes", "no"], 0.75)):
-        training = {"seed": seed, "test": {"accuracy": score}, "metric": "accuracy"}
-        push(server, "said", 13, labels=labels, training=training)
-    found = json.loads(onebert("diff", "said@1", "said@2", "--json"))
-    assert found["manifest"]["labels"] == [["good", "bad"], ["yes", "no"]]
-    assert found["manifest"]["training.seed"] == [1, 2]
-    assert [side["score"] for side in found["measured"]] == [0.5, 0.75]
-    assert "answers" not in found
-    assert "good, bad" in onebert("diff", "said@1", "said@2")
-    assert "has no alias next" in refused("diff", "said@1", "said@next")
-
-
 LABELED = {"labels": ["good", "bad", "odd"], "task_type": "multi_label"}
 
 
@@ -256,22 +209,3 @@ def test_a_shell_completes_commands_tasks_versions_and_aliases(server):
     command = ["bash", "-c", f"{ONEBERT} --show-completion; exit $?"]
     shown = subprocess.run(command, env=clean_env(), capture_output=True, text=True, check=True)
     assert "_ONEBERT_COMPLETE" in shown.stdout
-
-
-@pytest.mark.parametrize("width", [None, 40, 80, 200])
-def test_a_table_is_cut_nowhere_and_as_wide_as_there_is_room(server, onebert, width):
-    name = "a-task-with-a-long-name." * 2
-    push(server, name, 16)
-    for alias in ("the-first-alias-of-it", "the-second-alias-of-it", "the-third-alias-of-it"):
-        onebert("promote", name, 1, "--alias", alias)
-    printed = onebert("status", name, env={} if width is None else {"COLUMNS": str(width)})
-    lines = printed.splitlines()
-    if width is None:
-        assert "the-first-alias-of-it, the-second-alias-of-it, the-third-alias-of-it" in printed
-        return
-    assert max(map(len, lines)) <= width
-    # Broken over lines at most: every character is there.
-    letters = "".join(printed.split())
-    assert all(letters.count(letter) >= (name + "the-third-alias-of-it").count(letter) for letter in set(name))
-    if width == 200:
-        assert any("the-first-alias-of-it, the-second-alias-of-it, the-third-alias-of-it" in line for line in lines)

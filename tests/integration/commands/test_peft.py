@@ -145,18 +145,6 @@ def test_a_heads_activation_is_the_models_own_or_is_refused(
         import_adapter(tmp_path, base, wanted)
 
 
-def test_only_what_was_trained_is_in_the_delta(tmp_path: Path) -> None:
-    random_adapter("bert", ln_tuning(), tmp_path)
-    delta = import_adapter(tmp_path, base_of("bert"))
-    # 3 layers of two LayerNorms, and the one of the embeddings, gain and bias each.
-    assert sorted(name.partition(".")[0] for name in delta.tensors) == ["delta"] * 14 + ["head"] * 2
-    assert delta.manifest.pooling == "pooler"
-    assert delta.manifest.method == "peft:ln_tuning"
-    assert delta.manifest.max_length == 66
-    manifest = import_adapter(tmp_path, base_of("bert"), TaskOptions(["x", "y", "z"], "regression", 20)).manifest
-    assert (manifest.task_type, list(manifest.labels), manifest.max_length) == ("regression", ["x", "y", "z"], 20)
-
-
 def spoil(folder: Path, change: dict[str, torch.Tensor | None]) -> None:
     """Changes tensors of an adapter; None removes one."""
     path = folder / "adapter_model.safetensors"
@@ -206,11 +194,6 @@ FOREIGN = {
 def test_what_a_delta_cannot_hold_is_refused_by_name(family: str, config: Any, named: str, tmp_path: Path) -> None:
     random_adapter(family, config, tmp_path)
     assert_refused(tmp_path, InvalidInput, named, base_of(family))
-
-
-def test_a_folder_that_is_no_adapter_is_called_what_it_is(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"it holds no PEFT adapter and no model"):
-        import_adapter(tmp_path, base_of("bert"))
 
 
 @pytest.fixture(scope="module")
@@ -284,22 +267,6 @@ def test_tensors_that_do_not_fit_are_refused(
 ) -> None:
     spoil(folder, change)
     assert_refused(folder, error, named)
-
-
-DORA = {
-    "half": (None, InvalidInput, "half of DoRA"),
-    "nothing to divide by": (torch.zeros(32), InvalidInput, "are zero in encoder.layer.0.attention.self.query"),
-    "of another size": (torch.ones(31), TensorMismatch, "is [31], not [32]"),
-}
-
-
-@pytest.mark.parametrize(("magnitude", "error", "named"), DORA.values(), ids=DORA.keys())
-def test_magnitudes_that_do_not_fit_are_refused(
-    magnitude: torch.Tensor | None, error: type[OneBertError], named: str, tmp_path: Path
-) -> None:
-    random_adapter("bert", lora(use_dora=True), tmp_path)
-    spoil(tmp_path, {f"{Q}.lora_magnitude_vector": magnitude})
-    assert_refused(tmp_path, error, named)
 
 
 def table_of(rows: int) -> torch.Tensor:

@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from dataclasses import asdict
-from importlib.metadata import version
 from typing import get_args, get_type_hints
 
 import datasets
@@ -20,7 +19,6 @@ from typing_extensions import Unpack
 import onebert
 from bases import tiny_base
 from onebert.tables import source_of
-from onebert_encoder.base.base import load_base
 from onebert_server import client
 from onebert_server.contract.moves import words
 from onebert_store import errors
@@ -97,14 +95,6 @@ def test_lists_of_labels_are_lists_from_every_library(tmp_path):
     assert load_dataset(source_of(forms["polars"])).labels == ("broken", "late")
 
 
-def test_a_column_may_be_called_features():
-    frame = pandas.DataFrame({"text": ["a"], "label": ["x"], "features": ["y"]})
-    assert list(source_of(frame).tables["train"]) == ["text", "label", "features"]
-    named = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["bad", "good"])})
-    found = source_of(datasets.Dataset.from_dict({"text": ["a"], "label": [1]}, features=named))
-    assert found.label_names == {"label": ("bad", "good")}
-
-
 @pytest.mark.slow
 def test_the_command_and_the_function_write_one_file(tmp_path):
     csv = tmp_path / "data.csv"
@@ -116,32 +106,11 @@ def test_the_command_and_the_function_write_one_file(tmp_path):
     assert trained.record["out"] == str(tmp_path / "b")
 
 
-def test_what_a_training_gives(tmp_path, capfd):
-    seen = []
-    splits = {"train": FORMS["rows"], "validation": FORMS["columns"], "test": FORMS["pairs"]}
-    trained = train(splits, tmp_path / "a", on_progress=seen.append, method="frozen", max_steps=3, start="fresh")
-    assert trained.metric in trained.validation
-    assert trained.validation == trained.test
-    assert trained.record["method"] == "frozen"
-    assert max(progress.step for progress in seen) == 3
-    assert capfd.readouterr() == ("", "")
-
-
 def test_missing_cells_of_a_frame_are_missing(tmp_path):
     frame = Frame(text=TEXTS, label=[*LABELS[:-1], float("nan")])
     with pytest.raises(InvalidData, match="no label"):
         train(frame, tmp_path / "a")
     train(frame, tmp_path / "a", drop_unlabeled=True)
-
-
-@pytest.mark.parametrize("missing", [float("nan"), np.float64("nan"), np.float32("nan"), None, pandas.NA])
-def test_every_mark_of_a_missing_cell_is_none(missing):
-    labels = np.array([1.5, missing, 2], dtype=object)
-    for data in (
-        {"text": ["a", "b", "c"], "label": labels},
-        pandas.DataFrame({"text": ["a", "b", "c"], "label": labels}),
-    ):
-        assert source_of(data).tables["train"]["label"] == [1.5, None, 2]
 
 
 @pytest.mark.parametrize(
@@ -182,12 +151,6 @@ def test_options_have_the_rules_of_the_command(tmp_path, options, said):
         train(FORMS["columns"], tmp_path / "a", **options)
 
 
-@pytest.mark.parametrize(("option", "meant"), [("epoch", "epochs"), ("methd", "method")])
-def test_an_option_that_there_is_not_is_refused_as_every_other_mistake(tmp_path, option, meant):
-    with pytest.raises(onebert.errors.OneBertError, match=f"no option {option}; is {meant} meant"):
-        train(FORMS["columns"], tmp_path / "a", **{option: 3})
-
-
 def test_type_checkers_know_the_options_of_the_command():
     """With their types: mypy and pyright refuse a misspelled one, and a text for a number."""
     options = {name: hint for group in GROUPS for name, hint in get_type_hints(group).items()}
@@ -197,13 +160,6 @@ def test_type_checkers_know_the_options_of_the_command():
     page = (ROOT / "docs/reference/options.md").read_text(encoding="utf-8")
     names = {name.replace("-", "_") for name in re.findall(r"^\| `(?:--)?([a-z_-]+)`", page, re.MULTILINE)}
     assert options.keys() <= names
-
-
-def test_a_base_in_memory_is_trained_on_as_it_is(tmp_path):
-    base = load_base(str(tiny_base()))
-    trained = onebert.train(FORMS["columns"], task="tone", out=tmp_path / "a", base=base, method="head")
-    assert onebert.load(trained.file, base=base).base is base
-    assert onebert.__version__ == version("onebert")
 
 
 TASKS = {

@@ -7,7 +7,7 @@ import pytest
 from bases import tiny_base
 from ended import recorded, refused, succeeded
 from offline import score_here
-from onebert_store.errors import InvalidData, InvalidInput
+from onebert_store.errors import InvalidInput
 from trainings import THINGS
 from written import read_rows
 
@@ -105,9 +105,3 @@ def test_one_line_names_the_column_that_a_file_lacks_and_its_option(onebert, ton
         assert f"other.jsonl: no column {lacking} for {option} (the columns are " in error
         named = onebert(*given, "--data", other, option, renamed[lacking], "--json", *MACHINE)
         assert named[0] == 0, named[2]
-
-
-def test_scoring_names_the_column_that_a_file_lacks(tone, tmp_path):
-    other = write(tmp_path / "other.jsonl", [{"body": "the parcel was very good"}])
-    with pytest.raises(InvalidData, match=r"other\.jsonl: no column note for --text \(the columns are body\)"):
-        score_here(tmp_path / "out.jsonl", tone, other)

@@ -16,7 +16,7 @@ import onebert
 from bases import tiny_base
 from forked import Forked
 from offline import SETTINGS, bytes_of, kill_and_go_on, rows_of, score_here
-from onebert_store.errors import AliasNotFound, BaseMismatch, InvalidInput, InvalidSettings, StoreCorrupt, StoreLocked
+from onebert_store.errors import AliasNotFound, InvalidSettings, StoreLocked
 from onebert_store.file.delta import Delta
 from onebert_store.file.format import load, loads, save
 from onebert_store.file.manifest import parse_manifest
@@ -113,7 +113,7 @@ def test_answers_are_those_of_the_plain_model(folder, scored, name):
             assert row[f"{name}_labels"] == sorted(over, key=row[f"{name}_scores"].get, reverse=True)
 
 
-@pytest.mark.parametrize("name", [name for name in TASKS if name != "qa"])
+@pytest.mark.parametrize("name", ["tags", "pos", "ner"])
 def test_answers_are_those_of_the_classifier_in_python(folder, scored, name):
     classifier = onebert.load(folder / f"{name}.safetensors", base=str(tiny_base()))
     asked = [(row, given["text"]) for row, given in zip(scored, input_rows(folder), strict=True) if given["text"]]
@@ -195,25 +195,6 @@ def test_decisions_and_windows_are_those_of_the_classifier_in_python(folder, tmp
         assert several == {None} if "window" not in decisions[name] else max(several) > 3
 
 
-def test_a_row_that_windows_cannot_read_has_an_error_and_the_others_their_answers(folder, tmp_path):
-    pair = pyarrow.table({"question": ["what was late", "late " * 20], "context": ["my order was late"] * 2})
-    pyarrow.parquet.write_table(pair, tmp_path / "pairs.parquet")
-    path = decided(folder, tmp_path, "qa", window={"tokens": 16, "overlap": 4, "reduction": "max"})
-    score_here(tmp_path / "out", [path], tmp_path / "pairs.parquet", text="question", text_pair="context")
-    fine, refused = rows_of(tmp_path / "out")
-    assert fine["error"] is None
-    assert fine["qa_windows"] == 1
-    assert "no room beside the special tokens and the first text" in refused["error"]
-    assert refused["qa_answers"] is None
-
-
-def test_tasks_that_take_no_such_input_are_refused(folder, tmp_path):
-    for name, columns in (("pos", {}), ("qa", {"text": "text"})):
-        with pytest.raises(InvalidInput, match=f"{name} is a .* task and takes"):
-            score_here(tmp_path / "out", files(folder, name), folder / "rows.parquet", **columns)
-    assert not (tmp_path / "out").exists()
-
-
 def test_versions_of_a_store_that_a_server_owns(folder, tmp_path):
     with Registry.open(tmp_path / "data") as registry:
         for kind in ("bitfit", "lora"):
@@ -263,37 +244,6 @@ def test_another_job_is_not_gone_on_with(folder, tmp_path):
     with pytest.raises(InvalidSettings, match=r"x\.txt in it, and no _job\.json"):
         score_here(tmp_path / "full", files(folder, "lora"), rows)
     assert bytes_of(out) == before
-
-
-def test_what_was_damaged_meanwhile_is_one_sentence(folder, tmp_path):
-    out, rows = tmp_path / "out", tmp_path / "rows.csv"
-    rows.write_text("id,text\n1,good\n")
-    score_here(out, files(folder, "lora"), rows)
-    whole = bytes_of(out)
-    part = out / "part-00000-00000.parquet"
-    part.write_bytes(part.read_bytes()[:-9])
-    with pytest.raises(StoreCorrupt, match=r"part-00000-00000\.parquet is damaged; remove it"):
-        score_here(out, files(folder, "lora"), rows)
-    part.unlink()
-    score_here(out, files(folder, "lora"), rows)
-    assert bytes_of(out) == whole
-    (out / "_job.json").write_text("{")
-    with pytest.raises(InvalidSettings, match=r"the _job\.json of out is damaged"):
-        score_here(out, files(folder, "lora"), rows)
-
-
-def test_columns_of_one_name_and_a_task_of_another_base_are_refused(folder, tmp_path):
-    (tmp_path / "lora.safetensors").write_bytes(TASKS["frozen"].file)
-    (tmp_path / "rows.csv").write_text("error,text\n1,good\n")
-    foreign = Task("bitfit", base={"name": "x", "model_type": "bert", "digest": f"sha256:{'0' * 64}"})
-    (tmp_path / "a.safetensors").write_bytes(foreign.file)
-    for tasks, asked, error, said in (
-        ([tmp_path / "lora.safetensors", *files(folder, "lora")], {}, InvalidInput, "two tasks are called lora"),
-        (files(folder, "lora"), {"keep": ["error"]}, InvalidSettings, "two columns would be called error"),
-        ([tmp_path / "a.safetensors"], {}, BaseMismatch, "made for x"),
-    ):
-        with pytest.raises(error, match=said):
-            score_here(tmp_path / "out", tasks, tmp_path / "rows.csv", **asked)
 
 
 # Parts of 50 rows: small enough that a kill comes in the middle of many of them.

@@ -1,10 +1,8 @@
 """`onebert score` from any format into one file, whole or not there, and how it reads tables."""
 
 import json
-import re
 
 import numpy as np
-import openpyxl
 import pandas
 import pyarrow
 import pyarrow.parquet
@@ -12,7 +10,6 @@ import pytest
 
 import forked
 from offline import SETTINGS, score_here
-from onebert_store.command import console
 from servers import Task, assert_answers, clean_env
 from written import read_rows
 
@@ -95,25 +92,6 @@ def test_types_of_parquet_stay(write, tmp_path):
     assert rows[0]["by"] == {"name": "n", "age": 3}
 
 
-@pytest.mark.parametrize("out", ["b.jsonl", "b.csv"])
-def test_numbers_that_json_lacks_are_null(write, tmp_path, out):
-    rows = {"text": ["order 1 is late"], "vector": [[0.5, np.nan, -np.inf]], "of": [{"share": np.nan}], "one": [np.nan]}
-    pyarrow.parquet.write_table(pyarrow.table(rows), tmp_path / "a.parquet")
-    write(tmp_path / "a.parquet", tmp_path / out)
-
-    def refuse(name):
-        raise AssertionError(f"{name} is not JSON")
-
-    if out.endswith(".csv"):
-        [row] = read_rows(tmp_path / out)
-        cells = [json.loads(row[name], parse_constant=refuse) for name in ("vector", "of")]
-    else:
-        row = json.loads((tmp_path / out).read_text(), parse_constant=refuse)
-        assert row["one"] is None
-        cells = [row["vector"], row["of"]]
-    assert cells == [[0.5, None, None], {"share": None}]
-
-
 @pytest.mark.parametrize("out", ["b.csv", "b.jsonl", "b.parquet"])
 def test_rows_that_cannot_be_answered_say_why_and_end_nothing(write, tmp_path, capfd, out):
     lines = [
@@ -169,26 +147,6 @@ def test_texts_are_found_as_train_finds_them(write, tmp_path, name, content, opt
     for text, row in zip(expected, rows, strict=True):
         scores = TONE.scores(*((text,) if isinstance(text, str) else text))
         assert row["tone_scores"] == pytest.approx(scores, abs=1e-4)
-
-
-def test_named_columns_of_a_workbook_are_kept_in_their_order(write, tmp_path):
-    book = openpyxl.Workbook()
-    for row in (("Nr", "Customer Message", "Answer"), (1, "my order is late", "sorry"), (2, "what now", "wait")):
-        book.active.append(row)
-    book.save(tmp_path / "a.xlsx")
-    columns = {"text": "customer message", "text_pair": "answer", "keep": ["answer", "nr"]}
-    rows = write(tmp_path / "a.xlsx", tmp_path / "b.jsonl", **columns)
-    assert [list(row)[:3] for row in rows] == [["Answer", "Nr", "tone_label"]] * 2
-    for row, text in zip(rows, ("my order is late", "what now"), strict=True):
-        assert row["tone_scores"] == pytest.approx(TONE.scores(text, row["Answer"]), abs=1e-4)
-
-
-def test_one_line_at_a_time_says_how_far_it_is(write, tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr(console, "HEARTBEAT_S", 0.001)
-    (tmp_path / "a.txt").write_text("".join(f"order {i} is late\n" for i in range(500)))
-    write(tmp_path / "a.txt", tmp_path / "b.csv")
-    forms = {re.sub(r"\d[\d,]*", "N", line) for line in capfd.readouterr().err.splitlines()}
-    assert {form for form in forms if "rows" in form} == {"N of N rows, N rows/s"}
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,9 @@ from offline import bytes_of, kill_and_go_on, rows_of, score_here
 from onebert_server.score.job import Computation, Job
 from onebert_server.score.output import open_output
 from onebert_server.score.rows import ChosenColumns
-from onebert_server.score.sources import find_sources
 from onebert_server.score.tasks import ScoredTask
 from onebert_store.blobs.bucket import open_bucket
-from onebert_store.errors import BlobsAway, InvalidData, InvalidSettings
+from onebert_store.errors import BlobsAway, InvalidSettings
 from onebert_store.file.format import loads
 from servers import Task, wait_until
 from tcp_proxy import TcpProxy
@@ -44,11 +43,6 @@ def test_objects_are_read_as_files_are(bucket, tmp_path):
     score_here(tmp_path / "here", tmp_path / "mood.safetensors", here)
     score_here(tmp_path / "there", tmp_path / "mood.safetensors", bucket)
     assert rows_of(tmp_path / "there") == rows_of(tmp_path / "here") * 2
-
-
-def test_what_is_not_in_the_bucket_is_one_sentence(bucket):
-    with pytest.raises(InvalidData, match="there is no data at s3://"):
-        find_sources([f"{bucket}/nothing.csv"])
 
 
 # Parts of 50 rows: small enough that a kill comes in the middle of many of them.

@@ -1,7 +1,5 @@
 """`onebert score --url`: a server's answers in the files that this machine would write."""
 
-import json
-
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -93,18 +91,6 @@ def test_a_server_writes_what_this_machine_writes(server, folder, tmp_path, name
             assert other.pop(f"{name}_version") == (1 if other[f"{name}_digest"] else None)
             del one[f"{name}_version"]
         assert same(one, other), (one, other)
-
-
-def test_a_row_that_the_server_refuses_has_its_reason_and_the_others_their_answers(server, folder, tmp_path):
-    rows = [{"question": "late " * 60 if i == 70 else f"what {i}", "context": "my order was late"} for i in range(100)]
-    (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    out = tmp_path / "answers.csv"
-    score_served(server, out, ["qa"], tmp_path / "pairs.jsonl", text="question", text_pair="context")
-    answers = read_rows(out)
-    assert len(answers) == 100
-    assert "no room beside the special tokens and the first text" in answers[70]["error"]
-    assert [n for n, row in enumerate(answers) if row["error"]] == [70]
-    assert [n for n, row in enumerate(answers) if not row["qa_answers"]] == [70]
 
 
 def test_it_goes_on_with_the_same_versions_and_nothing_else(server, folder, tmp_path):

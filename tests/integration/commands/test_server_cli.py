@@ -4,8 +4,6 @@ import json
 
 import pytest
 
-from onebert_store.command.cli import plugged
-from onebert_store.plugins import COMMANDS, installed
 from servers import Task, assert_answers, run_onebert
 
 TEXTS = ["my order is late", "the parcel was broken", "what a good day"]
@@ -296,17 +294,6 @@ def test_push_says_what_is_live(onebert, server, file):
     assert f'`onebert classify elsewhere "a text" --url {server.url}` asks it' in other.stdout
 
 
-def test_delete_an_alias_and_a_version(onebert, server, file):
-    for seed in (24, 25):
-        onebert("push", file(seed=seed), "--task", "shrinking")
-    onebert("promote", "shrinking", 2, "--alias", "canary")
-    assert "shrinking@canary: deleted" in onebert("delete", "shrinking@canary")
-    assert "shrinking@2: deleted" in onebert("delete", "shrinking@2")
-    with server.client() as client:
-        assert client.task("shrinking")["aliases"] == {"live": 1}
-        assert [version["version"] for version in client.task("shrinking")["versions"]] == [1]
-
-
 def measured(split="test", score=0.9, digest="a"):
     return {"metric": "accuracy", split: {"accuracy": score}, "data": {"name": "reviews", "digest": digest}}
 
@@ -373,13 +360,6 @@ def test_what_a_file_claims_of_its_training_is_not_believed(onebert, file):
         onebert("push", file(seed=seed, training=training), "--task", "claims")
     assert len(onebert("status", "claims").splitlines()) >= 4
     onebert("promote", "claims", 4)
-
-
-@pytest.mark.parametrize("command", ["serve", "push", "classify", "status", "promote", "download", "delete", "audit"])
-def test_help_explains_every_parameter(command):
-    found = plugged(installed(COMMANDS)[command])
-    assert found.help
-    assert [param.name for param in found.params if not param.help] == []
 
 
 def _assert_fails(done, code, reason):

@@ -107,14 +107,6 @@ def test_a_training_with_every_option_changed_is_repeated_to_the_byte(first, tra
     assert "are not those of" not in error
 
 
-def test_steps_that_end_within_an_epoch_are_repeated(first, train, data):
-    # 48 rows in batches of 8 are 6 steps an epoch.
-    file, record = first(data, method="bitfit", max_steps=8, batch_size=8, start="fresh")
-    again, repeated, _ = train("again", "--like", file, data=data)
-    assert record["steps"] == repeated["steps"] == 8
-    assert again.read_bytes() == file.read_bytes()
-
-
 def test_a_version_whose_exact_head_was_kept_is_repeated_by_the_method_that_was_asked_for(first, train, data, tmp_path):
     """It has more rows than a head alone holds out of: the digest is of the data before that."""
     many = tmp_path / "many.csv"
@@ -161,22 +153,6 @@ def test_the_encoding_of_other_rows_is_found_anew(train, tmp_path):
     assert "are not those of" not in error, "both files have the same rows"
     assert {name: value.tobytes() for name, value in load(again).tensors.items()} == {
         name: value.tobytes() for name, value in load(first).tensors.items()
-    }
-
-
-def test_a_run_of_a_sweep_is_repeated(onebert, train, data, tmp_path):
-    recipe = tmp_path / "small.toml"
-    recipe.write_text(
-        'name = "small"\ndescription = "one run"\n[settings]\nmethod = "bitfit"\nmax_steps = 5\n'
-        f'validation_rows = 10\n[grid]\ndata = ["{data}"]\n'
-    )
-    succeeded(onebert("sweep", recipe, "--data", tmp_path, "--out", tmp_path / "runs", "--base", BASE))
-    [first] = (tmp_path / "runs").glob("*.safetensors")
-    again, record, _ = train("again", "--like", first, data=data)
-    assert record["contest"] is None
-    tensors, same = load(first).tensors, load(again).tensors
-    assert {name: tensor.tobytes() for name, tensor in tensors.items()} == {
-        name: tensor.tobytes() for name, tensor in same.items()
     }
 
 

@@ -126,30 +126,6 @@ def test_the_worst_rows_are_those_with_the_highest_loss_and_their_texts_are_boun
     }
 
 
-def test_many_labels_have_pairs_and_no_matrix(base):
-    labels = [f"label {i}" for i in range(30)]
-    made, gold = manifest(base, "single_label", labels), np.arange(30).repeat(3)
-    logits = [np.eye(30, dtype=np.float32)[(i + (i < 5)) % 30] for i in gold]
-    split = Split(("t",) * 90, gold)
-    found = findings(read_answers(made, split, [], logits), labels, split, Table({"text": ["t"] * 90}), [])
-    assert found["confusion"]["matrix"] is None
-    assert found["confusion"]["pairs"] == [
-        {"gold": f"label {i}", "answer": f"label {i + 1}", "count": 3} for i in range(5)
-    ]
-    assert len(found["classes"]["shown"]) == 30
-
-
-def test_the_interval_of_a_metric_has_the_metric_in_it(base):
-    made, gold = manifest(base, "single_label", ["x", "y", "z"]), np.random.default_rng(2).integers(0, 3, 200)
-    logits = [3 * np.eye(3, dtype=np.float32)[i] + noise for i, noise in zip(gold, drawn(200, 3), strict=True)]
-    split, objective = Split(("t",) * 200, gold), OBJECTIVES["single_label"](["x", "y", "z"])
-    scores, found = objective.evaluate(split, [], logits), read_answers(made, split, [], logits)
-    for metric in objective.metrics:
-        low, high = interval_of(metric, found, objective, split, [], logits)
-        assert low < scores[metric] < high
-        assert high - low < 0.25
-
-
 def test_the_accuracy_of_sets_of_labels_has_the_interval_of_a_share(base):
     made, gold = manifest(base, "multi_label", ["x", "y"]), np.tile([[1, 0], [0, 1]], (15, 1)).astype(np.float32)
     logits = list((2 * gold - 1).astype(np.float32))

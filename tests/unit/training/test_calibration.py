@@ -90,14 +90,6 @@ def test_rows_that_are_all_answered_rightly_name_no_temperature(margin):
     assert found.facts["auroc_right"] == {"probability": None, "energy": None}
 
 
-def test_logits_that_say_nothing_name_no_temperature_either():
-    _, gold = drawn(400, 5)
-    found = calibrate(np.random.default_rng(6).normal(0, 3, gold.shape), gold, manifest(), [])
-    assert (found.decision, found.facts["temperature"]["taken"]) == ({}, False)
-    assert not found.facts["temperature"]["calibrated"]
-    assert any("uninformative" in note for note in found.notes)
-
-
 def test_thresholds_for_a_rate_of_false_alarms_are_a_plain_count():
     rows = judged(230, 3)
     for rate in (0.01, 0.05, 0.3):
@@ -408,14 +400,6 @@ def test_the_new_file_has_equal_tensors_and_answers_as_the_command_says(task):
     assert f"next: onebert push {out}" in shown.replace("\n", "")
 
 
-def test_a_file_that_is_replaced_is_said(task):
-    folder, *_ = task
-    common = (folder / "tone.safetensors", "--data", folder / "rows.jsonl")
-    assert "is replaced" not in invoke(command, *common).stderr
-    said = " ".join(invoke(command, *common, "--target", "fpr=0.1").stderr.split())
-    assert f"note: {folder / 'tone-calibrated.safetensors'} is there, and is replaced if" in said
-
-
 def test_a_threshold_and_positive_labels_are_written_without_rows(task):
     folder, texts, _ = task
     before, out = folder / "tone.safetensors", folder / "tone-calibrated.safetensors"
@@ -470,21 +454,3 @@ def test_a_calibrated_file_keeps_its_history_and_its_reference_where_answers_sta
 def test_options_that_contradict_each_other_are_one_sentence(tmp_path, options, why):
     done = invoke(command, tmp_path / "none.safetensors", *options)
     assert (type(done.exception), str(done.exception)) == (InvalidSettings, why)
-
-
-def test_nothing_is_written_where_nothing_is_better(task):
-    folder, *_ = task
-    ask(folder / "tone.safetensors", "--data", folder / "rows.jsonl", "--out", folder / "once.safetensors")
-    shown = ask(folder / "once.safetensors", "--data", folder / "rows.jsonl", "--out", folder / "twice.safetensors")
-    assert "nothing is written" in shown
-    assert not (folder / "twice.safetensors").exists()
-
-
-def test_texts_of_no_label_are_told_apart(task):
-    folder, *_ = task
-    (folder / "others.csv").write_text("text\n" + "\n".join(["? ! . -"] * 30))
-    common = (folder / "tone.safetensors", "--data", folder / "rows.jsonl", "--unknown", folder / "others.csv")
-    found = json.loads(ask(*common, "--json"))["unknown"]
-    assert found["texts"] == 30
-    assert {"auroc", "let_through"} == found["energy"].keys() == found["probability"].keys()
-    assert "unknown by energy" in ask(*common)

@@ -93,12 +93,6 @@ def test_everything_is_said_at_once(tmp_path):
     assert "refused: 5 bad rows\n" in shown
 
 
-def test_an_unusual_separator_is_said_once(tmp_path):
-    path = write(tmp_path / "a.csv", [row.replace(",", ";") for row in GOOD], "text;label")
-    assert run(path).stdout.count("semicolons") == 1
-    assert facts(path)["files"] == ["a.csv, utf-8, semicolons between columns"]
-
-
 def test_rows_without_any_of_the_labels_are_counted_where_one_looks(tmp_path):
     rows = [{"text": f"order {i}", "labels": ["late"] if i % 4 else []} for i in range(40)]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -175,18 +169,6 @@ def test_a_split_without_its_columns_is_refused_and_the_others_are_counted(tmp_p
     assert found["splits"]["train"]["labels"] == {"a": 21, "b": 20}
 
 
-def test_rare_labels_are_named_the_rarest_first(tmp_path):
-    rare = [f"{name} {i},{name}" for name, rows in (("c", 5), ("d", 1), ("e", 3)) for i in range(rows)]
-    found = facts(write(tmp_path / "a.csv", [*GOOD, *rare]))
-    assert list(found["few"].items()) == [("d", 1), ("e", 3), ("c", 5)]
-
-
-def test_numbers_as_large_as_may_be_are_described(tmp_path):
-    rows = [f"t{i},{number}" for i, number in enumerate([1e15, -1e15, 0.5] * 5)]
-    numbers = facts(write(tmp_path / "a.csv", rows))["splits"]["train"]["numbers"]
-    assert numbers["deviation"] == pytest.approx(1e15 * (2 / 3) ** 0.5, rel=1e-6)
-
-
 def test_a_mended_copy_is_what_pandas_makes_of_the_file(tmp_path):
     rows = [
         "1,late,Billing",
@@ -236,23 +218,6 @@ def test_lists_of_labels_are_folded_in_their_own_form(tmp_path, ending):
     assert {text: tuple(row) for text, row in zip(texts, got.tolist(), strict=True)} == {
         row["text"]: tuple(flags) for row, flags in zip(rows, gold.tolist(), strict=True)
     }
-
-
-def test_names_with_separators_are_folded_one_by_one(tmp_path):
-    cells = ["late|Size", "size", "size|late", "Late", "late"] * 8
-    source = write(tmp_path / "a.csv", [f"order {i},{cell}" for i, cell in enumerate(cells)])
-    asked = "--label-separator", "|", "--fold-labels", "--out", tmp_path / "b.csv"
-    assert facts(source, *asked)["mended"]["folded"] == {"Size": "size", "Late": "late"}
-    assert pd.read_csv(tmp_path / "b.csv")["label"].tolist() == [cell.lower() for cell in cells]
-
-
-def test_bad_rows_stay_in_the_copy_and_unreadable_ones_are_left_out(tmp_path):
-    source = write(tmp_path / "a.csv", [*GOOD, ",a", "one cell", "no label,"])
-    done = run(source, "--drop-duplicates", "--out", tmp_path / "b.csv")
-    assert done.exit_code == 1
-    assert "rows: 42; 0 labels changed, 0 repeated and 1 unreadable left out" in done.stdout
-    assert run(source, "--drop-duplicates", "--drop-empty", "--drop-unlabeled", "--out", tmp_path / "b.csv").exit_code
-    assert facts(tmp_path / "b.csv")["rows"] == {"train": 40}
 
 
 @pytest.mark.parametrize(

@@ -82,12 +82,3 @@ def test_a_classifier_that_no_delta_holds_is_refused(
     base, folder = load_base(str(tiny_base(family))), fine_tuned(tmp_path / "tuned", family, SEQUENCE, **said)
     with pytest.raises(InvalidInput, match=why):
         read_finetuned(folder, base)
-
-
-def test_a_configuration_without_a_number_of_segments_answers_without_them() -> None:
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(tiny_base("distilbert")).eval()
-    model.config.type_vocab_size = None
-    [text] = random_texts([7])
-    with torch.inference_mode():
-        theirs = model(input_ids=torch.tensor([text.input_ids])).logits[0]
-    torch.testing.assert_close(torch.from_numpy(answer_all(model, [text])[0]), theirs)

@@ -48,14 +48,6 @@ def test_the_loss_is_that_of_the_paper(gold):
     assert got.item() == pytest.approx(of_the_paper(vectors, gold, 0.2), rel=1e-5)
 
 
-def test_rows_of_which_no_two_are_alike_teach_nothing():
-    vectors = torch.randn(3, 8, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    loss = contrast(vectors, torch.tensor([0, 1, 2]), 0.1)
-    (gradient,) = torch.autograd.grad(loss, [vectors])
-    assert loss.item() == 0
-    assert not gradient.any()
-
-
 def test_a_batch_has_equally_many_rows_of_each_label(base, few):
     train_split = few.splits["train"]
     rare = np.flatnonzero(train_split.gold == 0)[:9]
@@ -67,29 +59,6 @@ def test_a_batch_has_equally_many_rows_of_each_label(base, few):
         assert np.bincount(uneven.gold[rows]).tolist() == [8, 8]
     assert {row for rows in drawn for row in rows.tolist()} == set(range(len(uneven)))
     assert np.array_equal(drawn[3], run.batch_at(3))
-
-
-@pytest.mark.parametrize(("size", "among"), [(1, 1), (2, 2), (16, 8)])
-def test_a_batch_is_full_where_labels_have_few_rows(base, few, size, among):
-    train_split = few.splits["train"]
-    labels = tuple(map(str, range(24)))
-    many = replace(train_split, gold=np.arange(48) % 24)  # two rows of each label
-    run = run_of(base, replace(few, labels=labels, splits={"train": many}), batch_size=size)
-    drawn = [run.batch_at(step) for step in range(10)]
-    assert {len(set(rows.tolist())) for rows in drawn} == {size}
-    assert {len(set(many.gold[rows].tolist())) for rows in drawn} == {among}
-
-
-def test_class_weights_do_not_count_twice_what_batches_have_made_even(base, few):
-    train_split = few.splits["train"]
-    rare = np.flatnonzero(train_split.gold == 0)[:4]
-    uneven = train_split.take(np.sort(np.concatenate([rare, np.flatnonzero(train_split.gold == 1)])))
-    data = replace(few, splits={**few.splits, "train": uneven})
-    plain, weighted = (run_of(base, data, class_weight=one) for one in (None, "balanced"))
-    rows = plain.batch_at(0).tolist()
-    outputs = torch.randn(len(rows), base.spec.hidden_size + 2, generator=torch.Generator().manual_seed(0))
-    assert weighted.loss(list(outputs), rows) == plain.loss(list(outputs), rows)
-    assert np.array_equal(weighted.batch_at(0), plain.batch_at(0))
 
 
 def test_the_file_is_what_the_method_names_with_a_head_for_the_labels(base, few):

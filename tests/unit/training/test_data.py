@@ -1,54 +1,44 @@
-"""Data in every accepted form is read, and bad data is refused with one clear line."""
+"""Data in every accepted form is read as it is meant; what was guessed, left out or is missing is noted."""
 
 import gzip
 import json
-import re
 
+import datasets
 import numpy as np
+import pandas as pd
+import pyarrow
 import pytest
 
+from labeled_files import ROWS, jsonl, lines, load, parquet, write
 from onebert_store.errors import InvalidData
-from onebert_store.tables.columns import Columns
+from onebert_store.tables.tables import read_source
 from onebert_training.data.dataset import load_dataset, load_split
 from onebert_training.data.options import DataOptions, ReadOptions
 from onebert_training.data.splitting import hold_out
+from onebert_training.tasks.reading import reading_notes
 
-ROWS = [(f"text number {i}", "spam" if i % 4 == 0 else "ham") for i in range(40)]
-
-
-def write_csv(path, rows, header=("text", "label")):
-    lines = [",".join(f'"{cell}"' for cell in row) for row in (header, *rows)]
-    opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "wt", encoding="utf-8") as stream:
-        stream.write("\n".join(lines) + "\n")
-    return str(path)
-
-
-def write_jsonl(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return str(path)
-
-
-def load(source, **kwargs):
-    return load_dataset(str(source), DataOptions(**kwargs))
-
-
-@pytest.fixture
-def folder(tmp_path):
-    write_csv(tmp_path / "train.csv.gz", ROWS)
-    write_csv(tmp_path / "dev.csv", [(f"dev {text}", label) for text, label in ROWS[:8]])
-    write_csv(tmp_path / "test.csv", [(f"test {text}", label) for text, label in ROWS[8:20]])
-    return tmp_path
-
-
-def write_stars(folder, listed, **splits):
-    for split, stars in splits.items():
-        write_csv(folder / f"{split}.csv", [(f"t{i}", star) for i, star in enumerate(stars)])
-    (folder / "labels.json").write_text(json.dumps({"labels": listed}))
-    return folder
-
-
+FOLDER = {
+    "train.csv.gz": gzip.compress(lines(ROWS).encode()),
+    "dev.csv": [(f"dev {text}", label) for text, label in ROWS[:8]],
+    "test.csv": [(f"test {text}", label) for text, label in ROWS[8:20]],
+}
 FIVE = ["1", "2", "3", "4", "5"]
+LABELS = {"labels": FIVE}
+UNEVEN = [(f"t{i}", "rare" if i < 20 else "common") for i in range(100)]
+
+
+def numbered(cells):
+    return [(f"t{i}", cell) for i, cell in enumerate(cells)]
+
+
+def gold_by_text(data):
+    """The names of the labels of every text that is trained on or validates."""
+    splits = [data.splits[name] for name in ("train", "validation") if name in data.splits]
+    gold = [(text, row) for split in splits for text, row in zip(split.texts, split.gold.tolist(), strict=True)]
+    return {
+        text: [data.labels[i] for i, on in enumerate(row) if on] if isinstance(row, list) else data.labels[row]
+        for text, row in gold
+    }
 
 
 @pytest.mark.parametrize(
@@ -59,280 +49,297 @@ FIVE = ["1", "2", "3", "4", "5"]
         (FIVE, [1, 3, 4], [0, 1], [1, 3, 4]),  # 0 is no name, so all are indices
         (["0", "1", "2"], [0, 1, 2], [1], [0, 1, 2]),  # both readings agree
         (["no", "yes"], ["no", "yes", "no"], [0, 1], [0, 1, 0]),  # no cell has two readings
-        (FIVE, [1, 5, "[1, 3]"], [], None),
+        (FIVE, [1, 5, "[1, 3]"], [], [[1, 0, 0, 0, 0], [0, 0, 0, 0, 1], [1, 0, 1, 0, 0]]),
     ],
 )
 def test_labels_that_are_numbers_are_read_alike_in_every_split(tmp_path, listed, train, test, gold):
-    write_stars(tmp_path, listed, train=train, validation=train[:2], **({"test": test} if test else {}))
-    data = load(tmp_path)
+    splits = {"train": train, "validation": train[:2], "test": test}
+    files = {f"{name}.csv": numbered(cells) for name, cells in splits.items() if cells}
+    data = load(tmp_path, files | {"labels.json": {"labels": listed}})
     assert data.labels == tuple(listed)
-    if gold is None:
-        assert data.splits["train"].gold.tolist() == [[1, 0, 0, 0, 0], [0, 0, 0, 0, 1], [1, 0, 1, 0, 0]]
-    else:
-        assert data.splits["train"].gold.tolist() == gold
-        assert data.splits["validation"].gold.tolist() == gold[:2]
-        split = load_split(str(tmp_path), ReadOptions(), "single_label", tuple(listed), "validation").split
-        assert split.gold.tolist() == gold[:2]
-
-
-@pytest.mark.parametrize("cells", [[1, 2, 3, 4], [0, 1, 2, 5], ["1|2", "3", "4"]])
-def test_labels_that_could_be_names_or_indices_are_refused(tmp_path, cells):
-    write_stars(tmp_path, FIVE, train=cells, validation=cells)
-    with pytest.raises(InvalidData, match="can be names or indices") as caught:
-        load(tmp_path)
-    assert "\n" not in caught.value.detail
-    with pytest.raises(InvalidData, match="can be names or indices"):
-        load_split(str(tmp_path), ReadOptions(), "single_label", tuple(FIVE))
-
-
-def test_a_label_of_a_thousand_digits_is_one_bad_row(tmp_path):
-    write_stars(tmp_path, ["no", "yes"], train=[0, 1, "9" * 5000], validation=[0])
-    with pytest.raises(InvalidData, match=r"train\.csv line 4: no label has the name or index '9999"):
-        load(tmp_path, task_type="single_label")
-
-
-@pytest.mark.parametrize("task_type", ["multi_label", "token", "span"])
-def test_cells_nested_too_deeply_are_no_json(tmp_path, task_type):
-    path = write_csv(tmp_path / "a.csv", [*ROWS, ('[""' * 99999, "[" * 99999)], ("text", "label"))
-    with pytest.raises(InvalidData, match="a span task has" if task_type == "span" else r"^a\.csv line"):
-        load(path, task_type=task_type)
+    assert data.splits["train"].gold.tolist() == gold
+    assert data.splits["validation"].gold.tolist() == gold[:2]
+    split = load_split(str(tmp_path), ReadOptions(), data.task_type, tuple(listed), "validation").split
+    assert split.gold.tolist() == gold[:2]
 
 
 def test_without_a_validation_split_a_tenth_is_held_out_evenly(tmp_path):
-    rows = [(f"t{i}", "rare" if i < 20 else "common") for i in range(100)]
-    data = load(write_csv(tmp_path / "a.csv", rows))
+    data = load(tmp_path, {"a.csv": UNEVEN})
     train, validation = data.splits["train"], data.splits["validation"]
-    assert sorted(train.texts + validation.texts) == sorted(text for text, _ in rows)
+    assert sorted(train.texts + validation.texts) == sorted(text for text, _ in UNEVEN)
     assert np.bincount(validation.gold).tolist() == [8, 2]
     assert any("no validation split: 10 of 100" in note for note in data.notes)
-    assert load(tmp_path / "a.csv").digest == data.digest
+    assert load(tmp_path, {"a.csv": UNEVEN}).digest == data.digest
+    bounded = load(tmp_path, {"a.csv": [(f"t{i}", "ab"[i % 2]) for i in range(400)]}, validation_rows=10)
+    assert [len(split) for split in bounded.splits.values()] == [390, 10]
 
 
-def test_fewer_training_rows_are_nested_and_even(tmp_path, folder):
-    write_csv(folder / "train.csv.gz", [(f"t{i}", "rare" if i < 20 else "common") for i in range(100)])
-    write_csv(folder / "dev.csv", [("v", "rare")])
-    write_csv(folder / "test.csv", [("v", "rare")])
-    ten, twenty = (load(folder, train_rows=n).splits["train"] for n in (10, 20))
+def test_fewer_training_rows_are_nested_and_even(tmp_path):
+    files = {"train.csv": UNEVEN, "dev.csv": [("v", "rare")]}
+    ten, twenty = (load(tmp_path, files, train_rows=n).splits["train"] for n in (10, 20))
     assert (len(ten), len(twenty)) == (10, 20)
     assert set(ten.texts) < set(twenty.texts)
     assert np.bincount(ten.gold).tolist() == [8, 2]
-    assert len(load(folder, train_rows=1000).splits["train"]) == 100
+    assert len(load(tmp_path, files, train_rows=1000).splits["train"]) == 100
 
 
 @pytest.mark.parametrize(
-    ("header", "text"),
+    ("header", "options", "text"),
     [
-        (("idx", "sentence1", "sentence2", "label"), ("b0", "c0")),
-        (("idx", "Premise", "Hypothesis", "Label"), ("b0", "c0")),
-        (("label_text", "note", "utterance", "intent"), "c0"),
-        (("question", "sentence", "x", "target"), ("a0", "b0")),
+        (("idx", "sentence1", "sentence2", "label"), {}, ("b0", "c0")),
+        (("idx", "Premise", "Hypothesis", "Label"), {}, ("b0", "c0")),
+        (("label_text", "note", "utterance", "intent"), {}, "c0"),
+        (("question", "sentence", "x", "target"), {}, ("a0", "b0")),
+        (("body", "title", "x", "kind"), {"text": "body", "text_pair": "title", "label": "kind"}, ("a0", "b0")),
+        (("body", "title", "x", "kind"), {"text": "title", "label": "kind"}, "b0"),
+        ((" Customer Message ", "n", "m", "KIND "), {"text": "customer message", "label": "kind"}, "a0"),
     ],
 )
-def test_columns_are_found_by_name(tmp_path, header, text):
+def test_columns_are_found_by_name_or_given(tmp_path, header, options, text):
     rows = [(f"a{i}", f"b{i}", f"c{i}", "xy"[i % 2]) for i in range(20)]
-    data = load(write_csv(tmp_path / "a.csv", rows, header))
-    assert text in data.splits["train"].texts + data.splits["validation"].texts
-    assert data.labels == ("x", "y")
+    for name, content in (("a.csv", lines(rows, header)), ("a.jsonl", jsonl(rows, header))):
+        data = load(tmp_path, {name: content}, **options)
+        assert text in data.splits["train"].texts + data.splits["validation"].texts
+        assert data.labels == ("x", "y")
 
 
-def test_columns_can_be_given(tmp_path):
-    rows = [(f"body {i}", "title", "xy"[i % 2]) for i in range(20)]
-    path = write_csv(tmp_path / "a.csv", rows, ("body", "title", "kind"))
-    pair = load_dataset(path, DataOptions("body", "title", "kind")).splits["train"].texts[0]
-    assert pair[0].startswith("body")
-    assert pair[1] == "title"
-    assert load_dataset(path, DataOptions("body", label="kind")).splits["train"].texts[0].startswith("body")
-    with pytest.raises(InvalidData, match="text_pair needs one for text"):
-        Columns(text_pair="title")
+PYTHON = [("['Ana', 'is']", "['B-LOC', 'O']"), ("['Bo' 'is']", "['B-PER' 'O']")]
+NESTED = jsonl([{"payload": {"text": text, "meta": {"kind": label}}} for text, label in ROWS])
 
 
 @pytest.mark.parametrize(
-    ("labels", "task_type", "names"),
+    ("files", "options", "task_type", "labels"),
     [
-        (["0.5", "1", "2.25"], "regression", ("score",)),
-        (["10", "9", "2"], "single_label", ("2", "9", "10")),
-        (["a|b", "a", "b"], "single_label", ("a", "a|b", "b")),
-        (['["a"]', "[]", '["b", "c"]'], "multi_label", ("a", "b", "c")),
-        ([["a"], [], ["b"]], "multi_label", ("a", "b")),
-        ([True, False, True], "single_label", ("False", "True")),
-        (["3.10", "3.11", "unreleased"], "single_label", ("3.10", "3.11", "unreleased")),
-        (["unreleased", "١", "2"], "single_label", ("2", "unreleased", "١")),
+        *(
+            ({"a.jsonl": numbered(cells * 5)}, {}, task_type, labels)
+            for cells, task_type, labels in (
+                (["0.5", "1", "2.25"], "regression", ("score",)),
+                (["10", "9", "2"], "single_label", ("2", "9", "10")),
+                (["a|b", "a", "b"], "single_label", ("a", "a|b", "b")),
+                (['["a"]', "[]", '["b", "c"]'], "multi_label", ("a", "b", "c")),
+                ([["a"], [], ["b"]], "multi_label", ("a", "b")),
+                ([True, False, True], "single_label", ("False", "True")),
+                (["3.10", "3.11", "unreleased"], "single_label", ("3.10", "3.11", "unreleased")),
+                (["unreleased", "١", "2"], "single_label", ("2", "unreleased", "١")),
+            )
+        ),
+        (
+            {"a.jsonl": numbered([["late"], ["size"]] * 5)},
+            {"task_type": "single_label"},
+            "single_label",
+            ("late", "size"),
+        ),
+        ({"a.jsonl": NESTED}, {"text": "payload.text", "label": "payload.meta.kind"}, "single_label", ("ham", "spam")),
+        (
+            {"a.csv": lines(PYTHON * 5, ("tokens", "ner_tags"))},
+            {},
+            "token",
+            ("B-LOC", "B-PER", "O"),
+        ),
+        (
+            {"a.parquet": parquet([(f"t{i}", None if i == 7 else float(i % 2)) for i in range(40)])},
+            {"drop_unlabeled": True},
+            "single_label",
+            ("0", "1"),
+        ),
     ],
 )
-def test_task_type_is_inferred(tmp_path, labels, task_type, names):
-    rows = [{"text": f"t{i}", "label": label} for i, label in enumerate(labels * 5)]
-    data = load(write_jsonl(tmp_path / "a.jsonl", rows))
-    assert (data.task_type, data.labels) == (task_type, names)
+def test_task_types_and_labels_follow_from_the_cells(tmp_path, files, options, task_type, labels):
+    data = load(tmp_path, files, **options)
+    assert (data.task_type, data.labels) == (task_type, labels)
 
 
-def test_a_test_split_with_hidden_labels_is_left_out(folder):
-    write_csv(folder / "test.csv", [("t", -1)] * 3)
-    data = load(folder)
-    assert "test" not in data.splits
-    assert data.notes[0] == "the test split has no labels and is skipped"
+def test_of_any_csv_the_rows_are_those_that_pandas_reads(tmp_path):
+    cells = ['a "quoted" word', "two\nlines", "a, comma", "naïve €", "1,5", " spaces "]
+    for separator, encoding in ((",", "utf-8"), (";", "utf-8-sig"), ("\t", "utf-16")):
+        rows = [(f"{cells[i % 6]} {i}", "xy"[i % 2]) for i in range(30)]
+        path = write(tmp_path, {"a.csv": lines(rows, separator=separator).encode(encoding)})
+        data = load_dataset(path, keep_few=True)
+        frame = pd.read_csv(path, sep=separator, encoding=encoding, dtype=str)
+        assert gold_by_text(data) == dict(zip(frame["text"], frame["label"], strict=True))
 
 
-def test_the_digest_sees_every_cell(folder):
-    before = load(folder).digest
-    write_csv(folder / "test.csv", [*ROWS[8:19], ("changed", "ham")])
-    assert load(folder).digest != before
+def test_the_digest_sees_every_cell(tmp_path):
+    before = load(tmp_path, FOLDER).digest
+    assert load(tmp_path, FOLDER | {"test.csv": [*ROWS[8:19], ("changed", "ham")]}).digest != before
 
 
-def test_labels_of_another_task_are_said_before_any_row(folder):
-    why = "no label of the data, 'ham', 'spam', is one of the task, which has 'good', 'bad'"
-    with pytest.raises(InvalidData, match=why):
-        load_split(str(folder), ReadOptions(), "single_label", ("good", "bad"))
-
-
-def test_load_split_matches_labels_by_name(folder):
-    labeled = load_split(str(folder), ReadOptions(), "single_label", ("spam", "other", "ham"))
+def test_load_split_matches_labels_by_name(tmp_path):
+    folder = write(tmp_path, FOLDER)
+    labeled = load_split(folder, ReadOptions(), "single_label", ("spam", "other", "ham"))
     assert (labeled.name, len(labeled.split)) == ("test", 12)
     assert labeled.split.gold[:5].tolist() == [0, 2, 2, 2, 0]
-    assert load_split(str(folder), ReadOptions(), "single_label", ("spam", "ham"), "validation").name == "validation"
-    labeled = load_split(str(folder / "dev.csv"), ReadOptions(), "single_label", ("spam", "ham"))
+    assert load_split(folder, ReadOptions(), "single_label", ("spam", "ham"), "validation").name == "validation"
+    labeled = load_split(f"{folder}/dev.csv", ReadOptions(), "single_label", ("spam", "ham"))
     assert (labeled.name, len(labeled.split)) == ("all", 8)
-    with pytest.raises(InvalidData, match=r"test\.csv lines 3, 4, 5, 7, 8, 9, 11, 12 and 13: the label 'ham' is not"):
-        load_split(str(folder), ReadOptions(), "single_label", ("spam",))
-
-
-def test_labels_in_one_cell_of_a_task_of_several_are_told_the_option(tmp_path):
-    data = write_csv(tmp_path / "data.csv", [("t", "late"), ("u", "late;size")], ("text", "label"))
-    with pytest.raises(
-        InvalidData, match=r"line 3: the label 'late;size' is not .*--label-separator ';' reads several"
-    ):
-        load_split(str(data), ReadOptions(), "multi_label", ("late", "size"))
-
-
-TEN = [("t", label) for label in "xy"] * 5
 
 
 @pytest.mark.parametrize(
-    ("rows", "header", "message"),
+    ("task_type", "labels"),
     [
-        (TEN, ("body", "label"), r"data.csv: no text column; .*\(the columns are body, label\)"),
-        (TEN, ("text", "kind"), "data.csv: no label column"),
-        ([*TEN, ("", "x")], ("text", "label"), "data.csv line 12: the text is empty"),
-        ([*TEN, ("t", "")], ("text", "label"), "data.csv line 12: there is no label"),
-        ([("t", "x")] * 20, ("text", "label"), "all training rows have the same label"),
-        ([("good", "x"), ("bad", "y")] * 10, ("text", "label"), "after 10 of 20 .* rows that are left have the same"),
-        ([("t", n) for n in ("0.5", "1", "1e39")] * 5, ("text", "label"), "data.csv lines 4, 7, .* 16: the label is"),
-        (TEN[:4], ("text", "label"), "at least 10 training rows"),
+        ("single_label", ["a", [], "b", [""], ["a"]]),
+        ("single_label", ["['a']", "[]", "['b']", "", "['a']"]),
+        ("regression", [1.5, None, 2, "", 3]),
+        ("token", [["A", "B"], [], ["B", "A"], [""], ["B", "B"]]),
+    ],
+)
+def test_rows_that_are_refused_for_no_label_are_those_left_out(tmp_path, task_type, labels):
+    files = {"a.jsonl": [(f"text {i}", labels[i % 5]) for i in range(50)]}
+    with pytest.raises(InvalidData, match=r"a\.jsonl lines 2, "):
+        load(tmp_path, files, task_type=task_type)
+    data = load(tmp_path, files, task_type=task_type, drop_unlabeled=True)
+    assert "20 of 50 train rows have no label and are skipped" in data.notes
+    reading = ReadOptions(drop_unlabeled=True)
+    assert len(load_split(str(tmp_path / "a.jsonl"), reading, task_type, data.labels).split) == 30
+
+
+def test_what_has_no_label_is_not_what_has_none_of_the_labels(tmp_path):
+    for gap in ({"label": None}, {}):
+        rows = [{"text": "a", "label": ["late"]}, {"text": "b", "label": []}, {"text": "c"} | gap] * 5
+        with pytest.raises(InvalidData, match=r"lines 3, 6, 9, 12 and 15: there is no label \(--drop-unlabeled"):
+            load(tmp_path, {"a.jsonl": rows}, keep_few=True)
+        data = load(tmp_path, {"a.jsonl": rows}, keep_few=True, drop_unlabeled=True)
+        assert data.splits["train"].gold.sum(axis=1).tolist() == [1, 0] * 5
+    cells = [(f"t{i}", cell) for i, cell in enumerate(["late|size", "", "late"] * 5)]
+    data = load(tmp_path, {"b.csv": cells}, keep_few=True, label_separator="|")
+    assert data.splits["train"].gold.sum(axis=1).tolist() == [2, 0, 1] * 5
+    assert any(note.startswith("5 of 15 training rows have an empty label cell") for note in data.notes)
+
+
+def test_rows_without_a_text_are_left_out_where_asked(tmp_path):
+    files = {"a.csv": [*((f"t{i}", "ab"[i % 2]) for i in range(20)), (" ", "a"), ("\u200b", "b")]}
+    data = load(tmp_path, files, drop_empty=True)
+    assert "2 of 22 train rows have no text and are skipped" in data.notes
+    reading = ReadOptions(drop_empty=True)
+    assert len(load_split(str(tmp_path / "a.csv"), reading, "single_label", ("a", "b")).split) == 20
+
+
+LOOKS = "looks like a missing label; only empty cells count as missing"
+LIKE = "case, invisible characters or equivalent letters of Unicode alone"
+ALIKE = ["good", "good\u200b", "caf\u00e9", "cafe\u0301", "Ok", " ok ", "ok", "bad"] * 3
+SHARDS = {
+    "train-00000-of-00002.csv": ROWS,
+    "train-00001-of-00002.csv": lines([("t", "ham"), (ROWS[1][0], "spam")], separator=";"),
+}
+
+
+@pytest.mark.parametrize(
+    ("files", "options", "note"),
+    [
+        (FOLDER | {"test.csv": [("t", -1)] * 3}, {}, "the test split has no labels and is skipped"),
+        ({"a.csv": [(f"t{i}", ("yes", "none", "NaN")[i % 3]) for i in range(40)]}, {}, f"the label 'NaN' {LOOKS}"),
+        ({"train.csv": [*ROWS, *ROWS[:4]]}, {}, "4 training rows repeat another row"),
         (
-            [*TEN, ("", "x"), ("t", ""), (" ", "y")],
-            ("text", "label"),
-            "lines 12 and 14: the text is empty.*data.csv line 13: there is no label",
+            {"train.csv": [*ROWS, ROWS[1], ("text number 1", "spam")]},
+            {},
+            "1 training text has different labels, for example train.csv lines 3, 42 and 43",
         ),
         (
-            [*TEN, *[("t", "")] * 30],
-            ("text", "label"),
-            "lines 12, 13, 14, 15, 16, 17, 18, 19, 20, 21 and 20 more: there",
+            {"train.csv": ROWS, "test.csv": [*ROWS[:3], ("new", "ham")]},
+            {},
+            "3 of 4 test rows have a text that is in the training split, too",
         ),
-    ],
-)
-def test_bad_rows_are_named(tmp_path, rows, header, message):
-    with pytest.raises(InvalidData, match=message) as caught:
-        load(write_csv(tmp_path / "data.csv", rows, header))
-    assert "\n" not in caught.value.detail
-
-
-@pytest.mark.parametrize(
-    ("label", "fault"),
-    [
-        ("bad; awful\nlines", "a line break or another control character"),
-        ("a\u2028b", "a line break or another control character"),
-        ("\u200b", "no visible character"),
-        ("x" * 257, "over 256 characters"),
-        ("\ud800", "half a surrogate pair"),
-    ],
-)
-@pytest.mark.parametrize("many", [False, True])
-def test_a_label_that_no_file_can_hold_is_refused_with_its_row(tmp_path, label, fault, many):
-    rows = [{"text": text, "label": [label] if many else label} for text, label in [*TEN, ("t", label)]]
-    with pytest.raises(InvalidData, match=f"^a.jsonl line 11: the label has {fault}$"):
-        load(write_jsonl(tmp_path / "a.jsonl", rows))
-
-
-@pytest.mark.parametrize(
-    ("listed", "message"),
-    [
-        (["a\nb", "c"], r"the name of the label a\?b has a line break"),
-        (["a", "b", "b"], "labels are not distinct"),
-        ([str(i) + "th" for i in range(4097)], "4,097 labels; a task has at most 4096"),
-    ],
-)
-def test_listed_labels_that_no_file_can_hold_are_refused(tmp_path, listed, message):
-    write_csv(tmp_path / "train.csv", [(text, i % 2) for i, (text, _) in enumerate(ROWS)])
-    (tmp_path / "labels.json").write_text(json.dumps({"labels": listed}))
-    with pytest.raises(InvalidData, match=message):
-        load(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
         (
-            "a.jsonl",
-            b'{"label": 0.5, "text": "a"}\n{"label": 1%s, "text": "b"}' % (b"0" * 400),
-            "2: the label is not a n",
+            {"train.csv": [*ROWS, ("t", "lonely")], "validation.csv": [("v", "ham")]},
+            {},
+            "1 label has one training row only: 'lonely'",
         ),
-        ("a.csv", b"text,label\na,0.5\nb,1e30\n", "a.csv line 3: the label is not a number, or too large"),
-        ("a.jsonl", b'{"text": "\\ud800", "label": "x"}\n', "a.jsonl line 1: the text has half of a surrogate pair"),
-        ("a.jsonl", b'{"text": 7, "label": "x"}\n', "a.jsonl line 1: the text is empty or not a text"),
-        ("a.xls", b"", r"a.xls: the name ends in one of .csv"),
-        ("a.txt", b"__label__late where is it\n" * 20, "a.txt: no label column"),
+        (SHARDS, {}, "train-00001-of-00002.csv: semicolons are between the columns"),
+        (
+            SHARDS,
+            {},
+            "1 training text has different labels, for example "
+            "train-00000-of-00002.csv line 3, train-00001-of-00002.csv line 3",
+        ),
+        ({"train.csv": ROWS, "dev.csv": ROWS[:30]}, {"validation_rows": 10}, "10 of 30 validation rows are used"),
+        (
+            {"train.csv": [("t", "rare"), *ROWS], "dev.csv": [("v", "rare")]},
+            {"train_rows": 5},
+            "1 of 3 labels have no training row: 'rare'",
+        ),
+        ({"a.csv": ROWS}, {"train_rows": 500}, "only 40 training rows exist, not 500"),
+        ({"a.jsonl": numbered(ALIKE)}, {}, "the labels 'Ok', 'ok' differ in case or spaces alone"),
+        ({"a.jsonl": numbered(ALIKE)}, {}, f"the labels 'good', 'good\\u200b' differ in {LIKE}"),
     ],
 )
-def test_unreadable_files_are_refused(tmp_path, name, content, message):
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(InvalidData, match=re.compile(message)) as caught:
-        load(tmp_path / name)
-    assert str(tmp_path) not in caught.value.detail
+def test_what_is_doubtful_is_noted(tmp_path, files, options, note):
+    data = load(tmp_path, files, **options)
+    assert note in data.notes
+    assert ("test" in data.splits) == ("test.csv" in files and "skipped" not in note)
 
 
-def test_bad_folders_are_refused(tmp_path, folder):
-    with pytest.raises(InvalidData, match="neither a file nor a folder"):
-        load(tmp_path / "nothing")
-    write_csv(folder / "train.csv", ROWS)
-    with pytest.raises(InvalidData, match="more than one train file"):
-        load(folder)
-    (folder / "train.csv").unlink()
-    (folder / "labels.json").write_text("[]")
-    with pytest.raises(InvalidData, match=r"labels\.json is not a JSON object"):
-        load(folder)
-    for task_type in ("ranking", ["span"]):
-        (folder / "labels.json").write_text(json.dumps({"task_type": task_type}))
-        with pytest.raises(InvalidData, match="is not supported; single_label"):
-            load(folder)
-    (folder / "labels.json").unlink()
-    (folder / "train.csv.gz").unlink()
-    with pytest.raises(InvalidData, match="no training split"):
-        load(folder)
-    # As programs for pictures have it, with a folder for each label.
-    (tmp_path / "pictures" / "late").mkdir(parents=True)
-    (tmp_path / "pictures" / "late" / "1.txt").write_text("where is it")
-    with pytest.raises(InvalidData, match="no file train, validation or test"):
-        load(tmp_path / "pictures")
+def test_a_guessed_task_type_is_noted(tmp_path):
+    rows = {"a.csv": lines([(f"a text of {i} words", i % 5) for i in range(40)], ("text", "score"))}
+    assert "taken as 5 classes; --task-type regression" in " ".join(load(tmp_path, rows).notes)
+    assert not any("taken as" in note for note in load(tmp_path, rows, task_type="single_label").notes)
 
 
-@pytest.mark.parametrize("labels", [["ham", "spam", "rare"], [["ham"], ["spam"], ["rare", "ham"]]])
-def test_a_listed_label_that_only_validation_has_is_named(tmp_path, labels):
-    write_jsonl(tmp_path / "train.jsonl", [{"text": "t", "label": label} for label in labels[:2]])
-    write_jsonl(tmp_path / "validation.jsonl", [{"text": "t", "label": label} for label in labels])
-    (tmp_path / "labels.json").write_text(json.dumps({"labels": ["ham", "spam", "rare"]}))
-    with pytest.raises(InvalidData, match="validation split has the label 'rare', which no training row has"):
-        load(tmp_path)
+def test_a_column_for_each_label(tmp_path):
+    header, asked = ("text", "Toxic", "insult", "1"), "toxic, insult,1"
+    rows = [(f"t{i}", i % 2, "true" if i % 3 == 0 else "False", "") for i in range(30)]
+    data = load(tmp_path, {"a.csv": lines(rows, header)}, label=asked)
+    assert (data.task_type, data.labels) == ("multi_label", ("Toxic", "insult", "1"))
+    expected = {f"t{i}": ["Toxic"] * (i % 2) + ["insult"] * (i % 3 == 0) for i in range(30)}
+    assert gold_by_text(data) == expected
+    assert "1 of 3 labels have no training row: '1'" in data.notes
+    reading = ReadOptions(label=asked)
+    split = load_split(str(tmp_path / "a.csv"), reading, "multi_label", ("1", "insult", "Toxic")).split
+    assert split.gold[:4].tolist() == [[0, 1, 0], [0, 0, 1], [0, 0, 0], [0, 1, 1]]
 
 
-def test_a_label_that_few_training_rows_lack_is_no_error(tmp_path):
-    write_csv(tmp_path / "train.csv", [(f"t{i}", "rare" if i == 0 else f"c{i % 2}") for i in range(40)])
-    write_csv(tmp_path / "validation.csv", [("v", "rare")])
-    data = load(tmp_path, train_rows=5)
-    assert len(data.splits["train"]) == 5
-    assert "1 of 3 labels have no training row: 'rare'" in data.notes
+def test_a_column_for_each_label_of_which_one_is_right(tmp_path):
+    asked, names = "low,middle,high", ("low", "middle", "high")
+    rows = [(f"t{i}", i % 3 == 0, i % 3 == 1, i % 3 == 2) for i in range(30)]
+    files = {"a.csv": lines(rows, ("text", *names))}
+    assert any("--task-type single_label" in note for note in load(tmp_path, files, label=asked).notes)
+    data = load(tmp_path, files, label=asked, task_type="single_label")
+    assert (data.task_type, data.labels) == ("single_label", names)
+    assert gold_by_text(data) == {f"t{i}": names[i % 3] for i in range(30)}
+    reading = ReadOptions(label=asked)
+    split = load_split(str(tmp_path / "a.csv"), reading, "single_label", ("high", "low", "middle")).split
+    assert split.gold[:3].tolist() == [1, 2, 0]
 
 
-def test_a_share_of_the_training_rows_validates_and_the_validation_split_tests(folder):
-    data = load(folder, validation_share=0.2)
+FEATURES = {"text": {"dtype": "string", "_type": "Value"}, "label": {"names": ["ham", "spam"], "_type": "ClassLabel"}}
+
+
+@pytest.mark.parametrize("inside", ["", "data/"])
+def test_a_folder_as_the_hub_has_it(tmp_path, inside):
+    def arrow(rows):
+        table = pyarrow.table({"text": [text for text, _ in rows], "label": [int(name == "spam") for _, name in rows]})
+        out = pyarrow.BufferOutputStream()
+        metadata = {"huggingface": json.dumps({"info": {"features": FEATURES}})}
+        pyarrow.parquet.write_table(table.replace_schema_metadata(metadata), out)
+        return out.getvalue().to_pybytes()
+
+    shards = {f"{inside}train-0000{i}-of-00002{'-9b1a5c3e2f' * i}.parquet": arrow(ROWS[i::2]) for i in (0, 1)}
+    data = load(tmp_path, shards | {f"{inside}test-00000-of-00001.parquet": arrow([("t", "spam")])})
+    assert data.labels == ("ham", "spam")
+    assert {name: len(split) for name, split in data.splits.items()} == {"train": 36, "validation": 4, "test": 1}
+    _, last = shards
+    again = tmp_path / inside / "train-00001-of-00002-0123456789.parquet"
+    again.write_bytes(shards[last])
+    with pytest.raises(InvalidData, match="two files for one part of its train split: train-00001-of-00002"):
+        load_dataset(str(tmp_path))
+    again.unlink()
+    (tmp_path / last).unlink()
+    with pytest.raises(InvalidData, match="has 1 of the 2 files of its train split"):
+        load_dataset(str(tmp_path))
+
+
+def test_the_split_that_is_read_of_several_on_the_hub_is_noted(monkeypatch):
+    rows = datasets.Dataset.from_dict({"text": ["a", "b"], "label": ["x", "y"]})
+    splits = {"train": rows, "train_noisy": rows, "validation_matched": rows, "validation_mismatched": rows}
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, config: datasets.DatasetDict(splits))
+    tables = read_source("hf:a/b").tables
+    assert tables["train"].notes == ()
+    assert tables["validation"].notes == (
+        "a/b has 2 validation splits, of which validation_matched is read: validation_matched, validation_mismatched",
+    )
+
+
+def test_a_share_of_the_training_rows_validates_and_the_validation_split_tests(tmp_path):
+    data = load(tmp_path, FOLDER, validation_share=0.2)
     assert {name: len(split) for name, split in data.splits.items()} == {"train": 32, "validation": 8, "test": 8}
     assert data.splits["test"].texts == tuple(f"dev {text}" for text, _ in ROWS[:8])
     assert sorted(data.splits["train"].texts + data.splits["validation"].texts) == sorted(text for text, _ in ROWS)
@@ -341,32 +348,52 @@ def test_a_share_of_the_training_rows_validates_and_the_validation_split_tests(f
         "the validation split of the data is the test split",
         "by the requested share: 8 of 40 training rows are held out for it",
     )
-    assert load(folder, validation_share=0.2).digest == data.digest
-    (folder / "dev.csv").unlink()
-    kept = load(folder, validation_share=0.2)
-    assert {name: len(split) for name, split in kept.splits.items()} == {"train": 32, "validation": 8, "test": 12}
-    with pytest.raises(InvalidData, match="above 0 and below 1"):
-        load(folder, validation_share=1.0)
+    (tmp_path / "dev.csv").unlink()
+    tested = load_dataset(str(tmp_path), DataOptions(validation_share=0.2))
+    assert {name: len(split) for name, split in tested.splits.items()} == {"train": 32, "validation": 8, "test": 12}
 
 
 def test_equal_texts_are_held_out_together(tmp_path):
     rows = [(f"text {i % 12}", "spam" if i % 4 == 0 else "ham") for i in range(60)]
-    path = write_csv(tmp_path / "a.csv", rows)
-    whole = load_dataset(str(path), keep_few=True).splits["train"]
+    whole = load(tmp_path, {"a.csv": rows}, keep_few=True).splits["train"]
     for seed in range(10):  # every text is there five times
         train, validation = hold_out(whole, "single_label", 0.2, None, seed)
         assert not set(train.texts) & set(validation.texts)
         assert (len(train), len(validation)) == (50, 10)
-    with pytest.raises(InvalidData, match="all training rows have the same text"):
-        load(write_csv(tmp_path / "b.csv", [("t", "x"), ("t", "y")] * 8))
 
 
-def test_what_was_guessed_or_is_missing_is_noted(tmp_path):
-    rows = [f"a text of {i} words,{i % 5}" for i in range(40)]
-    (tmp_path / "stars.csv").write_text("\n".join(["text,score", *rows]) + "\n")
-    data = load_dataset(str(tmp_path / "stars.csv"), DataOptions(train_rows=500))
-    assert data.task_type == "single_label"
-    assert "taken as 5 classes; --task-type regression" in " ".join(data.notes)
-    assert "only 40 training rows exist, not 500" in data.notes
-    said = load_dataset(str(tmp_path / "stars.csv"), DataOptions(task_type="single_label"))
-    assert not any("taken as" in note for note in said.notes)
+UNSEEN = [(["\u200b", "a", "ab"[i % 2], "\u200d"], ["B-LOC", "I-LOC", "O", "O"]) for i in range(10)]
+
+
+@pytest.mark.parametrize(
+    ("files", "max_length", "note"),
+    [
+        ({"a.csv": [(f"a {'b ' * i}", "xy"[i % 2]) for i in range(10)]}, 8, ""),
+        (
+            {"a.csv": [(f"请问退款 {'a ' * (i % 3)}", "xy"[i % 2]) for i in range(10)]},
+            8,
+            "of the tokens of the training texts are unknown to the base",
+        ),
+        (
+            {"a.csv": [("a " * (200 if label == "x" else 5), label) for label in "xyxyxyxyxy"]},
+            8,
+            "a twentieth or less is read of 50% of the training texts",
+        ),
+        *(
+            (
+                {"a.jsonl": jsonl(UNSEEN, ("tokens", "ner_tags"))},
+                max_length,
+                note,
+            )
+            # Behind the cut words are not read anyway.
+            for max_length, note in ((8, "10 words have no token: their tags are not learned"), (2, ""))
+        ),
+    ],
+)
+def test_what_a_base_cannot_read_is_noted(tmp_path, base, files, max_length, note):
+    data = load(tmp_path, files, keep_few=True)
+    tokens = ()
+    if data.task_type == "token":
+        tokens = base.tokenizer.encode(data.splits["train"].texts, max_length, align=True)
+    notes = " ".join(reading_notes(data, base.tokenizer, max_length, tokens))
+    assert note in notes if note else "no token" not in notes and "unknown" not in notes

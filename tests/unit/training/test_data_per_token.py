@@ -1,12 +1,10 @@
 """Tagged words and answers in contexts are read in every accepted form, and refused with one clear line."""
 
-import csv
 import json
 
-import pyarrow
-import pyarrow.parquet
 import pytest
 
+from labeled_files import WRITERS as BY_ENDING
 from onebert_encoder.text.tokens import Alignment
 from onebert_store.errors import InvalidData
 from onebert_training.data.dataset import load_dataset, load_split
@@ -30,16 +28,8 @@ ACCEPTED = ((26, "308"), (26, "308 points"))
 
 
 def write(path, header, rows):
-    """The rows by the ending of the name; lists and dicts are JSON in a .csv."""
-    if path.suffix == ".csv":
-        with path.open("w", newline="", encoding="utf-8") as stream:
-            plain = [[cell if isinstance(cell, str) else json.dumps(cell) for cell in row] for row in rows]
-            csv.writer(stream).writerows([header, *plain])
-    elif path.suffix == ".jsonl":
-        path.write_text("".join(json.dumps(dict(zip(header, row, strict=True))) + "\n" for row in rows))
-    else:
-        columns = zip(header, zip(*rows, strict=True), strict=True)
-        pyarrow.parquet.write_table(pyarrow.table({name: list(cells) for name, cells in columns}), path)
+    content = BY_ENDING[path.suffix[1:]](rows, header)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
 
 
 def load(folder, **kwargs):
@@ -185,47 +175,6 @@ def test_fewer_rows_of_words_and_rows_held_out(tmp_path):
     assert len(some.words) == len(some.gold) == 12
 
 
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        (("one two", "A"), "train.jsonl line 3: 2 words have 1 tags"),
-        (("", ""), "train.jsonl line 3: the words are missing, or one is empty"),
-        ((["one", " "], ["A", "B"]), "train.jsonl line 3: the words are missing, or one is empty"),
-        ((["one", 2], ["A", "B"]), "train.jsonl line 3: the words are missing, or one is empty"),
-        ((["one", "\ud800"], ["A", "B"]), "train.jsonl line 3: a word has half of a surrogate pair"),
-        ((["one", "two"], ["A", None]), "train.jsonl line 3: there is no label"),
-        (("one two", "A X"), "train.jsonl line 3: no label has the name or index 'X'"),
-    ],
-)
-def test_bad_words_and_tags_are_named(tmp_path, row, message):
-    write(tmp_path / "train.jsonl", ("words", "tags"), [("a b", "A B"), ("b", "B"), row])
-    write(tmp_path / "validation.jsonl", ("words", "tags"), [("a b", "A B")])
-    (tmp_path / "labels.json").write_text('{"labels": ["A", "B", "C"]}')
-    with pytest.raises(InvalidData, match=message) as caught:
-        load(tmp_path)
-    assert "\n" not in caught.value.detail
-
-
-def test_tags_that_training_lacks_are_named(tmp_path):
-    write(tmp_path / "train.csv", ("words", "tags"), [("a b", "A B")] * 3)
-    write(tmp_path / "validation.csv", ("words", "tags"), [("a b", "A C")])
-    with pytest.raises(InvalidData, match=r"validation\.csv line 2: the label 'C' is not one of the 2 known"):
-        load(tmp_path)
-    (tmp_path / "labels.json").write_text('{"labels": ["A", "B", "C"]}')
-    with pytest.raises(InvalidData, match="validation split has the label 'C', which no training row has"):
-        load(tmp_path)
-    write(tmp_path / "train.csv", ("words", "tags"), [("a b", "A A")] * 3)
-    write(tmp_path / "validation.csv", ("words", "tags"), [("a b", "A A")])
-    with pytest.raises(InvalidData, match="all training words have the same label"):
-        load(tmp_path)
-
-
-def test_a_token_task_has_one_column_of_words(tmp_path):
-    write(tmp_path / "train.csv", ("sentence1", "sentence2", "label"), [("a", "b", "A")] * 10)
-    with pytest.raises(InvalidData, match="one column of words, not a pair"):
-        load(tmp_path / "train.csv", task_type="token")
-
-
 LISTED = [
     [{"text": text, "answer_start": start} for text, start in zip(*answers.values(), strict=True)]
     for _, answers in QUESTIONS
@@ -253,28 +202,6 @@ def test_questions_and_answers(tmp_path, ending, header, answers, facts):
     assert data.splits["train"].gold == (ACCEPTED, ((46, "sixth"),))
     labeled = load_split(str(tmp_path), ReadOptions(), "span", ("start", "end"))
     assert (labeled.name, labeled.split.gold) == ("validation", data.splits["validation"].gold)
-
-
-@pytest.mark.parametrize(
-    ("question", "context", "answers", "message"),
-    [
-        ("q", CONTEXT, {"text": ["308"], "answer_start": [25]}, "an answer's text is not at its answer_start"),
-        ("q", CONTEXT, {"text": ["308"], "answer_start": [-41]}, "an answer has no text or no answer_start"),
-        ("q", CONTEXT, {"text": [""], "answer_start": [0]}, "an answer has no text or no answer_start"),
-        ("q", CONTEXT, {"text": ["308", "1"], "answer_start": [26]}, "the answers have no lists text and answer_start"),
-        ("q", CONTEXT, {"text": "308", "answer_start": 26}, "the answers have no lists text and answer_start of one"),
-        ("q", CONTEXT, "308", "the answers are not of the form"),
-        ("q", CONTEXT, None, "there is no answer, and every question needs one"),
-        ("", CONTEXT, {"text": ["308"], "answer_start": [26]}, "the text is empty or not a text"),
-        ("q", None, {"text": ["308"], "answer_start": [26]}, "the text is empty or not a text"),
-    ],
-)
-def test_bad_answers_are_named(tmp_path, question, context, answers, message):
-    good = (QUESTIONS[0][0], CONTEXT, QUESTIONS[0][1])
-    write(tmp_path / "train.jsonl", ("question", "context", "answers"), [good, (question, context, answers)])
-    with pytest.raises(InvalidData, match=f"train.jsonl line 2: {message}") as caught:
-        load(tmp_path)
-    assert "\n" not in caught.value.detail
 
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
@@ -317,12 +244,6 @@ def test_squads_own_file_has_its_questions_as_rows(tmp_path):
     assert (nested.task_type, nested.digest) == ("span", flat.digest)
 
 
-def test_a_span_task_has_a_question_and_a_context(tmp_path):
-    write(tmp_path / "a.jsonl", ("context", "text", "answers"), [(CONTEXT, "q", QUESTIONS[0][1])] * 10)
-    with pytest.raises(InvalidData, match="a span task has a question and a context"):
-        load(tmp_path / "a.jsonl")
-
-
 def test_questions_on_one_context_are_held_out_together(tmp_path):
     rows = [(f"question {i}", f"It was {i % 8}.", {"text": [str(i % 8)], "answer_start": [7]}) for i in range(40)]
     write(tmp_path / "a.jsonl", ("question", "context", "answers"), rows)
@@ -360,11 +281,3 @@ def test_the_tokens_of_an_answer(answer, truncated, tokens):
     offsets = [(0, 0), (0, 4), (4, 5), (0, 0), (0, 3), (4, 7), (8, 10), (10, 13), (0, 0)]
     alignment = aligned(offsets, [None, 0, 0, None, 1, 1, 1, 1, None])
     assert answer_tokens(answer, alignment, truncated) == tokens
-
-
-def test_one_tag_that_is_not_bio_is_noted(tmp_path):
-    header = ("words", "tags")
-    write(tmp_path / "good.jsonl", header, SENTENCES * 4)
-    assert not any("not entities" in note for note in load(tmp_path / "good.jsonl").notes)
-    write(tmp_path / "one.jsonl", header, [*(SENTENCES * 4), (["Rome"], ["LOC"]), (["Bern"], ["LOC"])])
-    assert any("words are measured, not entities" in note for note in load(tmp_path / "one.jsonl").notes)

@@ -100,28 +100,8 @@ def test_a_manifest_without_settings_or_with_others_is_refused_in_one_line(manif
     assert "\n" not in caught.value.detail
 
 
-def test_free_json_of_a_manifest_is_read_where_it_has_the_right_type_alone(manifest):
-    settings = {"method": "bitfit", "more": "/etc/passwd"}
-    earlier = earlier_training("tone@3", manifest(settings=settings, task=5, dtype=[], data={"digest": 1, "more": 2}))
-    assert (earlier.task, earlier.dtype, earlier.data_digest, earlier.added_rows) == (None, "float32", None, 0)
-    assert earlier.reading == DataOptions(task_type="single_label"), "a manifest names no file of this machine"
-    assert earlier.settings == Settings(method="bitfit")
-
-
 def test_named_options_replace_the_recorded_ones_and_must_combine_with_them(manifest):
     earlier = earlier_training("tone@3", manifest(card=repeatable(CHANGED, READING).dump()))
     settings, reading = earlier.overridden(Settings(seed=9), DataOptions(label="answer"), {"seed", "label", "dtype"})
     assert settings == replace(CHANGED, seed=9)
     assert reading == replace(READING, **OF_ONE_FILE | {"label": "answer", "task_type": "single_label"})
-
-
-def test_an_exact_head_inherits_no_steps(manifest):
-    earlier = earlier_training("tone@3", manifest(card=repeatable(CHANGED, READING).dump()))
-    settings, _ = earlier.overridden(Settings(method="head"), DataOptions(), {"method"})
-    assert settings == Settings(
-        method="head",
-        **{name: getattr(CHANGED, name) for name in ("pooling", "positive", "class_weight", "max_length", "cut")},
-        **{name: getattr(CHANGED, name) for name in ("seed", "metric", "measure_train", "no_fingerprint")},
-    )
-    # A named one is refused later, as without --like.
-    assert earlier.overridden(Settings(method="head", epochs=2), DataOptions(), {"method", "epochs"})[0].epochs == 2

@@ -85,31 +85,6 @@ def test_words_of_a_pair_say_their_text_and_those_left_out_are_counted(made):
     assert "more, which" not in alone
 
 
-def test_of_a_single_word_a_line_stands_in_place_of_an_empty_table(made):
-    file, _ = made()
-    said = "can be removed: nothing of what was read would remain\n"
-    printed = invoke(explain, file, "late").stdout
-    assert f"no word of the text {said}" in printed
-    assert "gradient" not in printed
-    assert facts(explain, file, "late")["explanations"][0]["words"] == []
-    of_pair = invoke(explain, file, "late order", "late").stdout
-    assert f"no word of the second text {said}" in of_pair
-    assert of_pair.count("first") == 2
-
-
-def test_what_rounds_to_nothing_has_no_minus(tmp_path):
-    """A head that hardly reads its text: all effects are about nothing, of either sign."""
-    spec = load_base(str(tiny_base())).spec
-    tensors = far_delta(spec, "bitfit", "mean", 2, 6)
-    tensors["head.weight"] = tensors["head.weight"] * np.float32(1e-7)
-    save(tmp_path / "a.safetensors", Delta(parse_manifest(manifest_for(spec, "mean", 2)), tensors))
-    effects = [one["effect"] for one in facts(explain, tmp_path / "a.safetensors", TEXT)["explanations"][1]["words"]]
-    assert min(effects) < 0
-    printed = invoke(explain, tmp_path / "a.safetensors", TEXT).stdout
-    assert "+0.0000" in printed
-    assert "-0.0000" not in printed
-
-
 def test_how_much_of_a_long_text_is_explained_is_said(made, tmp_path):
     """The special tokens stand around the words, of which each is a token."""
     window = {"tokens": 8, "overlap": 2, "reduction": "mean"}
@@ -151,20 +126,6 @@ def test_parts_of_a_delta_on_labeled_rows(made, tmp_path):
     assert facts(explain, file, "--data", data, "--rows", 4)["rows"] == 4
 
 
-def test_parts_are_measured_by_the_thresholds_and_the_temperature_that_a_server_decides_by(made, tmp_path):
-    data = tmp_path / "rows.jsonl"
-    data.write_text("".join(json.dumps({"text": text, "labels": [label]}) + "\n" for text, label in ROWS * 4))
-    metrics = []
-    for decision in ({}, {"thresholds": {"label 0": 0.99999, "label 1": 0.99999}}, {"temperature": 3.0}):
-        more = {"format": 2, "decision": decision} if decision else {}
-        file, _ = made(task_type="multi_label", **more)
-        found, whole = facts(explain, file, "--data", data), facts(evaluate, file, "--data", data)
-        assert found["micro_f1"] == whole["metrics"]["micro_f1"]
-        metrics.append((found["micro_f1"], found["loss"]))
-    assert metrics[1] == (0.0, metrics[0][1])
-    assert metrics[2][1] != pytest.approx(metrics[0][1], rel=0.01)
-
-
 def test_a_token_task_has_parts_and_no_words(made, tmp_path):
     file, _ = made(pooling="none", task_type="token")
     assert "token task" in str(invoke(explain, file, TEXT).exception)
@@ -174,14 +135,6 @@ def test_a_token_task_has_parts_and_no_words(made, tmp_path):
     found = facts(explain, file, "--data", data)
     assert {part["kind"] for part in found["removed"]} == {"base", "layer", "symbol"}
     assert all(np.isfinite(part["loss"]) for part in found["removed"])
-
-
-def test_what_is_explained_is_a_text_or_rows(made, tmp_path):
-    file, _ = made()
-    for arguments in ((), ("one", "two", "three"), (TEXT, "--data", tmp_path)):
-        done = invoke(explain, file, *arguments)
-        assert done.exit_code == 2
-        assert "a TEXT, or the two of a pair, or --data" in " ".join(done.output.replace("│", " ").split())
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])

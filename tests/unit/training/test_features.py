@@ -10,7 +10,7 @@ import torch
 from bases import Reference, tiny_base
 from onebert_encoder.base.base import load_base
 from onebert_training.fit import features
-from onebert_training.fit.features import Features, Inputs, predict
+from onebert_training.fit.features import Inputs, predict
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import take_step, train
 from onebert_training.fit.run import Run
@@ -99,23 +99,6 @@ def test_training_is_the_same_where_there_is_no_room_to_keep_anything(base, data
         torch.testing.assert_close(value, keeping[name], rtol=0, atol=1e-5, msg=name)
 
 
-@pytest.mark.parametrize(("low", "pooling", "numbers"), [(2, "mean", "tokens"), (LAYERS, "mean", "texts")])
-def test_what_is_kept_counts_in_bytes(base, low, pooling, numbers, monkeypatch):
-    texts = texts_of(base)
-    size = 4 * 32 * (len(texts) if numbers == "texts" else sum(map(len, texts)))
-    for limit, twice in ((size, False), (size - 1, True)):
-        monkeypatch.setattr(features, "MAX_KEPT_BYTES", limit)
-        base_of_its_own = load_base(str(tiny_base("bert")))
-        kept = Inputs(base_of_its_own, texts).features(low, pooling)
-        first = kept.take([3, 1])
-        base_of_its_own.layers[0] = None  # the lower layers can run no more
-        if twice:
-            with pytest.raises(AttributeError):
-                kept.take([3, 1])
-        else:
-            assert all(torch.equal(one, two) for one, two in zip(first, kept.take([3, 1]), strict=True))
-
-
 @pytest.mark.parametrize(("method", "pooling", "low"), ENTRIES)
 def test_after_the_first_epoch_the_lower_layers_are_not_needed(data, method, pooling, low):
     base = load_base(str(tiny_base("bert")))
@@ -131,15 +114,6 @@ def test_after_the_first_epoch_the_lower_layers_are_not_needed(data, method, poo
     # A run with another seed shares them, too: activations depend on data and base alone.
     other = make_run(run.inputs, method, pooling, seed=5)
     take_step([(other, State(other.init_values()))])
-
-
-def test_an_example_is_the_same_to_the_bit_whichever_is_asked_for_first():
-    """An interrupted run asks in another order, and on a real base bits depend on what is computed together."""
-    base = load_base()
-    texts = texts_of(base)
-    one, other = (Features(base, texts, 2, "") for _ in range(2))
-    in_order, backwards = one.take(range(len(texts))), [other.take([i])[0] for i in reversed(range(len(texts)))]
-    assert all(torch.equal(a, b) for a, b in zip(in_order, reversed(backwards), strict=True))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from collections import Counter
 from dataclasses import replace
 from functools import partial
-from math import ceil
 
 import numpy as np
 import pytest
@@ -23,9 +22,9 @@ from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
 from onebert_training.fit.state import State
 from onebert_training.selection.contrastive import ContrastiveRun
-from onebert_training.selection.few import fold_runs, fold_steps, make_run, out_of_fold, train_judged
+from onebert_training.selection.few import fold_runs, out_of_fold, train_judged
 from onebert_training.selection.selection import train_and_select
-from trainings import interrupted, short_run
+from trainings import short_run
 
 pytestmark = pytest.mark.slow
 
@@ -74,25 +73,6 @@ def test_a_row_out_of_fold_is_answered_as_by_a_run_on_a_data_set_without_it(base
     assert np.abs(untrained - wanted).max() > 0.2 * np.abs(wanted).max()
 
 
-def test_a_fold_is_measured_on_what_it_holds_out_alone(base, few):
-    run = run_of(base, few, max_steps=4, measure_train=True)
-    fold = fold_runs(run)[0]
-    result = train(fold)
-    assert len(result.held_out) == len(fold.held_out)
-    assert (result.test, result.train) == (None, None)
-    whole = train(run)
-    assert whole.test["accuracy"] >= 0
-    assert whole.train["accuracy"] >= 0
-
-
-def test_a_base_without_its_weights_starts_without_the_head_on_them(base, few):
-    inputs = TaskInputs(base, few, 40)
-    assert type(make_run(inputs, QUICK, "tone")) is ContrastiveRun
-    assert type(make_run(inputs, replace(QUICK, method="reinit+bitfit"), "tone")) is Run
-    with pytest.raises(InvalidSettings, match=r"reinit\+bitfit has no exact head to start from; start fresh"):
-        make_run(inputs, replace(QUICK, method="reinit+bitfit", start="head"), "tone")
-
-
 def test_a_start_that_a_task_cannot_have_is_refused(base, questions):
     with pytest.raises(InvalidSettings, match="a span task has no exact head to start from; start fresh"):
         run_of(base, questions, start="head")
@@ -120,39 +100,6 @@ def test_the_last_step_is_kept_where_nothing_validates(base, few):
     assert "validation" not in result.delta.manifest.training
 
 
-@pytest.mark.parametrize("rows", [12, 60, 250, 299])
-def test_few_rows_take_no_more_steps_than_a_row_more_would(base, few, rows):
-    """299 rows took 380 steps and five folds of 300; 300 rows took 102."""
-    data = _resized(few, rows)
-    run = run_of(base, data, epochs=None)
-    assert 100 <= run.steps < 100 + run.schedule.steps_per_epoch
-    assert {fold.steps for fold in fold_runs(run)} == {ceil(0.6 * run.steps)}
-    assert fold_steps(run) == [fold.steps for fold in fold_runs(run)]
-    # What a user asks for is not judged by fewer steps.
-    assert {fold.steps for fold in fold_runs(run_of(base, data, epochs=None, max_steps=50))} == {50}
-    assert run_of(base, data, epochs=3).steps == 3 * run.schedule.steps_per_epoch
-
-
-@pytest.mark.parametrize(
-    ("rows", "steps", "of_fold"),
-    [(12, 50, 20), (16, 50, 20), (32, 64, 20), (48, 96, 29), (60, 100, 30), (250, 112, 34)],
-)
-def test_fewest_rows_take_fewer_steps_from_the_exact_head(base, few, rows, steps, of_fold):
-    warm = partial(run_of, base, _resized(few, rows), epochs=None, kind=ContrastiveRun)
-    assert (warm().steps, {fold.steps for fold in fold_runs(warm())}) == (steps, {of_fold})
-    assert fold_steps(warm()) == [of_fold] * 5
-    # A fresh head takes as many as that of any other run; what a user asks for is not judged by still fewer.
-    fresh = warm(start="fresh")
-    assert (fresh.steps >= 100, fold_steps(fresh)) == (True, [max(60, ceil(0.6 * fresh.steps))] * 5)
-    assert fold_steps(warm(max_steps=9)) == [9] * 5
-
-
-def _resized(few, rows):
-    """The training rows, as many as asked: again from the first where there are too few."""
-    train_split = few.splits["train"]
-    return replace(few, splits={"train": train_split.take(np.resize(np.arange(len(train_split)), rows))})
-
-
 @pytest.mark.parametrize(
     ("rows", "epochs", "steps", "every"), [(12, 100, 100, 25), (48, 34, 102, 26), (640, 4, 160, 40)]
 )
@@ -167,34 +114,6 @@ def test_few_rows_get_enough_steps_beside_a_validation_split_too(base, data, row
     assert (asked.steps, asked.schedule.eval_every) == (30 * each, each)
     short = run_of(base, data, epochs=None, max_steps=9)
     assert short.schedule.eval_every == max(each, 3)  # four times in nine steps, where an epoch is one step
-
-
-def test_a_run_that_validates_nothing_continues_to_the_same_bytes(base, few, tmp_path):
-    whole = train(run_of(base, few))
-    path = tmp_path / "few.checkpoint"
-
-    with interrupted(lambda run, progress: progress.step == run.steps // 2) as report:
-        train(run_of(base, few), report, path)
-    continued = train(run_of(base, few), checkpoint_file=path)
-    assert 0 < continued.resumed_at < continued.steps
-    assert dumps(continued.delta) == dumps(whole.delta)
-    fold = fold_runs(run_of(base, few))[0]
-    assert fold.fingerprint != run_of(base, few).fingerprint
-
-
-@pytest.mark.parametrize("method", ["bitfit", "svd:r=2"])
-def test_the_progress_of_folds_never_stands_still(base, few, method):
-    run = run_of(base, few, method=method, batch_size=4, epochs=4)
-    seen = []
-    train_judged(run, lambda _, progress: seen.append(progress))
-    last = sum(fold.steps for fold in fold_runs(run)) // 5
-    begun = next(at for at, progress in enumerate(seen) if progress.folds)
-    assert {progress.folds for progress in seen[:begun]} == {0}
-    assert {progress.folds for progress in seen[begun:]} == {5}
-    steps = [progress.step for progress in seen[begun:]]
-    assert steps == sorted(steps)
-    assert set(steps) == set(range(last + 1))
-    assert {progress.steps for progress in seen[begun:]} == {last}
 
 
 def test_the_scores_of_folds_stand_where_those_of_a_validation_split_would(base, few):

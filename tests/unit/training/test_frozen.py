@@ -10,7 +10,6 @@ import torch
 from bases import Reference, tiny_base
 from onebert_store.errors import InvalidMethod, InvalidSettings, NotFinite
 from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
-from onebert_store.file.format import dumps
 from onebert_training.data.examples import Split
 from onebert_training.data.splitting import fold_of, hold_out
 from onebert_training.fit import inputs
@@ -20,7 +19,6 @@ from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
 from onebert_training.heads.exact import STRENGTHS, fit_heads, labeled_vectors
 from onebert_training.methods.methods import parse_method
-from onebert_training.tasks.reading import first_tokens
 from trainings import short_run
 
 run_of = partial(short_run, settings=Settings(method="head"))
@@ -72,13 +70,6 @@ def test_validation_chooses_the_strength_and_the_loss_breaks_ties(base, data):
         for rows in outputs
     ]
     assert run.baselines.head.strength == STRENGTHS[ranks.index(max(ranks))]
-
-
-def test_the_head_alone_repeats_to_the_byte_and_takes_no_step(base, data):
-    one, other = (train(run_of(base, data, seed=3)) for _ in range(2))
-    assert dumps(one.delta) == dumps(other.delta)
-    assert set(one.delta.tensors) == {HEAD_WEIGHT, HEAD_BIAS}
-    assert (one.steps, one.kept_step, list(one.history)) == (0, 0, [])
 
 
 def test_a_validation_split_of_the_data_is_not_fitted_on(base, data):
@@ -162,20 +153,6 @@ def test_a_task_of_words_has_an_exact_head(base, tags):
     result = train(run)
     assert result.validation["token_accuracy"] > 0.9
     assert result.delta.tensors[HEAD_WEIGHT].shape == (len(tags.labels), base.spec.hidden_size)
-
-
-def test_of_words_those_are_kept_that_a_head_is_fitted_on_and_measured_by(base, tags):
-    run = run_of(base, tags)
-    vectors, rows = run.inputs.frozen.head_inputs("train", "none").vectors, tags.splits["train"]
-    assert list(map(len, vectors)) == list(map(len, rows.gold))
-    text = run.inputs.splits["train"].tokens[0]
-    whole = Reference(tiny_base("bert"), identity(base), "none").logits(text.input_ids, text.type_ids).numpy()
-    # float32 sums in another order
-    assert vectors[0] == pytest.approx(whole[first_tokens(rows.words[0], text.alignment)], abs=1e-5)
-    found = run.baselines
-    assert found.exact.scores["validation"]["token_accuracy"] > 0.9
-    for split, scores in found.exact.scores.items():
-        assert run.evaluate(run.model(run.with_head(run.init_values(), found.head)), split).scores == scores
 
 
 def test_more_rows_than_a_baseline_reads_are_drawn_and_the_head_is_fitted_on_all(base, tags, monkeypatch):

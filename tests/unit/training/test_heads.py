@@ -1,7 +1,5 @@
 """Exact heads: the minimum of the penalized loss, found another way; labels without rows, columns of one kind."""
 
-import tracemalloc
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from onebert_training.data.examples import Split
-from onebert_training.heads.exact import STRENGTHS, fit_heads, has_exact_head, labeled_vectors
+from onebert_training.heads.exact import fit_heads, labeled_vectors
 from onebert_training.tasks.objectives import NO_TARGET, OBJECTIVES
 
 WIDTH = 5
@@ -85,16 +83,6 @@ def test_it_is_the_minimum_that_another_optimizer_finds(task_type, labels, weigh
     torch.testing.assert_close(*outputs, rtol=0.01, atol=0.01)
 
 
-@pytest.mark.parametrize("task_type", ["single_label", "multi_label", "regression"])
-def test_a_strength_means_the_same_in_any_unit_and_place(task_type):
-    objective, vectors, gold = task(task_type)
-    moved = 50 * vectors + 1000
-    one, other = (fit_heads(objective, each, gold, [1.0])[0] for each in (vectors, moved))
-    scale = objective.target_scale
-    # float32 keeps seven digits of vectors around 1000
-    assert other.logits(moved, scale) == pytest.approx(one.logits(vectors, scale), rel=1e-3, abs=1e-2)
-
-
 def test_a_teachers_probabilities_count_as_its_answers():
     for task_type in ("single_label", "multi_label"):
         objective, vectors, gold = task(task_type)
@@ -102,26 +90,6 @@ def test_a_teachers_probabilities_count_as_its_answers():
         for one, other in zip(*(fit_heads(objective, vectors, given) for given in (gold, soft)), strict=True):
             assert np.array_equal(one.weight, other.weight)
             assert np.array_equal(one.bias, other.bias)
-
-
-def test_the_heads_are_in_the_order_of_the_strengths_and_grow_as_these_fall():
-    objective, vectors, gold = task("single_label")
-    heads = fit_heads(objective, vectors, gold)
-    assert tuple(head.strength for head in heads) == STRENGTHS
-    norms = [float(np.linalg.norm(head.weight)) for head in heads]
-    assert norms == sorted(norms)
-    assert all(head.weight.dtype == head.bias.dtype == np.float32 for head in heads)
-
-
-def test_a_head_does_not_show_where_its_fit_began():
-    rng = np.random.default_rng(0)
-    vectors = (rng.normal(size=(400, 64)) * np.linspace(3, 0.1, 64)).astype(np.float32)
-    gold = (vectors @ rng.normal(size=(64, 4)) + 4 * rng.normal(size=(400, 4))).argmax(axis=1)
-    objective = OBJECTIVES["single_label"](tuple("abcd"), Split(("text",) * 400, gold))
-    heads = fit_heads(objective, vectors, gold)[-1], *fit_heads(objective, vectors, gold, STRENGTHS[-1:])
-    warm, cold = (torch.from_numpy(head.logits(vectors, objective.target_scale)).softmax(dim=1) for head in heads)
-    # At ten times the tolerance of the fit they are 0.03 apart.
-    torch.testing.assert_close(warm, cold, rtol=0, atol=0.01)
 
 
 @pytest.mark.parametrize("present", [[2], [0, 2], [0, 2, 3]])
@@ -147,32 +115,6 @@ def test_a_column_of_one_kind_is_answered_as_it_is():
     assert (on[:, 2] == gold[:, 2]).all()
 
 
-# In float32 a copy, and of numbers another one in float64, in which their sums are exact enough.
-@pytest.mark.parametrize(("task_type", "copies"), [("single_label", 1), ("multi_label", 1), ("regression", 3)])
-def test_many_vectors_are_not_copied_more_than_is_needed(task_type, copies):
-    rng = np.random.default_rng(0)
-    _, _, gold = task(task_type, rows=4000)
-    vectors = rng.normal(size=(4000, 128)).astype(np.float32)
-    names = ("score",) if task_type == "regression" else ("0", "1", "2")
-    objective = OBJECTIVES[task_type](names, Split(("text",) * 4000, gold))
-    tracemalloc.start()
-    try:
-        fit_heads(objective, vectors, gold, [3.0, 1.0])
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    # Half a copy is for what is as many as the rows, and not as wide.
-    assert peak < (copies + 0.5) * vectors.nbytes
-
-
-def test_labels_of_one_row_each_are_labels(recwarn):
-    objective = OBJECTIVES["single_label"](tuple("abcde"))
-    vectors = np.eye(5, WIDTH, dtype=np.float32)
-    *_, head = fit_heads(objective, vectors, np.arange(5))
-    assert head.logits(vectors, objective.target_scale).argmax(axis=1).tolist() == list(range(5))
-    assert not recwarn.list
-
-
 def test_no_words_give_a_head_that_is_finite(recwarn):
     objective = OBJECTIVES["token"](("O", "B-X"))
     vectors, targets = [np.ones((0, WIDTH), dtype=np.float32)], [torch.tensor([NO_TARGET, NO_TARGET])]
@@ -194,10 +136,6 @@ def test_the_vectors_of_words_that_have_a_label():
     features, gold = labeled_vectors(vectors, targets)
     assert features.tolist() == [[0, 1], [2, 3], [10, 11]]
     assert gold.tolist() == [1, 0, 2]
-
-
-def test_spans_have_none():
-    assert [kind for kind, one in OBJECTIVES.items() if not has_exact_head(one(("a", "b")))] == ["span"]
 
 
 @pytest.mark.parametrize(("task_type", "model"), [("single_label", LogisticRegression), ("regression", Ridge)])

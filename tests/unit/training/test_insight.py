@@ -12,11 +12,11 @@ from seqeval.metrics import classification_report as entity_report
 from sklearn.metrics import classification_report, confusion_matrix
 
 from onebert_store.errors import InvalidSettings
-from onebert_store.tables.slices import EMPTY, MAX_VALUES, group
+from onebert_store.tables.slices import EMPTY, group
 from onebert_store.tables.table import Table
 from onebert_training.insight import classes
 from onebert_training.insight.answers import Measure
-from onebert_training.insight.classes import calibration_curve, expected_calibration_error
+from onebert_training.insight.classes import expected_calibration_error
 from onebert_training.insight.intervals import bootstrap, wilson
 from onebert_training.insight.slices import slice_by
 
@@ -66,12 +66,6 @@ def test_entities_are_those_of_seqeval():
     assert 2 * common / (said + right) == pytest.approx(whole["f1-score"])
 
 
-def test_a_class_that_is_neither_right_nor_answered_is_left_out_and_no_answer_is_no_class():
-    facts = classes.count_indices(np.array([0, 0, 2]), np.array([0, -1, 2]), NAMES).facts()
-    assert [(one["label"], one["support"], one["answered"]) for one in facts] == [("a", 2, 1), ("c", 1, 1)]
-    assert facts[0]["recall"]["value"] == 0.5
-
-
 def test_confusion_is_that_of_scikit_learn():
     gold, answered = drawn()
     matrix = confusion_matrix(gold, answered, labels=range(4))
@@ -102,20 +96,6 @@ def test_the_bootstrap_of_a_mean_is_as_wide_as_its_standard_error():
     assert (low, high) == pytest.approx((values.mean() - 1.96 * error, values.mean() + 1.96 * error), abs=0.3 * error)
 
 
-def test_rows_that_are_all_answered_rightly_give_no_interval_of_no_width():
-    right = np.ones(40)
-    assert np.isnan(bootstrap(40, lambda rows: right[rows].mean())).all()
-    right[0] = 0
-    low, high = bootstrap(40, lambda rows: right[rows].mean())
-    assert low < 39 / 40 < high == 1
-
-
-def test_what_cannot_be_measured_is_left_out_of_the_bootstrap():
-    assert bootstrap(5, lambda rows: float("nan")) == pytest.approx((np.nan, np.nan), nan_ok=True)
-    low, high = bootstrap(5, lambda rows: float(rows[0]) if 0 in rows else float("nan"))
-    assert 0 <= low < high <= 4
-
-
 def test_ece_is_the_definition_written_out():
     draw = np.random.default_rng(5)
     confidence = np.concatenate([draw.random(500), [0.0, 1.0, 1 / 15, 2 / 15]])
@@ -127,18 +107,6 @@ def test_ece_is_the_definition_written_out():
             gap = abs(np.mean(right[inside]) - np.mean(confidence[inside]))
             total += len(inside) / 504 * gap
     assert expected_calibration_error(confidence, right) == pytest.approx(total, abs=1e-12)
-
-
-def test_points_of_the_curve_have_as_many_answers_each():
-    draw = np.random.default_rng(7)
-    confidence, right = draw.random(205), draw.random(205) < 0.5
-    points = calibration_curve(confidence, right)
-    assert [point["answers"] for point in points] == [21] * 5 + [20] * 5
-    assert [point["confidence"] for point in points] == sorted(point["confidence"] for point in points)
-    assert sum(point["right"] * point["answers"] for point in points) == pytest.approx(right.sum())
-    assert all(point["low"] <= point["right"] <= point["high"] for point in points)
-    assert [point["answers"] for point in calibration_curve(confidence[:30], right[:30])] == [30]
-    assert calibration_curve(confidence[:0], right[:0]) == []
 
 
 def test_slices_are_the_metric_on_the_rows_of_each_value():
@@ -172,23 +140,6 @@ def test_no_value_among_numbers_is_empty(none):
     found = group([*numbers, none, np.float32(2), np.int64(3)])
     assert len(found) == 6
     assert found[EMPTY].tolist() == [40]
-
-
-def test_few_numbers_and_a_word_among_numbers_stay_values():
-    assert list(group([3, 1, 3, 2, 3, 2])) == ["3", "2", "1"]
-    assert list(group([*range(40), "none"]))[-1] == f"({41 - MAX_VALUES} other values)"
-
-
-def test_values_that_are_shown_alike_stay_apart():
-    address = "https://example.org/" + "a" * 80
-    cells = [f"{address}/{'xyz'[row % 3]}" for row in range(30)]
-    assert sorted(map(len, group(cells).values())) == [10, 10, 10]
-    assert all(len({cells[row] for row in rows}) == 1 for rows in group(cells).values())
-    assert sorted(map(len, group(["(empty)", "", None, "web"]).values())) == [1, 1, 2]
-    seconds = [1_700_000_000 + row for row in range(100)]
-    found = group(seconds)
-    assert sorted(row for rows in found.values() for row in rows.tolist()) == list(range(100))
-    assert next(iter(found)) == "1700000000 to 1700000019"
 
 
 def test_a_column_that_is_not_there_is_one_line():

@@ -139,16 +139,6 @@ def test_a_new_or_empty_folder_is_filled(tmp_path, exists):
     assert (tensor.dtype, tuple(tensor.shape)) == (torch.float32, (3, 2))
 
 
-def test_others_may_read_it_as_the_umask_says(tmp_path):
-    mask = os.umask(0o027)
-    try:
-        fill(tmp_path / "out")
-    finally:
-        os.umask(mask)
-    assert (tmp_path / "out").stat().st_mode & 0o777 == 0o750
-    assert (tmp_path / "out" / "config.json").stat().st_mode & 0o777 == 0o640
-
-
 @pytest.mark.parametrize("kind", ["file", "full folder", "broken link", "no parent"])
 def test_a_place_that_is_not_free_is_refused_and_left_as_it_is(tmp_path, kind):
     folder = tmp_path / "out"

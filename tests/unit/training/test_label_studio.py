@@ -156,15 +156,6 @@ def test_records_that_cannot_be_used_are_counted_and_the_good_ones_taken(tmp_pat
         load(tmp_path, HOSTILE)
 
 
-def test_a_control_of_two_kinds_keeps_the_first_and_odd_cells_are_refused(tmp_path):
-    both = [chosen("good"), drawn(0, 1, "city", control=("tone", "labels"))]
-    assert labels_of(load(tmp_path, [task("a", both), *GOOD[1:]])) == {"a": "good", "b": "bad"}
-    assert load(tmp_path, [task("a b", both[::-1]), task("c", [])]).task_type == "token"
-    rows = [{"text": "a", "id": 1, "annotation_id": 1, "tone": cell} for cell in ([[0, 1, "x"]], 1.5, True, {"a": 1})]
-    with pytest.raises(InvalidData):
-        load(tmp_path, rows)
-
-
 def test_json_min_and_csv_have_a_row_for_each_annotation(tmp_path):
     rows = [
         {"text": "a", "id": 1, "tone": "good", "annotator": 1, "annotation_id": 1},
@@ -185,24 +176,6 @@ def test_json_min_and_csv_have_a_row_for_each_annotation(tmp_path):
     data = load_dataset(str(tmp_path / "export.csv"), keep_few=True)
     assert labels_of(data) == expected
     assert any("2 of 4 tasks are left out" in note and "line 7: nobody answered" in note for note in data.notes)
-
-
-def test_a_task_of_a_csv_without_an_annotation_is_no_text_without_entities(tmp_path):
-    regions = '"[{""start"": 11, ""end"": 15, ""labels"": [""city""]}]"'
-    rows = [f"{TEXT},1,{regions},1", "nobody saw this,2,,", "no city here,3,[],2"]
-    (tmp_path / "export.csv").write_text("\n".join(["text,id,ner,annotation_id", *rows]))
-    options = DataOptions(label="ner")
-    data = load_dataset(options.read(str(tmp_path / "export.csv")), options, keep_few=True)
-    assert data.splits["train"].texts == (TEXT, "no city here")
-    assert "1 of 3 tasks are left out: export.csv line 3: nobody answered" in data.notes
-
-
-def test_rows_without_an_id_are_tasks_of_their_own(tmp_path):
-    rows = [
-        {"text": text, "id": id, "tone": tone, "annotation_id": 1}
-        for text, id, tone in [("a", None, "good"), ("b", None, "bad"), ("c", 3, "bad"), ("d", None, "good")]
-    ]
-    assert labels_of(load(tmp_path, rows, label="tone")) == {"a": "good", "b": "bad", "c": "bad", "d": "good"}
 
 
 ANNA = "Anna\u200b lives  in Oslo"
@@ -233,12 +206,6 @@ def test_two_people_are_compared_by_what_a_training_would_use(tmp_path, one, oth
     assert any("people disagree" in note for note in data.notes) != alike
 
 
-@pytest.mark.parametrize(("one", "other"), [("good", "Good"), ("good", "go\u200bod"), ("r\u00fcck", "ru\u0308ck")])
-def test_two_spellings_of_a_choice_are_one_answer_and_one_person_says_a_choice_once(tmp_path, one, other):
-    tasks = [*GOOD, task("c", [chosen(one)], [chosen(other)]), task("d", [chosen(one), chosen(other)])]
-    assert {**labels_of(load(tmp_path, tasks))} == {"a": "good", "b": "bad", "c": one, "d": one}
-
-
 def of_region(start, end, *names):
     return part(TONE, {"start": start, "end": end, "text": "x", "choices": [*names]})
 
@@ -261,12 +228,6 @@ REGIONS = {
 def test_choices_of_a_region_are_no_labels_of_the_text(tmp_path, tasks):
     with pytest.raises(InvalidData, match="tone has choices of regions, which are no labels of the text"):
         load(tmp_path, tasks, label="tone")
-
-
-def test_a_control_of_regions_beside_another_one_is_not_the_label(tmp_path):
-    service = ("service", "choices")
-    tasks = [task(text, [of_region(0, 1, "good"), chosen(label, control=service)]) for text, label in ("ab", "cd")]
-    assert labels_of(load(tmp_path, tasks)) == {"a": "b", "c": "d"}
 
 
 @pytest.mark.parametrize(

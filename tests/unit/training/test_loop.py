@@ -13,17 +13,15 @@ from torch.nn import functional as F
 from bases import Reference, tiny_base
 from onebert_encoder.base.base import load_base
 from onebert_store.errors import InvalidManifest, InvalidMethod, InvalidSettings, NotFinite, TooLarge
-from onebert_store.file.delta import DELTA, HEAD_WEIGHT, check
+from onebert_store.file.delta import check
 from onebert_store.file.format import MAX_HEADER_BYTES, dumps, loads
 from onebert_training.fit import checkpoint
-from onebert_training.fit.features import BATCH_TOKENS, Inputs, predict, token_batches
 from onebert_training.fit.loop import Active, advance, ignore, take_step, train
 from onebert_training.fit.result import finish
 from onebert_training.fit.settings import Settings
 from onebert_training.fit.state import State
 from onebert_training.methods.rules import HEAD_LEARNING_RATE
 from onebert_training.methods.table import METHODS
-from onebert_training.tasks.objective import Verdict
 from scoring import evaluate
 from trainings import interrupted, short_run
 
@@ -68,28 +66,13 @@ def retyped(data, task_type):
     return replace(data, task_type=task_type, labels=labels, splits=splits)
 
 
-def test_it_learns(base, data):
-    assert train(run_of(base, data, epochs=12, batch_size=8)).test["accuracy"] >= 0.9
-
-
-@pytest.mark.parametrize("method", ["bitfit+gamma", "lora:r=4,targets=all"])
-def test_a_random_modernbert_learns(data, method):
-    base = load_base(str(tiny_base("modernbert")))
+@pytest.mark.parametrize(("family", "method"), [("bert", "bitfit"), ("modernbert", "lora:r=4,targets=all")])
+def test_it_learns(data, family, method):
+    base = load_base(str(tiny_base(family)))
     assert train(run_of(base, data, method=method, epochs=12, batch_size=8)).test["accuracy"] >= 0.9
 
 
-def test_every_kind_of_method_is_here():
-    here = {name.partition(":")[0] for method in SERVABLE for name in method.split("+")}
-    assert here | {"full", "reinit"} == set(METHODS)
-
-
-@pytest.mark.parametrize("method", SERVABLE)
-def test_the_delta_is_what_the_method_names_and_the_base_stays(base, data, method):
-    before = {name: tensor.clone() for name, tensor in base.params.items()}
-    run = run_of(base, data, method=method, max_steps=4)
-    delta = train(run).delta
-    assert all(torch.equal(before[name], tensor) for name, tensor in base.params.items())
-    assert not any(tensor.requires_grad for tensor in base.params.values())
+def assert_is_what_the_method_names(run, delta):
     planned = {site.name for part in run.plan.trainables for site in part.sites}
     adapted = {f"{name}.{kind}" for name in planned for kind in ("weight", "bias")}
     held = {name: tensor for name, tensor in delta.tensors.items() if not name.startswith("head.")}
@@ -98,9 +81,9 @@ def test_the_delta_is_what_the_method_names_and_the_base_stays(base, data, metho
     # The key's bias cancels in the softmax: counted by the papers, never moved.
     moved = {name: tensor - ("scale." in name) for name, tensor in values.items() if "key.bias" not in name}
     assert all(np.any(tensor) for tensor in moved.values())
-    if "random-bias" in method:
+    if "random-bias" in run.settings.method:
         assert sum(map(np.count_nonzero, moved.values())) <= run.delta_parameters
-    elif "svd" in method:  # all singular parts that fit: less than one is missing
+    elif "svd" in run.settings.method:  # all singular parts that fit: less than one is missing
         missing = run.delta_parameters - sum(tensor.size for tensor in values.values())
         assert 0 <= missing < max(sum(site.shape) for site in run.plan.trainables[-1].sites)
     else:
@@ -115,8 +98,12 @@ def test_the_delta_is_what_the_method_names_and_the_base_stays(base, data, metho
     ],
 )
 def test_the_file_in_a_plain_model_scores_what_training_said(base, data, method, pooling):
+    before = {name: tensor.clone() for name, tensor in base.params.items()}
     run = run_of(base, data, method=method, pooling=pooling, max_steps=5)
     result = train(run)
+    assert all(torch.equal(before[name], tensor) for name, tensor in base.params.items())
+    assert not any(tensor.requires_grad for tensor in base.params.values())
+    assert_is_what_the_method_names(run, result.delta)
     delta = loads(dumps(result.delta))
     check(delta, base.spec)
     logits = reference_logits(run, delta, "test")
@@ -179,21 +166,10 @@ def test_a_step_has_the_gradient_of_the_plain_model(base_without_dropout, data, 
 
 
 @pytest.mark.parametrize(
-    "method", ["bitfit", "lora:r=2", "spafit:0-1-I", "random:0.2%", "diff-pruning:0.5%", "svd:r=2"]
-)
-def test_an_equal_run_gives_equal_bytes(base, data, method):
-    one, two, other = (dumps(train(run_of(base, data, method=method, seed=seed)).delta) for seed in (3, 3, 4))
-    assert one == two
-    assert one != other
-
-
-@pytest.mark.parametrize(
     ("method", "task_type", "averaging"),
     [
-        *(("bitfit", "single_label", 0.25), ("bitfit", "regression", 0), ("lora:r=2", "single_label", 0.25)),
-        *(("spafit:0-1-II", "single_label", 0), ("frozen", "single_label", 0)),
-        *(("random-bias:0.5%", "single_label", 0.25), ("diff-pruning:0.5%", "single_label", 0.25)),
-        *(("svd:r=2", "single_label", 0.25), ("bitfit+svd:r=2", "regression", 0.25)),
+        *(("lora:r=2", "regression", 0), ("random:0.2%", "single_label", 0), ("frozen", "single_label", 0)),
+        *(("diff-pruning:0.5%", "single_label", 0.25), ("bitfit+svd:r=2", "regression", 0.25)),
     ],
 )
 def test_an_interrupted_run_continues_to_the_same_bytes(base, data, tmp_path, method, task_type, averaging):
@@ -211,6 +187,7 @@ def test_an_interrupted_run_continues_to_the_same_bytes(base, data, tmp_path, me
     assert result.resumed_at == 15
     assert notes[0] == "continued at step 15"
     assert dumps(result.delta) == whole
+    assert dumps(train(run_of(base, data, **settings, seed=4)).delta) != whole
 
 
 def test_what_is_kept_is_the_mean_of_the_last_steps(base, data):
@@ -232,38 +209,6 @@ def test_what_is_kept_is_the_mean_of_the_last_steps(base, data):
     assert run.evaluate(run.model(active.state.kept_values), "validation").scores == active.state.validation
 
 
-@pytest.mark.parametrize("averaging", [0, 0.5])
-def test_later_steps_leave_what_was_kept_as_it_was(base, data, averaging):
-    active = Active.start(run_of(base, data, max_steps=6, averaging=averaging), ignore, None)
-    for _ in range(2):
-        advance([active], ignore)
-    active.state.keep(0.0, {"accuracy": 1.0}, Verdict())
-    kept = {name: value.clone() for name, value in active.state.averaged.items()}
-    advance([active], ignore)
-    assert any(not torch.equal(value, kept[name]) for name, value in active.state.averaged.items())
-    assert all(torch.equal(active.state.kept_values[name], value) for name, value in kept.items())
-
-
-@pytest.mark.parametrize("averaging", [0, 0.5])
-@pytest.mark.parametrize("kept_step", [2, 3])
-def test_a_checkpoint_restores_what_is_kept_of_its_own_step_or_of_an_earlier_one(
-    base, data, tmp_path, averaging, kept_step
-):
-    run, file = run_of(base, data, max_steps=6, averaging=averaging), tmp_path / "checkpoint"
-    state = Active.start(run, ignore, None).state
-    for _ in range(3):
-        take_step([(run, state)])
-        if state.step == kept_step:
-            state.keep(0.25, {"accuracy": 0.5}, Verdict())
-    state.save(file, run.fingerprint)
-    restored = Active.start(run, ignore, file).state
-    assert (restored.step, restored.kept_step, restored.validation) == (3, kept_step, {"accuracy": 0.5})
-    assert restored.kept_values.keys() == state.kept_values.keys()
-    assert all(torch.equal(restored.kept_values[name], value) for name, value in state.kept_values.items())
-    take_step([(run, restored)])
-    assert all(torch.equal(restored.kept_values[name], value) for name, value in state.kept_values.items())
-
-
 @pytest.mark.parametrize(("method", "averaging"), [("bitfit", 0.0), ("diff-pruning:0.5%", 0.5)])
 def test_without_a_mean_a_step_is_kept_as_it_is(base, data, method, averaging):
     # A pruned difference has gates of infinity, which have no mean.
@@ -283,7 +228,7 @@ def test_a_finished_run_that_was_interrupted_before_its_file_only_writes_it(base
     assert dumps(again.delta) == dumps(first.delta)
 
 
-@pytest.mark.parametrize("damage", ["another run", "not a checkpoint", "lost tensor", "other tensor", "lost fact"])
+@pytest.mark.parametrize("damage", ["another run", "not a checkpoint", "other tensor", "lost fact"])
 def test_a_checkpoint_that_does_not_fit_is_said_and_not_used(base, data, tmp_path, damage):
     file = tmp_path / "checkpoint"
     train(run_of(base, data, seed=1 if damage == "another run" else 0), checkpoint_file=file)
@@ -293,8 +238,6 @@ def test_a_checkpoint_that_does_not_fit_is_said_and_not_used(base, data, tmp_pat
         tensors, facts = checkpoint.load(file)
         if damage == "lost fact":
             del facts["seconds"]
-        elif damage == "lost tensor":
-            del tensors["exp_avg.head.bias"]
         else:
             tensors["best.head.bias"] = torch.zeros(3)
         checkpoint.save(file, tensors, facts)
@@ -315,9 +258,13 @@ def test_the_best_evaluation_is_written_where_it_is_asked_for(base, data):
     assert evaluate("single_label", data.splits["validation"].gold, logits) == result.validation
 
 
-@pytest.mark.parametrize("task_type", ["single_label", "regression"])
 @pytest.mark.parametrize(
-    ("keep", "spoiled", "last"), [("last", False, True), ("last", True, False), ("best", False, False)]
+    ("task_type", "keep", "spoiled", "last"),
+    [
+        ("single_label", "last", False, True),
+        ("regression", "last", True, False),
+        ("single_label", "best", False, False),
+    ],
 )
 def test_the_last_evaluation_is_kept_unless_an_earlier_one_is_really_better(base, data, keep, spoiled, last, task_type):
     if task_type == "regression":
@@ -414,31 +361,23 @@ def test_class_weights_let_a_rare_label_be_learned_that_is_else_never_answered(b
     assert not [said for said in found["balanced"].verdict.warnings if said.startswith("never answers")]
 
 
-def test_the_head_moves_at_its_own_rate(base, data):
-    run = run_of(base, data, learning_rate=1e-12, head_learning_rate=2e-2)
-    head, rest = run.learning_rates_at(5)
-    assert head == pytest.approx(2e10 * rest)
-    tensors = train(run).differences
-    start = run.init_values()
-    assert abs(tensors[HEAD_WEIGHT] - start[HEAD_WEIGHT].detach()).max() > 1e-3
-    # A step of AdamW moves a number by about the rate at most.
-    assert all(abs(one).max() < 1e-9 for name, one in tensors.items() if name.startswith(DELTA))
-
-
 @pytest.mark.parametrize("method", TRAINED)
 def test_steps_are_those_of_the_plain_optimizer(base, data, method):
     """The gradients of some leaves are not laid out in memory as the leaves are, which a fused optimizer can miss."""
-    settings = Settings(method=method + ARGUMENTS.get(method, ""), learning_rate=2e-2, max_steps=40)
+    method += ARGUMENTS.get(method, "")
+    settings = Settings(method=method, learning_rate=1e-2, head_learning_rate=2e-2, max_steps=40)
     run = short_run(base, data, settings)
     state = State(run.init_values())
     twins = {name: leaf.detach().clone(memory_format=torch.contiguous_format) for name, leaf in state.leaves.items()}
-    plain = torch.optim.AdamW(twins.values(), weight_decay=0.0, foreach=False, fused=False)
+    head = [twin for name, twin in twins.items() if name.startswith("head.")]
+    rest = [twin for name, twin in twins.items() if not name.startswith("head.")]
+    groups = [{"params": part} for part in (head, rest) if part]
+    plain = torch.optim.AdamW(groups, weight_decay=0.0, foreach=False, fused=False)
     # The first step finds B = 0, so that A has no gradient before the second.
     for step in range(3):
         take_step([(run, state)])
-        head_rate, rate = run.learning_rates_at(step)
-        assert head_rate == rate
-        plain.param_groups[0]["lr"] = rate
+        for group, rate in zip(plain.param_groups, run.learning_rates_at(step), strict=False):
+            group["lr"] = rate
         for name, twin in twins.items():
             twin.grad = state.leaves[name].grad.clone(memory_format=torch.contiguous_format)
         plain.step()
@@ -453,30 +392,12 @@ def test_steps_are_those_of_the_plain_optimizer(base, data, method):
     assert first.loss == again.loss
 
 
-def test_the_order_of_an_epoch_is_drawn_once_and_is_that_of_before(base, data):
-    run = run_of(base, data, batch_size=7)
-    for epoch in (0, 1, 0):
-        order = np.random.default_rng([run.settings.seed, epoch]).permutation(48)
-        batches = [run.batch_at(epoch * 7 + step) for step in range(7)]
-        assert np.concatenate(batches).tolist() == order.tolist()
-        assert len({id(batch.base) for batch in batches}) == 1
-
-
 def test_no_two_seeds_and_no_two_steps_have_one_dropout(base, data):
     runs = [run_of(base, data, seed=seed) for seed in (0, 1, 2, 2**31 - 1)]
     drawn = [torch.rand(4, generator=run.generator_at(step)) for run in runs for step in range(50)]
     assert len({tuple(numbers.tolist()) for numbers in drawn}) == len(drawn)
     again = run_of(base, data, seed=2).generator_at(7)
     assert torch.equal(torch.rand(4, generator=again), drawn[2 * 50 + 7])
-
-
-def test_a_bfloat16_run_records_float32_logits(data):
-    base = load_base(str(tiny_base("bert")), dtype=torch.bfloat16)
-    delta = train(run_of(base, data, method="bitfit+lora:r=2", max_steps=3)).delta
-    assert {tensor.dtype for tensor in delta.tensors.values()} == {np.dtype(np.float32)}
-    model = reference(delta)
-    for ids, recorded in zip(delta.manifest.golden.input_ids, delta.manifest.golden.logits, strict=True):
-        assert model.logits(ids).numpy() == pytest.approx(recorded, abs=1e-4)
 
 
 def test_the_manifest_says_where_the_delta_comes_from(base, data):
@@ -563,30 +484,3 @@ def test_a_file_over_the_limit_is_refused_before_the_first_step(base, data, meth
 def test_a_base_without_pooler_refuses_its_pooling(data):
     with pytest.raises(InvalidSettings, match="cls or mean"):
         run_of(load_base(str(tiny_base("electra"))), data, pooling="pooler")
-
-
-@pytest.mark.parametrize("family", ["roberta", "distilbert", "electra"])
-def test_other_families_train(data, family):
-    base = load_base(str(tiny_base(family)))
-    result = train(run_of(base, data, max_steps=3))
-    check(loads(dumps(result.delta)), base.spec)
-
-
-def test_predictions_keep_the_order_whatever_the_batches(base, data):
-    run = run_of(base, data)
-    tokens = run.inputs.splits["train"].tokens
-    with torch.no_grad():
-        row = run.fold(base, run.init_values())
-
-    def answers(texts):
-        return np.stack(predict(base, row, Inputs(base, texts).features(0, "mean")))
-
-    logits = answers(tokens)
-    assert np.allclose(answers(tokens[::-1])[::-1], logits, atol=1e-5)
-    alone = np.concatenate([answers([text]) for text in tokens[:5]])
-    assert np.allclose(alone, logits[:5], atol=1e-5)
-
-
-def test_batches_hold_at_most_their_tokens():
-    tokens = [[0] * length for length in (BATCH_TOKENS - 1, 1, 1, BATCH_TOKENS + 5, 3)]
-    assert token_batches(range(5), tokens) == [[0, 1], [2], [3], [4]]

@@ -97,17 +97,6 @@ def test_regression():
     assert scores["r2"] == pytest.approx(1 - 36 / 2)
 
 
-def test_a_constant_prediction_correlates_with_nothing():
-    scores = evaluate("regression", [1.0, 2.0, 3.0], np.full((3, 1), 0.5))
-    assert (scores["pearson"], scores["spearman"]) == (0.0, 0.0)
-
-
-def test_names_are_what_is_reported():
-    logits = np.array([[0.5, 1.0], [1.0, 0.5]])
-    for task_type, gold in (("single_label", [0, 1]), ("multi_label", [[0, 1], [1, 0]]), ("regression", [0, 1])):
-        assert set(evaluate(task_type, gold, logits)) == set(objective(task_type, 2).metrics)
-
-
 def test_better_is_lower_for_an_error_and_never_equal():
     assert metrics.is_better("accuracy", 0.6, 0.5)
     assert not metrics.is_better("accuracy", 0.5, 0.5)
@@ -129,17 +118,6 @@ def test_entities_count_whole_and_of_their_kind():
     # F1 of O: p 1, r 2/3 -> 4/5; B-PER: p 2/3, r 1 -> 4/5; I-PER: p 1/2, r 1 -> 2/3; B-LOC: 0; I-LOC is nowhere
     assert scores["macro_f1"] == pytest.approx((4 / 5 + 4 / 5 + 2 / 3 + 0) / 4)
     assert set(scores) == set(tag_metrics(BIO))
-
-
-def test_no_entity_at_all_scores_zero_without_a_warning():
-    assert score_tags([(0, 0)], [(0, 0)], BIO)["entity_f1"] == 0.0
-    assert score_tags([(0, 1)], [(0, -1)], BIO)["entity_recall"] == 0.0
-
-
-def test_tags_that_are_no_entities():
-    scores = score_tags([(0, 1), (1,)], [(0, 0), (-1,)], ("NOUN", "VERB"))
-    # NOUN: p 1/2, r 1 -> 2/3; VERB: 0; a word that was not seen is wrong, and no third label
-    assert scores == pytest.approx({"token_accuracy": 1 / 3, "macro_f1": 1 / 3})
 
 
 @pytest.mark.parametrize(

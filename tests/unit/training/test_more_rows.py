@@ -167,16 +167,6 @@ def test_added_rows_have_indices_of_the_labels_as_the_data_has_them(data: Path, 
         assert [dataset.labels[at] for at in dataset.splits["train"].gold[-2:]] == ["good", "bad"]
 
 
-def test_tagged_words_are_added_too(tmp_path: Path) -> None:
-    rows = [{"words": ["my", "box", str(at)], "tags": ["O", "THING", "O"]} for at in range(12)]
-    for name, part in {"data": rows[:11], "more": rows[11:]}.items():
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
-    asked = DataOptions(task_type="token", more=str(tmp_path / "more.jsonl"))
-    found = load_dataset(str(tmp_path / "data.jsonl"), asked).splits["train"]
-    assert found.texts[-1] == "my box 11"
-    assert len(found.words) == len(found) == len(found.gold)
-
-
 PAIRS = [{"text": f"text {row}", "text_pair": "a pair", "label": ("bad", "good")[row % 2]} for row in range(6)]
 TEXTS = [{"text": f"text {row}", "label": ("bad", "good")[row % 2]} for row in range(6)]
 

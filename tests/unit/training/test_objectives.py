@@ -370,35 +370,6 @@ def test_no_constant_label_is_better_than_the_best(gold, labels):
         assert best[metric] == pytest.approx(max(one[metric] for one in scores))
 
 
-def test_saying_the_positive_label_to_everything_is_no_use_whatever_its_f1():
-    objective = OBJECTIVES["single_label"](("no", "yes"))
-    verdict = judged(objective, [0] * 6 + [1] * 4, rows_of([1] * 10, 2), "f1")
-    assert verdict.warnings == (
-        "never answers 'no' (6 rows)",
-        "f1 0.5714: always answering 'yes' gives 0.5714",
-        "accuracy 0.4000: always answering 'no' gives 0.6000",
-    )
-    assert not verdict.useful
-
-
-def test_the_best_number_by_absolute_error_is_the_median():
-    objective = OBJECTIVES["regression"](("score",))
-    gold = np.array([0, 1, 2, 3, 100], dtype=np.float32)
-    _, best = objective.best_constant(Split(("t",) * 5, gold), [], "mae")
-    assert best["mae"] == pytest.approx((2 + 1 + 0 + 1 + 98) / 5)
-
-
-def test_a_tag_for_every_word_is_no_use(tokenizer):
-    split, objective = tagged(), OBJECTIVES["token"](TAGS)
-    tokens = tokenizer.encode(split.texts, 256, align=True)
-    always = [np.tile(np.float32([0, 0, 1]), (len(text), 1)) for text in tokens]
-    verdict = objective.judge(split, tokens, always, objective.evaluate(split, tokens, always), "entity_f1")
-    assert verdict.warnings[0] == "never answers 'B-THING' (3 words), 'I-THING' (1 word)"
-    assert not verdict.useful
-    right = certain(objective.targets(split, tokens), 3)
-    assert objective.judge(split, tokens, right, objective.evaluate(split, tokens, right), "entity_f1") == Verdict()
-
-
 UNEVEN = [
     ([67, 33], "'a' has 67 of 100 training rows"),
     ([2, 1], None),  # exactly two thirds

@@ -131,17 +131,6 @@ def test_few_pairs_are_read_as_the_exact_head_answers_better(base, pairs, turned
     assert ("each text of a pair is read on its own" in note) == (apart > one)
 
 
-def test_nothing_is_chosen_for_whom_has_chosen_or_has_many_pairs_or_none(base, pairs, data, monkeypatch):
-    inputs = TaskInputs(base, pairs, 40)
-    chosen = read_pairs(inputs, QUICK, "same")
-    assert replace(chosen, pooling=None) == QUICK
-    for settings in (replace(QUICK, pooling="mean"), replace(QUICK, pooling="siamese"), replace(QUICK, method="full")):
-        assert read_pairs(inputs, settings, "same") is settings
-    assert read_pairs(TaskInputs(base, data, 40), QUICK, "tone") is QUICK
-    monkeypatch.setattr("onebert_training.selection.few.FEW", len(pairs.splits["train"]))
-    assert read_pairs(inputs, QUICK, "same") is QUICK
-
-
 @pytest.mark.parametrize("pooling", [None, "siamese"])
 def test_few_pairs_are_trained_and_judged_in_folds(base, few, pooling):
     run = make_run(TaskInputs(base, few, 40), replace(QUICK, max_steps=20, pooling=pooling), "same")
@@ -150,11 +139,6 @@ def test_few_pairs_are_trained_and_judged_in_folds(base, few, pooling):
     assert len(result.measured.logits) == 24
     assert all(np.isfinite(logits).all() for logits in result.measured.logits)
     assert result.delta.manifest.pooling == (pooling or "mean")
-
-
-def test_single_texts_are_not_compared(base, data):
-    with pytest.raises(InvalidSettings, match="siamese pooling compares the two texts of a pair"):
-        run_of(base, data, pooling="siamese")
 
 
 def test_what_no_checkpoint_can_hold_is_refused_before_training_and_at_export(base, pair_folder, pairs, tmp_path):

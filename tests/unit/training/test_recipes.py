@@ -1,7 +1,6 @@
 """The fields of options are a command's and a recipe's; the papers' recipes expand to the papers' numbers of runs."""
 
 import re
-from collections import Counter
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -73,25 +72,6 @@ def test_recipes_of_no_paper_take_the_defaults(name):
     assert {run.settings.head_learning_rate for run in expand(name)} == {None}
 
 
-def test_table_of_what_to_freeze():
-    runs = expand("000-table-1")
-    # Rates times rounds: ten on CoLA and RTE, five on SST-2 and QNLI, which the last two methods leave out.
-    often = {"full": 1 * 30, "bitfit": 3 * 30, "layernorm": 3 * 30, "random:0.1%": 3 * 25, "init-bias": 4 * 25}
-    assert Counter(run.settings.method for run in runs) == often
-    shapes = {(run.settings.batch_size, run.settings.epochs, run.settings.evals_per_epoch) for run in runs}
-    assert shapes == {(8, 20, 10)}
-    assert {run.reading.validation_share for run in runs} == {0.2}
-
-
-@pytest.mark.parametrize(
-    ("name", "sizes"), [("000-table-2", {5000, 2500, 1000, 500, 100}), ("000-table-3", {2000, 1000, 500, 200, 100})]
-)
-def test_sizes_of_the_low_data_regime(name, sizes):
-    runs = expand(name)
-    assert {run.reading.train_rows for run in runs} == {None, *sizes}
-    assert len(runs) == 7 * 6 * 10  # rows of the table, columns, rounds
-
-
 def test_later_tables_win_and_lists_multiply(tmp_path):
     runs = load_recipe(write(tmp_path, SMALL)).runs(Path("/data"))
     on_a = [run for run in runs if run.data == "a"]
@@ -124,12 +104,6 @@ def test_only_some_runs(tmp_path):
         recipe.runs(only=["a", "c"])
     with pytest.raises(InvalidSettings, match="nothing is left"):
         recipe.runs(only=["b", "frozen"])
-
-
-def test_paths_and_hub_names_are_taken_as_they_are(tmp_path):
-    text = SMALL.replace('["a", "b"]', '["hf:glue/rte", "/elsewhere/x", "b"]')
-    sources = {run.source for run in load_recipe(write(tmp_path, text)).runs(Path("/data"))}
-    assert sources == {"hf:glue/rte", "/elsewhere/x", "/data/b"}
 
 
 @pytest.mark.parametrize(
@@ -168,30 +142,6 @@ def test_train_takes_every_field_that_is_not_for_recipes_alone(onebert, monkeypa
     every = {f"--{field.name.replace('_', '-')}" for group in (DataOptions, Settings) for field in fields(group)}
     keys = {"validation-rows", "head-learning-rate", "averaging", "start", "evals-per-epoch", "keep", "measure-train"}
     assert every - offered == {f"--{name}" for name in keys}
-
-
-def test_help_fits_80_columns_in_panels(onebert, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    _, printed, _ = onebert("train", "--help-all")
-    assert max(map(len, printed.splitlines())) <= 80
-    panels = re.findall(r"╭─ (.*?) ─+╮", printed)
-    trained = ["What is trained", "How long and how fast", "Machine and output", "As an earlier version"]
-    assert panels == ["Options", "Data", *trained, "Server"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--epochs", "0"], "--epochs"),
-        (["--train-rows", "1"], "--train-rows"),
-        (["--seed", str(2**31)], "--seed"),
-        (["--task-type", "guess"], "--task-type"),
-    ],
-)
-def test_bounds_are_those_of_the_fields(onebert, arguments, message):
-    status, printed, error = onebert("train", "--task", "x", "--data", "y", *arguments)
-    assert (status, printed) == (2, "")
-    assert message in error
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])

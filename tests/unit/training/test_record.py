@@ -75,19 +75,6 @@ def test_where_the_head_started_and_by_which_loss_are_said(base, data):
     assert [(one.get("start"), one.get("contrastive", False)) for one in manifests] == said
 
 
-def test_a_record_says_which_baseline_a_result_does_not_beat(base, data):
-    run = short_run(base, data, SETTINGS, max_steps=1)
-    result, found = train(run), run.baselines
-    record = make_record(run, result, None, baselines=found)
-    assert (record["unbeaten"], record["useful"]) == ("constant", False)
-    assert found.exact.scores["validation"]["accuracy"] > 0.6
-    as_good = replace(result, measured=replace(result.measured, logits=found.answers.logits))
-    record = make_record(run, as_good, None, baselines=found)
-    assert (record["unbeaten"], len(record["blocks"])) == (None, 20)
-    # What nothing was measured beside has its own verdict alone.
-    assert make_record(run, result, None)["unbeaten"] is None
-
-
 def test_the_history_has_every_evaluation(base, data):
     steps = []
     run = short_run(base, data, SETTINGS)
@@ -107,14 +94,6 @@ def test_the_history_has_every_evaluation(base, data):
             assert shown[step] == pytest.approx(np.mean(losses[before:step]))
         assert shown[after] in [entry["loss"] for entry in history]
     assert min(entry["validation_loss"] for entry in history) < history[0]["loss"]
-
-
-def test_the_gap_is_between_the_best_weights_on_both_splits(base, data):
-    run, result, record, _ = recorded(base, data, epochs=6)
-    same = {**data.splits, "test": data.splits["train"]}
-    told = train(short_run(base, replace(data, splits=same), run.settings))
-    assert record["train"] == told.test == result.train
-    assert recorded(base, data, measure_train=False)[2]["train"] is None
 
 
 @pytest.mark.parametrize(

@@ -5,17 +5,13 @@ from html.parser import HTMLParser
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
-import numpy as np
 import pytest
 
 from onebert_store.errors import InvalidInput
 from onebert_training.report.cli import report
-from onebert_training.report.curves import draw_seeds, middle_of
 from onebert_training.report.page import draw, render
-from onebert_training.report.plots import Axis
-from onebert_training.report.records import Evaluation, Record, load_records
-from onebert_training.report.scores import Dot, dots
-from onebert_training.report.tables import collect, format_configuration, results_markdown, varied
+from onebert_training.report.records import Record, load_records
+from onebert_training.report.tables import collect, results_markdown
 
 HOSTILE = '<script>alert("$x^")</script> & | `a` 😀'
 
@@ -132,30 +128,6 @@ def test_settings_are_chosen_on_validation_whatever_the_test_says():
     assert [len(trials) for trials in found.tried.values()] == [2]
 
 
-def test_a_record_without_a_rate_of_the_head_had_one_rate():
-    """Records that were made before the head had a rate are the same trial as those that were asked for one rate."""
-    before, after = make(seed=0, lr=1e-3), make(seed=1, lr=1e-3, head_learning_rate=1e-3)
-    after["settings"] |= {"head_learning_rate": "same", "a later setting": None}
-    own = make(seed=0, lr=1e-3, head_learning_rate=3e-3)
-    (found,) = results(before, after, own)
-    ((tied, apart),) = found.tried.values()
-    assert [run.seed for run in tied.runs] == [0, 1]
-    assert varied([tied]) == ["learning_rate"]
-    assert varied([tied, apart]) == ["learning_rate", "head_learning_rate"]
-    shown = [format_configuration(one.configuration, varied([tied, apart])) for one in (tied, apart)]
-    assert shown == ["learning_rate 0.001, head_learning_rate same", "learning_rate 0.001, head_learning_rate 0.003"]
-
-
-def test_an_exact_head_has_a_strength_and_no_settings_of_steps():
-    head = {"learning_rate": None, "settings": {"method": "head", "seed": 0, "train_rows": None}}
-    found = results(
-        make(), make("head", strength=0.3) | head, make("head", seed=1, strength=1.0, history=history()) | head
-    )
-    page = Page(render([(one, draw(one)) for one in found]))
-    assert "strength 0.3 to 1 (2 seeds)" in page.texts
-    assert "lr 0.001 (1 seed)" in page.texts
-
-
 def test_of_an_error_the_lowest_is_best_and_stays_in_its_unit():
     (found,) = results(
         make(lr=1e-4, metric="mae", validation=0.2, score=0.25), make(lr=1e-3, metric="mae", validation=0.1, score=0.15)
@@ -178,24 +150,6 @@ def test_a_run_that_is_there_twice_counts_once():
     assert "saw the same rows" not in render([(found, [])])
 
 
-def test_runs_by_steps_of_before_do_not_stand_beside_those_of_today():
-    old = [make(seed=seed, score=0.9) for seed in (0, 1, 2)]
-    (found,) = results(*old, make(seed=0, score=0.6, revision=2), make(seed=1, score=0.7, revision=2), make("full"))
-    assert [run.score for run in best(found, "bitfit", "rte").runs] == [0.6, 0.7]
-    assert len(best(found, "full", "rte").runs) == 1
-    assert "3 records are of runs of an earlier training revision" in render([(found, [])])
-
-
-def test_a_run_on_rows_that_were_mended_is_left_out_and_said():
-    (found,) = results(make(seed=0), make(seed=0) | {"data": {"name": "rte", "digest": "sha256:1"}})
-    assert "not all runs on rte saw the same rows" in render([(found, [])])
-
-
-def test_gap_is_how_much_better_training_rows_score():
-    (found,) = results(make(score=0.6, train={"accuracy": 0.9}), make(metric="mae", score=0.4, train={"mae": 0.1}))
-    assert [trial.gaps for trial in found.best.values()] == [[pytest.approx(30)], [pytest.approx(0.3)]]
-
-
 def test_markdown_is_the_papers_table():
     records = [
         make("full", "cola", seed, score=score, metric="matthews") for seed, score in enumerate((0.50, 0.52))
@@ -213,12 +167,6 @@ def test_markdown_is_the_papers_table():
         "| `bitfit` | 1.00 % | **53.4** | **67.0** | **60.2** |",
         "| `frozen` | 0.00 % | – | 55.0 | – |",
     ]
-
-
-def test_markdown_has_a_table_for_each_base_and_no_markup_of_names():
-    table = results_markdown(Record.model_validate(make(data="a|b*", base=base)) for base in ("one", "two"))
-    assert table.count("### ") == 2
-    assert r"| a\|b\* (accuracy, test) |" in table
 
 
 def test_page_needs_no_network_and_shows_names_as_they_are():
@@ -257,29 +205,6 @@ def test_a_picture_is_an_xml_file_whatever_is_in_a_name():
         assert not any(one.tag.endswith("script") for one in root.iter())
 
 
-def elements(panel, name):
-    """Attributes of the elements of a panel."""
-    return [one.attrib for one in ElementTree.fromstring(panel.svg()).iter(f"{{http://www.w3.org/2000/svg}}{name}")]
-
-
-def test_scores_are_dots_whose_axis_does_not_begin_at_zero_and_gaps_have_it():
-    rows = [Dot("a", 80.0, 2.0, "80.0 ± 2.0", best=True), Dot("b", 82.0, None, "82.0")]
-    scores, gaps = dots(rows, "rte", "accuracy, %"), dots(rows, "rte", "gap", zero=True)
-    for panel in (scores, gaps):
-        upper, lower = (float(one["cx"]) for one in elements(panel, "circle"))
-        (whisker,) = (one for one in elements(panel, "line") if one["class"] == "whisker")
-        # The whisker reaches two units to both sides of its dot, and the dots are two units apart.
-        assert float(whisker["x2"]) - upper == pytest.approx(lower - upper, abs=0.11)
-        assert upper - float(whisker["x1"]) == pytest.approx(lower - upper, abs=0.11)
-    apart = [float(elements(p, "circle")[1]["cx"]) - float(elements(p, "circle")[0]["cx"]) for p in (scores, gaps)]
-    assert apart[0] > 10 * apart[1]
-    assert "a 80.0 ± 2.0; b 82.0" in scores.says
-
-
-def seeds_of(traces, kept):
-    return draw_seeds(traces, kept, Axis(0, 4, 0, 400), Axis(0, 10, 100, 0), "bitfit", "loss")
-
-
 @pytest.mark.parametrize(
     ("more", "kinds"),
     [
@@ -295,38 +220,19 @@ def test_only_what_records_hold_is_drawn(more, kinds):
     assert [picture.name for picture in draw(found)] == [f"tiny-{kind}" for kind in kinds]
 
 
-def test_extremes_are_drawn_without_a_warning():
-    """A collapsed round, a metric of zero or below, a vector that never moved, one layer, terms outside the layers."""
-    still = [{"symbol": symbol, "layer": layer, "mean_abs": 0.0} for symbol, layer in (("b_k", 0), ("b_LN0", None))]
-    (found,) = results(
-        make(score=0.0, history=history(1e6), change=still, train={"accuracy": 0.0}),
-        make("full", score=-0.2, history=history(steps=(10,)), train={"accuracy": 0.1}),
-        make("frozen" * 20, history=[{"step": 0, "epoch": 0, "loss": None}]),
-    )
-    for picture in draw(found):
-        drawn = ElementTree.fromstring(picture.file())
-        assert "nan" not in picture.file()
-        assert float(drawn.attrib["width"]) > 200
-        assert all(panel.body for panel in picture.panels)
-
-
-def test_the_thick_line_is_the_median_of_the_seeds_that_go_on():
-    losses = np.array([[3.0, 2.0, 1.0], [9.0, 5.0, 4.0], [4.0, 3.0, 2.0], [5.0, 6.0, np.nan], [6.0, 7.0, np.nan]])
-    rounds = [
-        [(Evaluation(step=10 * i, epoch=float(i)), value) for i, value in enumerate(row) if not np.isnan(value)]
-        for row in losses
-    ]
-    assert [value for _, value in middle_of(rounds)] == np.nanmedian(losses, axis=0).tolist()
-    panel = seeds_of(rounds, [10, *[None] * 4])
-    assert [(one["cx"], one["cy"]) for one in elements(panel, "circle")] == [("100.0", "80.0")]
-    thick = [one for one in elements(panel, "polyline") if one["class"] == "curve middle"]
-    assert [one["points"] for one in thick] == ["0.0,50.0 100.0,50.0 200.0,80.0"]
-    assert len(middle_of([rounds[0], *(one[:2] for one in rounds[1:])])) == 2  # one seed of five is no median
-
-
 def test_command_writes_page_and_pictures(tmp_path, capsys):
     folder = write(tmp_path / "runs", make(history=history()), make(seed=1, history=history(0.1)))
     report([folder], tmp_path / "out" / "here")
     names = sorted(path.name for path in (tmp_path / "out" / "here").iterdir())
     assert names == ["01-tiny-scores.svg", "02-tiny-curves-rte-accuracy-test.svg", "report.html"]
     assert capsys.readouterr().out.startswith("2 runs, 2 pictures: ")
+
+
+def test_an_exact_head_has_a_strength_and_no_settings_of_steps():
+    head = {"learning_rate": None, "settings": {"method": "head", "seed": 0, "train_rows": None}}
+    found = results(
+        make(), make("head", strength=0.3) | head, make("head", seed=1, strength=1.0, history=history()) | head
+    )
+    page = Page(render([(one, draw(one)) for one in found]))
+    assert "strength 0.3 to 1 (2 seeds)" in page.texts
+    assert "lr 0.001 (1 seed)" in page.texts

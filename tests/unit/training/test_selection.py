@@ -7,11 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from onebert_store.errors import NotFinite
 from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
 from onebert_store.file.format import dumps
-from onebert_training.data.dataset import load_dataset
-from onebert_training.data.options import DataOptions
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.keeping import jackknife_score
 from onebert_training.fit.loop import train
@@ -84,25 +81,11 @@ def test_of_few_rows_what_was_trained_is_kept_where_the_head_alone_is_no_better(
     assert {progress.step for one, progress in seen if one.held_out.size} == set(range(25))
 
 
-def test_the_runs_are_those_of_the_same_settings_alone(base, data):
-    """Up to rounding: what a run scores beside another it scores alone."""
-    kept = train_and_select(run_of(base, data))
-    for start, changes in (("fresh", {}), ("head", {"max_steps": 2})):
-        alone = train(run_of(base, data, start=start, **changes))
-        assert alone.steps == kept.facts["steps"][start]
-        assert alone.validation["accuracy"] == pytest.approx(kept.facts["validation"][start], abs=0.051)  # of 20 rows
-
-
 def test_an_early_lead_does_not_end_the_run_that_was_asked_for(base, data):
     """A run that learns nothing is behind after a tenth of its steps, and is trained to its end all the same."""
     kept = train_and_select(run_of(base, data, learning_rate=1e-9, head_learning_rate=1e-9))
     assert kept.facts["validation"]["head"] > kept.facts["validation"]["fresh"]
     assert kept.facts["steps"] == {"fresh": 24, "head": 2}
-
-
-def test_a_run_that_is_no_longer_finite_is_said_although_the_head_is(base, data):
-    with pytest.raises(NotFinite, match="smaller learning rate"):
-        train_and_select(run_of(base, data, learning_rate=1e38, head_learning_rate=1e38))
 
 
 def test_the_head_alone_is_kept_where_training_comes_to_nothing(base, data):
@@ -115,14 +98,6 @@ def test_the_head_alone_is_kept_where_training_comes_to_nothing(base, data):
     assert set(kept.result.delta.tensors) == {HEAD_WEIGHT, HEAD_BIAS}
     assert kept.result.delta.manifest.method == "head"
     assert kept.result.validation == kept.run.baselines.exact.scores["validation"]
-
-
-def test_why_the_highest_score_is_not_kept_is_said(base, data):
-    kept = train_and_select(run_of(base, data))
-    why = "a lead within its standard error does not count"
-    for alone, said in ((0.75, False), (0.85, True)):
-        facts = {"kept": "fresh", "validation": {"fresh": 0.8, "alone": alone}, "steps": {"fresh": 24}}
-        assert (why in replace(kept, facts=facts).line) == said
 
 
 def test_a_start_that_is_asked_for_is_all_there_is(base, data):
@@ -139,28 +114,11 @@ def test_a_run_that_starts_from_the_exact_head_starts_there(base, data):
     assert run.fingerprint != run_of(base, data, start="fresh").fingerprint
 
 
-def test_too_few_steps_leave_no_room_for_two_runs(base, data):
-    kept = train_and_select(run_of(base, data, max_steps=9))
-    assert set(kept.facts["validation"]) == {"fresh", "alone"}
-    assert kept.facts["steps"] == {"fresh": 9}
-
-
 @pytest.mark.parametrize("method", ["full", "reinit+bitfit"])
 def test_what_changes_the_base_is_trained_alone(base, data, method):
     kept = train_and_select(run_of(base, data, method=method, max_steps=12))
     assert kept.facts is None
     assert kept.result.delta is None
-
-
-@pytest.mark.parametrize("method", ["diff-pruning:0.5%", "bitfit+svd:r=2"])
-def test_what_steps_alone_has_its_short_run_beside_it(base, data, method):
-    kept = train_and_select(run_of(base, data, method=method, max_steps=20))
-    assert set(kept.facts["validation"]) == {"fresh", "head", "alone"}
-    assert kept.facts["steps"] == {"fresh": 20, "head": 2}
-
-
-def test_an_answer_in_a_text_has_no_selection(base, questions):
-    assert train_and_select(run_of(base, questions, max_steps=12)).facts is None
 
 
 # 60 steps, 6 beside each other, an evaluation at each.
@@ -217,34 +175,6 @@ def test_a_short_run_that_is_no_longer_finite_is_left_out_for_good(base, data, t
     again = train_and_select(run_of(base, data, **changes), lambda _, progress: notes.append(progress.note), file)
     assert notes[0] == f"continued at step {at}"
     assert again.facts == whole.facts
-    assert dumps(again.result.delta) == dumps(whole.result.delta)
-
-
-@pytest.fixture
-def many_numbers(tmp_path):
-    """More rows than a short run would fit a head on, with numbers that no head gives exactly."""
-    draw = np.random.default_rng(0)
-    for split, count in (("train", 400), ("validation", 60)):
-        rows = [f"the parcel {i} {split},{i % 7 + draw.normal():.4f}" for i in range(count)]
-        (tmp_path / f"{split}.csv").write_text("\n".join(["text,label", *rows]) + "\n")
-    return load_dataset(str(tmp_path), DataOptions(task_type="regression"))
-
-
-def test_the_short_run_starts_from_the_head_that_is_compared(base, many_numbers):
-    settings = {"epochs": 6, "batch_size": 32, "learning_rate": 1e-30, "head_learning_rate": 1e-30}
-    run = run_of(base, many_numbers, method="frozen", **settings)
-    kept = train_and_select(run)
-    assert run.baselines.rows == 400 > 0.2 * 32 * kept.facts["steps"]["head"]
-    assert kept.facts["validation"]["head"] == pytest.approx(kept.facts["validation"]["alone"], abs=1e-6)
-
-
-def test_checkpoints_of_two_moments_are_not_continued(base, data, tmp_path):
-    changes = {"epochs": 10, "evals_per_epoch": 6}
-    file, notes = tmp_path / "tone.checkpoint", []
-    whole = train_and_select(run_of(base, data, **changes), checkpoint_file=file)
-    started_checkpoint(file).unlink()
-    again = train_and_select(run_of(base, data, **changes), lambda _, progress: notes.append(progress.note), file)
-    assert notes[0] == "started anew: the checkpoint is not of this run"
     assert dumps(again.result.delta) == dumps(whole.result.delta)
 
 

@@ -191,15 +191,6 @@ def test_words_end_where_spans_do(tmp_path, text, span, words, marked):
     assert [word for word, tag in zip(words, tags_of(data, 0), strict=True) if tag != "O"] == marked
 
 
-def test_one_span_at_punctuation_divides_the_words_of_all_rows_and_splits(tmp_path):
-    rows = [{"text": "call Oslo, now", "label": [[5, 9, "city"]]}, {"text": "it's fine", "label": []}]
-    write(tmp_path / "train.jsonl", rows[1:] * 2 + [{"text": "to Oslo", "label": [[3, 7, "city"]]}])
-    write(tmp_path / "test.jsonl", rows)
-    data = load_dataset(str(tmp_path), DataOptions(), keep_few=True)
-    assert words_of(data.splits["train"], 0) == ["it", "'", "s", "fine"]
-    assert words_of(data.splits["test"], 0) == ["call", "Oslo", ",", "now"]
-
-
 def test_rows_without_labels_are_refused_or_dropped_and_rows_without_entities_are_not(tmp_path):
     rows = [*BESIDE, {"text": "from Oslo", "label": [[5, 9, "city"]]}, {"text": "not labeled", "label": None}]
     with pytest.raises(InvalidData, match="line 4: there is no label"):
@@ -232,13 +223,6 @@ def test_spans_are_read_for_a_task_by_its_own_tags(tmp_path):
         gold("B-city", "O")
     with pytest.raises(InvalidData, match="a word is in no span, and the task has no tag O"):
         gold("city", "place")
-
-
-def test_texts_without_any_entity_are_added_to_a_task_of_tags(tmp_path):
-    rows = [{"tokens": text.split(" "), "ner_tags": tags} for text, tags in WORDS]
-    more = write(tmp_path / "more.json", [{"text": "nobody called", "label": []}, {"text": "no news", "label": []}])
-    data = load(tmp_path, rows, more=more)
-    assert (data.added, data.splits["train"].texts[-1], tags_of(data, -1)) == (2, "no news", ["O", "O"])
 
 
 def test_a_check_refuses_data_whose_spans_cannot_be_used_in_any_row(tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from onebert_store.errors import InvalidData, InvalidSettings
+from onebert_store.errors import InvalidData
 from onebert_training.cli import check
 from onebert_training.data.examples import Split
 from onebert_training.insight.suspects import find_suspects, folds_of, out_of_fold
@@ -43,11 +43,6 @@ def test_as_many_rows_are_suspect_as_the_confident_joint_counts_those_first_that
         assert one.ratio == pytest.approx(ratio[one.row])
 
 
-def test_labels_that_no_row_doubts_have_no_suspects():
-    sure = np.eye(3)[[0, 1, 2, 1]] * 0.7 + 0.1
-    assert find_suspects(sure, np.array([0, 1, 2, 1]), np.arange(4)) == []
-
-
 def test_a_row_is_answered_by_texts_that_are_almost_the_same():
     """Small groups of one label each, anywhere: no plane divides their labels, and neighbours know them."""
     rng = np.random.default_rng(3)
@@ -75,29 +70,6 @@ def test_no_row_is_answered_by_a_head_that_saw_its_text():
     assert 0.3 < (found[:100].argmax(axis=1) == gold[:100]).mean() < 0.7
     apart = out_of_fold(["a", "b"], vectors, *of_texts((f"text {row}" for row in range(200)), gold))
     assert (apart.argmax(axis=1) == gold).mean() > 0.8  # most twins are then on the other side
-
-
-def test_rows_whose_label_no_other_text_has_are_no_suspects():
-    """No fold without them has seen their label, so that all of them are sure of another one."""
-    rng = np.random.default_rng(5)
-    truth = rng.integers(0, 2, 100)
-    vectors = (np.eye(2)[truth] * 4 + rng.normal(size=(100, 2))).astype(np.float32)
-    gold = truth.copy()
-    gold[7], gold[8] = 2, 1 - gold[8]
-    gold[20:24], vectors[20:24] = 3, vectors[20]
-    texts = ["the same text" if 20 <= row < 24 else str(row) for row in range(100)]
-    examples, folds = of_texts(texts, gold)
-    found = find_suspects(out_of_fold(["a", "b", "c", "d"], vectors, examples, folds), gold, folds)
-    assert found[0].row == 8
-    assert not {7, 20, 21, 22, 23} & {one.row for one in found}
-
-
-def test_many_labels_of_few_rows_are_no_warning():
-    """Warnings are errors in tests, and of scikit-learn they would stand on the terminal of a user."""
-    vectors = np.random.default_rng(6).normal(size=(40, 8)).astype(np.float32)
-    gold = np.arange(40) % 39
-    found = out_of_fold([str(label) for label in range(39)], vectors, *of_texts(map(str, range(40)), gold))
-    np.testing.assert_allclose(found.sum(axis=1), 1.0)
 
 
 def ask(*arguments):
@@ -138,9 +110,3 @@ def test_rows_that_all_have_one_text_are_refused(tmp_path):
     (tmp_path / "validation.csv").write_text("text,label\nthe parcel,a\n")
     with pytest.raises(InvalidData, match="have the same text"):
         raise ask(tmp_path).exception
-
-
-def test_labels_of_other_tasks_are_not_looked_at(tmp_path):
-    (tmp_path / "a.csv").write_text("text,label\n" + "".join(f"the parcel {i},{i / 7}\n" for i in range(40)))
-    with pytest.raises(InvalidSettings, match="one label for each text"):
-        raise ask(tmp_path / "a.csv").exception

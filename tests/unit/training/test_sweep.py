@@ -15,18 +15,12 @@ from bases import tiny_base
 from onebert_encoder.base.base import load_base
 from onebert_store.command.process import ONEBERT
 from onebert_store.file.format import load
-from onebert_training.data.dataset import load_dataset
 from onebert_training.data.options import DataOptions
-from onebert_training.fit import run as run_module
 from onebert_training.fit.features import predict_delta, tokenize
-from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import train
-from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
-from onebert_training.methods import rules
 from onebert_training.report.records import load_records
 from onebert_training.report.tables import results_markdown
-from onebert_training.sweep import work
 from onebert_training.sweep.recipe import RunRequest
 from onebert_training.sweep.work import Outcome, RunsFolder, make_job_sets, make_runs, name_job
 
@@ -165,15 +159,6 @@ def test_the_delta_to_publish_is_one_of_the_runs_that_are_nearly_the_best(swept)
         assert load(Path(one["file"])).digest == chosen["digest"]
 
 
-def test_the_same_command_again_changes_nothing(swept, onebert):
-    arguments, out, printed, _ = swept
-    before = contents(out)
-    status, again, progress = onebert(*arguments, "--json")
-    assert (status, json.loads(again)) == (0, printed)
-    assert progress == "small: 19 runs, 19 of them finished before\n"
-    assert contents(out) == before
-
-
 def test_only_runs_what_it_names_and_alone_as_together(swept, onebert, tmp_path, data_folder):
     arguments, out, _, _ = swept
     only = sweep_arguments(arguments[1], data_folder, tmp_path / "runs", "--together", 1)
@@ -277,39 +262,6 @@ def test_whatever_changes_a_run_changes_its_name(data, change):
     name = name_job(REQUEST, data, spec, "float32").name
     assert name.startswith("tone-bitfit-b16-s3-")
     assert name_job(replace(REQUEST, **change), data, spec, "float32").name != name
-
-
-def test_names_tell_rows_bases_and_dtypes_apart_but_not_places(data, folder):
-    specs = [load_base(str(tiny_base(family))).spec for family in ("bert", "electra")]
-    name = name_job(REQUEST, data, specs[0], "float32").name
-    fewer = load_dataset(str(folder), DataOptions(train_rows=40))
-    others = [(fewer, specs[0], "float32"), (data, specs[1], "float32"), (data, specs[0], "bfloat16")]
-    assert len({name, *(name_job(REQUEST, *other).name for other in others)}) == 4
-    moved = replace(REQUEST, source="elsewhere/tone", experiment="other")
-    assert name_job(moved, data, specs[0], "float32").name == name
-
-
-def test_a_name_and_a_checkpoint_are_of_the_default_rates_and_the_steps_of_today(base, data, monkeypatch):
-    """What was trained by other rates, or by steps that were mended since, is no result of the same settings."""
-    request = replace(REQUEST, settings=replace(SETTINGS, method="lora:r=2"))
-
-    def names():
-        run = Run(TaskInputs(base, data, 40), request.settings, "tone")
-        return name_job(request, data, base.spec, "float32").name, run.fingerprint
-
-    found = [names()]
-    with monkeypatch.context() as patched:
-        patched.setattr(rules, "LORA_LEARNING_RATE", 2e-3)
-        found.append(names())
-    for module in (work, run_module):
-        monkeypatch.setattr(module, "REVISION", 1)
-    found.append(names())
-    assert all(len(set(one)) == 3 for one in zip(*found, strict=True))
-
-
-def test_what_decides_is_in_the_fingerprint(base, data):
-    runs = [Run(TaskInputs(base, replace(data, metric=metric), 40), SETTINGS, "tone") for metric in (None, "matthews")]
-    assert runs[0].fingerprint != runs[1].fingerprint
 
 
 def test_a_head_alone_learns_from_the_rows_of_every_other_method_of_a_recipe(base, folder, tmp_path):

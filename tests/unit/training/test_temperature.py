@@ -17,8 +17,6 @@ from onebert_training.fit.settings import Settings
 from onebert_training.fit.temperature import (
     MIN_ROWS,
     fit_temperature,
-    logit_size,
-    some_rows,
     temperature_folds,
     with_temperature_of_folds,
 )
@@ -86,13 +84,6 @@ def test_several_labels_are_fitted_by_their_own_likelihood():
     assert got.manifest.decision.temperature == pytest.approx(5, rel=0.15)
 
 
-def test_answers_without_information_are_taken_for_that():
-    logits, _ = drawn(100)
-    gold = np.random.default_rng(5).integers(0, 3, 100)
-    got = with_temperature_of_folds(delta_of(), logits * 4, rows_of(gold), 5, 1.0)
-    assert score(logits * 4.0, got.manifest).scores.max() < 0.75
-
-
 @pytest.mark.parametrize(
     ("task_type", "rows", "larger"),
     [("single_label", MIN_ROWS - 1, 1.0), ("regression", 100, 1.0), ("single_label", 100, float("inf"))],
@@ -107,25 +98,11 @@ def test_where_nothing_can_be_fitted_the_delta_stays(task_type, rows, larger):
     assert with_temperature_of_folds(delta, logits * 9, rows_of(gold), 5, larger) is delta
 
 
-def test_rows_that_are_all_answered_rightly_and_scores_that_are_right_give_none():
-    delta, (logits, gold) = delta_of(), drawn(300)
-    assert with_temperature_of_folds(delta, logits, rows_of(gold), 5, 1.0) is delta
-    assert with_temperature_of_folds(delta, logits, rows_of(logits.argmax(axis=1)), 5, 1.0) is delta
-
-
 def test_rows_of_ones_own_replace_the_temperature():
     logits, gold = drawn(500)
     found = calibrate(logits.astype(np.float64), gold[:, None] == np.arange(3), delta_of(temperature=6.0).manifest, [])
     assert found.facts["temperature"]["before"] == 6.0
     assert found.decision["temperature"] == pytest.approx(1, rel=0.15)
-
-
-def test_a_softmax_sees_the_size_of_differences_alone():
-    logits = np.array([[1.0, -1.0], [2.0, -2.0]], dtype=np.float32)
-    assert logit_size(list(logits), "softmax") == logit_size(list(logits + 7), "softmax") == np.sqrt(2.5)
-    assert logit_size(list(logits + 7), "sigmoid") > 6
-    assert len(some_rows(np.arange(1000))) <= 64
-    assert some_rows(np.arange(9)) == list(range(9))
 
 
 @pytest.fixture

@@ -105,17 +105,6 @@ def test_sixteen_runs_in_one_batch_end_as_each_alone(sixteen, alone):
     assert alone[14].steps == 6  # stopped early, though its neighbors went on
 
 
-@pytest.mark.parametrize(
-    ("task", "change"),
-    [("tone", {"seed": 100}), ("tone", {"learning_rate": 4e-3}), ("tone", {"batch_size": 15}), ("calm", {})],
-)
-def test_the_tolerances_tell_runs_apart(tasks, task, change):
-    run, other = make_run(tasks, "tone"), make_run(tasks, task, **change)
-    one, two = train(run), train(other)
-    assert apart(run, one, two) > 5 * WEIGHTS
-    assert np.abs(losses(one) - losses(two)[: len(losses(one))]).max() > 10 * LOSS
-
-
 def test_a_run_that_diverges_ends_alone(sixteen, alone, tasks):
     wild = make_run(tasks, "tone", "bitfit+lora:r=2+gamma+random:0.1%", learning_rate=1e38, epochs=50)
     # First in the batch: its row is the one that fills the batch up.
@@ -177,11 +166,3 @@ def test_runs_that_share_kept_activations_end_as_each_alone(tasks, methods):
     if methods[0] == "frozen":
         runs += [make_run(tasks, "tone", "frozen", pooling=pooling) for pooling in ("cls", "pooler")]
     assert_alike(runs, together(runs), [train(run) for run in runs])
-
-
-def test_methods_that_change_the_base_do_so_each_for_itself(tasks):
-    runs = [make_run(tasks, "tone", method, max_steps=4) for method in ("diff-pruning:0.5%", "full", "bitfit")]
-    pruned, full, plain = together(runs)
-    assert full.delta is None
-    assert_alike([runs[0], runs[2]], [pruned, plain], [train(runs[0]), train(runs[2])])
-    assert np.array_equal(losses(full), losses(train(runs[1])))

@@ -19,7 +19,6 @@ from onebert_training.fit.features import predict, predict_delta
 from onebert_training.fit.result import to_arrays
 from onebert_training.fit.settings import Settings
 from onebert_training.methods.methods import parse_method
-from onebert_training.methods.trainables import draw_indices
 from onebert_training.target_scale import TargetScale
 from trainings import short_run
 
@@ -28,7 +27,6 @@ SERVABLE = (
     *("gamma:gLN2", "random:0.2%", "random-rows:1%", "random-cols:1%", "lora:II,r=3", "spafit:0-1-II,r=2"),
     *("adapter:5", "ia3", "diff-pruning:0.5%", "bitfit:bq,bm2+gamma+lora:r=2+random:0.2%+ia3"),
 )
-DRAWN = ("random-bias:0.5%", "random:0.2%", "random-rows:1%", "random-cols:1%", "lora", "adapter:5")
 SEED = 7
 SVD = "svd:r=2"
 
@@ -108,23 +106,6 @@ def test_the_gradient_reaches_every_number(base, method):
     assert all((grad != 0).all() for grad in grads)
 
 
-@pytest.mark.parametrize("method", DRAWN)
-def test_equal_seeds_start_alike_and_others_differ(base, method):
-    plan = plan_of(base, method)
-    one, two, other = (plan.init(base, 2, seed) for seed in (SEED, SEED, SEED + 1))
-    assert one.keys() == two.keys()
-    assert all(torch.equal(one[name], two[name]) for name in one)
-    drawn = [name for name in one if not name.startswith("head.")]
-    assert any(name not in other or not torch.equal(one[name], other[name]) for name in drawn)
-
-
-def test_leaves_are_float32_with_a_gradient_and_constants_have_none(base):
-    values = plan_of(base, "random:0.2%+bitfit").init(base, 2, SEED)
-    kinds = {name.split(".")[0]: (value.dtype, value.requires_grad) for name, value in values.items()}
-    trained = dict.fromkeys(("delta", "sparse_value", "head"), (torch.float32, True))
-    assert kinds == {"sparse_index": (torch.int64, False), **trained}
-
-
 @pytest.mark.parametrize(("method", "axis"), [("random-rows:2%", 1), ("random-cols:2%", 0)])
 def test_rows_and_columns_are_whole(base, method, axis):
     plan = plan_of(base, method)
@@ -140,28 +121,6 @@ def test_rows_and_columns_are_whole(base, method, axis):
     # 2 % of the base's 40,704 numbers are 1/34 of the layers' weights: of each length that share of its lines.
     assert set(lines) == {32, 64}
     assert sum(lines) == plan.num_parameters == pytest.approx(0.02 * base.spec.num_parameters, abs=(32 + 64) / 2)
-
-
-def test_every_place_is_drawn_equally_often():
-    rng, sizes, count, rounds = np.random.default_rng(0), (3, 5, 12), 7, 4000
-    hits = [np.zeros(size) for size in sizes]
-    for _ in range(rounds):
-        drawn = draw_indices(sizes, count, rng)
-        assert sum(map(len, drawn)) == count
-        assert all((np.diff(places) > 0).all() for places in drawn)
-        for hit, places in zip(hits, drawn, strict=True):
-            hit[places] += 1
-    share = count / sum(sizes)
-    # 20 binomial frequencies, five standard deviations: false once in 10^5 seeds, and the seed is fixed.
-    deviation = np.sqrt(share * (1 - share) / rounds)
-    assert np.abs(np.concatenate(hits) / rounds - share).max() < 5 * deviation
-
-
-def test_the_unit_scales_the_head(base):
-    plan = plan_of(base, "frozen")
-    values = far(plan.init(base, 1, SEED))
-    plain, scaled = (plan.tensors(values, scale) for scale in (TargetScale(), TargetScale(3.0, 2.0)))
-    assert torch.allclose(answer(base, scaled), 2 * answer(base, plain) + 3, atol=1e-5)
 
 
 def trained(base, plan, seed=1):
@@ -212,13 +171,6 @@ def test_what_stays_are_the_leading_parts_of_all_maps_together(base):
     assert missed == pytest.approx(least_missed(differences, plan.num_parameters), rel=1e-3)
 
 
-def test_the_file_holds_half_precision(base):
-    plan = plan_of(base, SVD)
-    dtypes = {name: tensor.dtype for name, tensor in plan.tensors(trained(base, plan), TargetScale()).items()}
-    assert {dtypes[name] for name in dtypes if name.startswith("lora_")} == {torch.float16}
-    assert {dtypes[name] for name in dtypes if not name.startswith("lora_")} == {torch.float32}
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("method", [SVD, "bitfit+gamma+svd:r=2,targets=q,m3"])
 def test_evaluations_measure_what_is_served(data, method, dtype):
@@ -233,22 +185,6 @@ def test_evaluations_measure_what_is_served(data, method, dtype):
         view = run.view(values)
         step = predict(view, run.fold(view, values), run.features("test"))
     assert np.abs(np.stack(step) - served).max() > 1e-3  # what is cut off is seen in training alone
-
-
-def test_training_computes_with_whole_differences(base):
-    plan = plan_of(base, "svd:r=2,targets=o")
-    values = trained(base, plan)
-    view = plan.view(base, values)
-    changed = {name for name, value in view.params.items() if not torch.equal(value, base.params[name])}
-    assert changed == {f"{module.name}.weight" for module in base.anatomy.modules if module.symbol == "W_m1"}
-    for name in changed:
-        whole = values[f"whole.{name.removesuffix('.weight')}"]
-        assert torch.equal(view.params[name], base.params[name] + whole)
-
-
-def test_without_a_difference_there_is_nothing_in_the_file(base):
-    plan = plan_of(base, SVD)
-    assert plan.tensors(plan.init(base, 2, 0), TargetScale()).keys() == {"head.weight", "head.bias"}
 
 
 @pytest.mark.parametrize("broken", [float("nan"), float("inf")])
