@@ -251,28 +251,12 @@ def test_a_version_passes_the_gate_when_its_share_begins_and_a_shadow_needs_none
     assert put({"version": 1}).status_code == 200
 
 
-def test_an_alias_that_was_deleted_comes_back_through_the_gate(runtime):
-    set_gate(runtime, {"max": {"flips": 0.0}}, rows_of(OLD))
-    assert move(runtime, 2).status_code == 409
-    ask(runtime, "DELETE", "/v1/tasks/tone/aliases/live", headers={"If-Match": '"1"'})
-    refused = move(runtime, 2, at=None)
-    assert (refused.status_code, "no live version" in refused.json()["detail"]) == (409, True)
-    assert move(runtime, 1, at=None, force=True, message="it was live").status_code == 200
-
-
 def test_a_gate_is_for_its_aliases(runtime):
     rules = {"aliases": ["next"], "must": [{"text": "a", "label": "none such"}]}
     assert set_gate(runtime, rules).status_code == 200
     assert move(runtime, 2, at=None, alias="next").json()["code"] == "gate-failed"
     assert move(runtime, 2, at=None, alias="other").status_code == 200
     assert move(runtime, 2).status_code == 200
-
-
-def test_the_errors_of_a_move_are_those_without_a_gate(runtime):
-    before = [move(runtime, *place).json()["code"] for place in ((2, 3), (9, 1), (2, None))]
-    set_gate(runtime, {"must": [{"text": "a", "label": "none such"}]})
-    assert [move(runtime, *place).json()["code"] for place in ((2, 3), (9, 1), (2, None))] == before
-    assert before == ["alias-conflict", "version-not-found", "alias-conflict"]
 
 
 def test_a_deleted_gate_refuses_nothing(runtime):

@@ -310,8 +310,3 @@ def test_without_a_trainer_the_refusal_names_the_setting(tmp_path):
     problem = answer.json()
     assert OneBertError.of_code[problem["code"]] is TrainerOff
     assert "ONEBERT_TRAINER" in problem["detail"]
-
-
-def test_the_replicas_of_a_cluster_do_not_train(onebert):
-    status, _, error = onebert("serve", "--trainer", "--ray", "auto")
-    assert (status, error) == (1, "error: ONEBERT_TRAINER is for one server, not for the replicas of a cluster\n")

@@ -1,6 +1,5 @@
 """What becomes of a task on the command line: names, aliases, files, history, and two versions beside each other."""
 
-import hashlib
 import json
 import subprocess
 from datetime import datetime, timedelta
@@ -79,17 +78,6 @@ def test_aliases_are_listed_set_and_removed(server, onebert, refused):
     assert "version 2, neither" in onebert("audit", "--task", "aliased", "--url", server.url)
     assert "has no alias next" in refused("delete", "aliased@next")
     assert [place["alias"] for place in json.loads(onebert("status", "aliased", "--json"))["aliases"]] == ["live"]
-
-
-def test_one_file_is_downloaded_by_every_kind_of_reference(server, onebert, refused, tmp_path):
-    push(server, "single", 8)
-    with server.client() as client:
-        digest = client.version("single", 1)["digest"]
-    for ref in ("single", "single@1", "single@live"):
-        out = tmp_path / ref
-        assert "single@1" in onebert("download", ref, "--out", out)
-        assert digest == "sha256:" + hashlib.sha256(out.read_bytes()).hexdigest()
-    assert "exists" in refused("download", "single", "--out", out)
 
 
 def test_several_files_are_downloaded_and_what_is_there_is_passed_over(server, onebert, refused, tmp_path):

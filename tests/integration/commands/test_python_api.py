@@ -22,7 +22,7 @@ from onebert.tables import source_of
 from onebert_server import client
 from onebert_server.contract.moves import words
 from onebert_store import errors
-from onebert_store.errors import BaseMismatch, InvalidData, InvalidInput, InvalidSettings
+from onebert_store.errors import InvalidData, InvalidInput, InvalidSettings
 from onebert_store.file.format import load
 from onebert_training.data.dataset import load_dataset
 from onebert_training.earlier import GROUPS
@@ -244,22 +244,6 @@ def test_what_is_no_input_is_refused(tmp_path, kind, inputs, said):
     (tmp_path / "a").write_bytes(Task(seed=1, **TASKS[kind][0]).file)
     with pytest.raises(InvalidInput, match=said):
         onebert.load(tmp_path / "a", base=str(tiny_base())).classify(inputs)
-
-
-FOREIGN = {"base": {"name": "other", "model_type": "bert", "digest": "sha256:" + "0" * 64}}
-
-
-@pytest.mark.parametrize(
-    ("manifest", "options", "error", "said"),
-    [
-        ({}, {"dtype": "int8"}, InvalidSettings, "^dtype is float32 or bfloat16"),
-        (FOREIGN, {}, BaseMismatch, "made for other"),
-    ],
-)
-def test_what_cannot_be_loaded_is_refused(tmp_path, manifest, options, error, said):
-    (tmp_path / "a").write_bytes(Task(seed=1, **manifest).file)
-    with pytest.raises(error, match=said):
-        onebert.load(tmp_path / "a", base=str(tiny_base()), **options)
 
 
 def test_a_classifier_measures_and_shows_what_it_is(tmp_path, capfd):

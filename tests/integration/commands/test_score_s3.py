@@ -10,13 +10,8 @@ from pyarrow import fs
 
 from object_server import BUCKET, environment
 from offline import bytes_of, kill_and_go_on, rows_of, score_here
-from onebert_server.score.job import Computation, Job
-from onebert_server.score.output import open_output
-from onebert_server.score.rows import ChosenColumns
-from onebert_server.score.tasks import ScoredTask
 from onebert_store.blobs.bucket import open_bucket
 from onebert_store.errors import BlobsAway, InvalidSettings
-from onebert_store.file.format import loads
 from servers import Task, wait_until
 from tcp_proxy import TcpProxy
 
@@ -121,24 +116,6 @@ def test_a_bucket_that_goes_away_for_a_while_ends_nothing(object_server, folder,
         proxy.refuse()
         with pytest.raises(BlobsAway, match="the bucket of the answers does not work: it cannot be reached"):
             score_into(url, folder)
-
-
-def test_a_part_is_what_was_there_first(folder, out):
-    """Of two processes at one job."""
-    client, url = out
-    delta = loads((folder / "mood.safetensors").read_bytes())
-    task = ScoredTask("mood", None, delta.digest, delta.manifest)
-    rows = [pyarrow.table({"id": [number], "error": pyarrow.array([None], pyarrow.string())}) for number in (1, 2)]
-    job = Job([], None, ChosenColumns(("text",), ()), [task], False, 50, Computation("base", "float32", 512))
-    with open_output(url, job) as one, open_output(url, job) as other:
-        for output, table in zip((one, other), rows, strict=True):
-            parts = (part for part in [("part-00000-00000.parquet", [(None, table)])])
-            output.write(parts, lambda _: None)
-        assert one.finish() == other.finish() == {"parts": 1, "rows": 1, "errors": 0}
-    [part] = [data for name, data in objects(client).items() if name.startswith("part-")]
-    assert pyarrow.parquet.read_table(pyarrow.BufferReader(part)) == rows[0]
-    with open_output(url, job) as again:
-        assert again.scored == {"part-00000-00000.parquet"}
 
 
 def test_what_is_no_place_for_answers_is_one_sentence(folder, out):

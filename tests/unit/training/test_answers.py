@@ -113,19 +113,6 @@ def test_spans_are_those_that_a_server_finds_and_cut_answers_have_no_loss(base, 
     assert any(lost) == (max_length == 9)
 
 
-def test_the_worst_rows_are_those_with_the_highest_loss_and_their_texts_are_bounded(base):
-    made, gold = manifest(base, "single_label", ["x", "y"]), np.zeros(50, dtype=np.int64)
-    logits = [np.array([0, i], dtype=np.float32) for i in range(50)]
-    texts = tuple(f"{i} " + "long " * 300 for i in range(50))
-    table = Table({"text": list(texts)}, "rows.csv")
-    found = findings(read_answers(made, Split(texts, gold), [], logits), "xy", Split(texts, gold), table, [])
-    assert [one["place"] for one in found["worst"]] == [{"row": row} for row in range(50, 30, -1)]
-    assert all(len(one["text"]) == 500 for one in found["worst"])
-    assert found["worst"][0] | {"text": "", "score": 1, "loss": 49} == {
-        **{"place": {"row": 50}, "text": "", "gold": "x", "answer": "y", "score": 1, "loss": 49}
-    }
-
-
 def test_the_accuracy_of_sets_of_labels_has_the_interval_of_a_share(base):
     made, gold = manifest(base, "multi_label", ["x", "y"]), np.tile([[1, 0], [0, 1]], (15, 1)).astype(np.float32)
     logits = list((2 * gold - 1).astype(np.float32))
@@ -133,3 +120,16 @@ def test_the_accuracy_of_sets_of_labels_has_the_interval_of_a_share(base):
     found = interval_of("accuracy", read_answers(made, split, [], logits), objective, split, [], logits)
     expected = binomtest(30, 30).proportion_ci(method="wilson")
     assert found == pytest.approx((expected.low, expected.high))
+
+
+def test_many_labels_have_pairs_and_no_matrix(base):
+    labels = [f"label {i}" for i in range(30)]
+    made, gold = manifest(base, "single_label", labels), np.arange(30).repeat(3)
+    logits = [np.eye(30, dtype=np.float32)[(i + (i < 5)) % 30] for i in gold]
+    split = Split(("t",) * 90, gold)
+    found = findings(read_answers(made, split, [], logits), labels, split, Table({"text": ["t"] * 90}), [])
+    assert found["confusion"]["matrix"] is None
+    assert found["confusion"]["pairs"] == [
+        {"gold": f"label {i}", "answer": f"label {i + 1}", "count": 3} for i in range(5)
+    ]
+    assert len(found["classes"]["shown"]) == 30

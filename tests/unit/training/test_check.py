@@ -49,19 +49,6 @@ def write(path, rows, header="text,label"):
 GOOD = [f"my order {i} is late,{'ab'[i % 2]}" for i in range(40)]
 
 
-def test_good_data_is_taken(tmp_path):
-    found = facts(write(tmp_path / "a.csv", GOOD))
-    assert found["trainable"]
-    assert found["files"] == ["a.csv, utf-8, commas between columns"]
-    assert (found["task_type"], found["text"], found["label"]) == ("single_label", ["text"], "label")
-    assert found["rows"] == {"train": 40}
-    assert found["splits"]["train"]["labels"] == {"a": 20, "b": 20}
-    assert found["duplicates"] == {"train": 0}
-    assert (found["contradictions"]["texts"], found["leaks"], found["few"]) == (0, [], {})
-    assert found["bad"] == {"rows": 0, "first": []}
-    assert "`onebert train` takes this data" in run(tmp_path / "a.csv").stdout
-
-
 def test_everything_is_said_at_once(tmp_path):
     bad = ["one cell", " ,a", "no label,", "a,b,c"]
     write(tmp_path / "train.csv", [*GOOD, GOOD[0], "my order 1 is late,a", "rare,c", *bad])
@@ -144,29 +131,6 @@ def test_bad_rows_are_listed_by_file_and_what_is_wrong(tmp_path):
         *(("train-00000-of-00002.csv", line) for line in range(42, 47)),
         *(("train-00001-of-00002.csv", line) for line in (2, 4)),
     ]
-
-
-def test_bad_cells_of_columns_for_each_label_are_all_listed_and_the_rest_is_counted(tmp_path):
-    rows = [*(f"t{i},{i % 2},{(i + 1) % 2}" for i in range(30)), "x,2,0", "y,maybe,?", ",1,0", "z,1,!", "t0,1,1"]
-    path = write(tmp_path / "a.csv", rows, "text,late,broken")
-    found = facts(path, "--label", "late,broken")
-    assert [(one["line"], one["what"]) for one in found["bad"]["first"]] == [
-        (32, "the column late of a label holds neither 0 nor 1"),
-        (33, "the column late of a label holds neither 0 nor 1"),
-        (34, "the text is empty or not a text"),
-        (35, "the column broken of a label holds neither 0 nor 1"),
-    ]
-    assert found["splits"]["train"]["labels"] == {"late": 16, "broken": 16}
-    assert found["contradictions"]["texts"] == 1
-
-
-def test_a_split_without_its_columns_is_refused_and_the_others_are_counted(tmp_path):
-    write(tmp_path / "train.csv", [*GOOD, GOOD[0]])
-    write(tmp_path / "validation.csv", ["x,a"], "text,kind")
-    found = facts(tmp_path)
-    assert found["refused"] == ["validation.csv: no label column; say which with --label (the columns are text, kind)"]
-    assert found["duplicates"] == {"train": 1}
-    assert found["splits"]["train"]["labels"] == {"a": 21, "b": 20}
 
 
 def test_a_mended_copy_is_what_pandas_makes_of_the_file(tmp_path):
@@ -354,3 +318,12 @@ def test_cut_texts_are_counted(tmp_path):
     tokens = found["splits"]["train"]["tokens"]
     assert (tokens["max_length"], tokens["cut"], tokens["cut_share"]) == (16, 1, round(1 / 41, 6))
     assert tokens["longest"] > 100 >= tokens["p95"]
+
+
+def test_bad_rows_stay_in_the_copy_and_unreadable_ones_are_left_out(tmp_path):
+    source = write(tmp_path / "a.csv", [*GOOD, ",a", "one cell", "no label,"])
+    done = run(source, "--drop-duplicates", "--out", tmp_path / "b.csv")
+    assert done.exit_code == 1
+    assert "rows: 42; 0 labels changed, 0 repeated and 1 unreadable left out" in done.stdout
+    assert run(source, "--drop-duplicates", "--drop-empty", "--drop-unlabeled", "--out", tmp_path / "b.csv").exit_code
+    assert facts(tmp_path / "b.csv")["rows"] == {"train": 40}

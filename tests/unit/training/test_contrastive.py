@@ -9,8 +9,6 @@ import pytest
 import torch
 
 from bases import Reference, tiny_base
-from onebert_store.file.delta import DELTA, HEAD_BIAS, HEAD_WEIGHT
-from onebert_store.file.format import dumps
 from onebert_training.fit.loop import train
 from onebert_training.fit.settings import Settings
 from onebert_training.selection.contrastive import ContrastiveRun, contrast
@@ -59,20 +57,6 @@ def test_a_batch_has_equally_many_rows_of_each_label(base, few):
         assert np.bincount(uneven.gold[rows]).tolist() == [8, 8]
     assert {row for rows in drawn for row in rows.tolist()} == set(range(len(uneven)))
     assert np.array_equal(drawn[3], run.batch_at(3))
-
-
-def test_the_file_is_what_the_method_names_with_a_head_for_the_labels(base, few):
-    run = run_of(base, few, method="layernorm")
-    result = train(run)
-    assert result.delta.tensors[HEAD_WEIGHT].shape == (2, base.spec.hidden_size)
-    assert result.delta.tensors[HEAD_BIAS].shape == (2,)
-    held = {name for name in result.delta.tensors if not name.startswith("head.")}
-    assert all(name.startswith(DELTA) for name in held)
-    assert any(np.any(result.delta.tensors[name]) for name in held)
-    assert result.test["accuracy"] >= 0.9
-    assert result.history[-1]["loss"] < result.history[0]["loss"]
-    again = train(run_of(base, few, method="layernorm"))
-    assert dumps(again.delta) == dumps(result.delta)
 
 
 def test_what_it_scores_is_what_its_file_scores_in_the_plain_model(base, few):

@@ -143,18 +143,6 @@ def test_tags_that_mark_no_entities_stay(tmp_path, tags):
     assert load(tmp_path / "a.jsonl").labels == tuple(sorted(tags))
 
 
-def test_a_stray_inside_tag_among_first_ones_stays(tmp_path):
-    rows = [*SENTENCES, (["Zealand", "won"], ["I-LOC", "O"])]
-    write(tmp_path / "a.jsonl", ("tokens", "ner_tags"), rows * 5)
-    data = load(tmp_path / "a.jsonl")
-    assert not any("BIO" in note for note in data.notes)
-    written = {" ".join(words): tags for words, tags in rows}
-    split = data.splits["train"]
-    assert all(
-        [data.labels[tag] for tag in tags] == written[text] for text, tags in zip(split.texts, split.gold, strict=True)
-    )
-
-
 @pytest.mark.parametrize("outside", ["o", "OUT"])
 def test_another_spelling_of_the_outside_tag_is_asked_about(tmp_path, outside):
     rows = [([f"word{i}", "b", "c"], ["PER", outside, "LOC"]) for i in range(20)]

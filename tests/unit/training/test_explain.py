@@ -153,3 +153,23 @@ def test_what_is_no_number_is_said_in_one_line(made, tmp_path, options):
 def test_a_text_that_is_none_is_one_line(made, text):
     file, _ = made()
     assert isinstance(invoke(explain, file, text).exception, InvalidInput)
+
+
+def test_of_a_single_word_a_line_stands_in_place_of_an_empty_table(made):
+    file, _ = made()
+    said = "can be removed: nothing of what was read would remain\n"
+    printed = invoke(explain, file, "late").stdout
+    assert f"no word of the text {said}" in printed
+    assert "gradient" not in printed
+    assert facts(explain, file, "late")["explanations"][0]["words"] == []
+    of_pair = invoke(explain, file, "late order", "late").stdout
+    assert f"no word of the second text {said}" in of_pair
+    assert of_pair.count("first") == 2
+
+
+def test_what_is_explained_is_a_text_or_rows(made, tmp_path):
+    file, _ = made()
+    for arguments in ((), ("one", "two", "three"), (TEXT, "--data", tmp_path)):
+        done = invoke(explain, file, *arguments)
+        assert done.exit_code == 2
+        assert "a TEXT, or the two of a pair, or --data" in " ".join(done.output.replace("│", " ").split())

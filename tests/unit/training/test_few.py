@@ -86,20 +86,6 @@ def _values(run):
     return state.values
 
 
-def test_the_last_step_is_kept_where_nothing_validates(base, few):
-    run = run_of(base, few)
-    result = train(run)
-    assert (result.steps, result.kept_step) == (run.steps, run.steps)
-    assert run.steps == 4 * run.schedule.steps_per_epoch
-    wanted = run.tensors(_values(run))
-    for name, tensor in result.delta.tensors.items():
-        np.testing.assert_array_equal(tensor, wanted[name].detach().numpy())
-    assert all("validation" not in entry for entry in result.history)
-    assert result.history[-1]["step"] == run.steps
-    assert not result.validation
-    assert "validation" not in result.delta.manifest.training
-
-
 @pytest.mark.parametrize(
     ("rows", "epochs", "steps", "every"), [(12, 100, 100, 25), (48, 34, 102, 26), (640, 4, 160, 40)]
 )

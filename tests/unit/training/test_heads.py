@@ -104,25 +104,6 @@ def test_a_label_without_rows_is_never_answered(present):
         assert set(head.logits(elsewhere, objective.target_scale).argmax(axis=1).tolist()) <= set(present)
 
 
-def test_a_column_of_one_kind_is_answered_as_it_is():
-    objective = OBJECTIVES["multi_label"](tuple("abc"))
-    gold = np.array([[1, 0, i % 2] for i in range(10)], dtype=np.float32)
-    vectors = np.eye(10, WIDTH, dtype=np.float32) + gold[:, 2:]
-    for head in fit_heads(objective, vectors, gold):
-        on = head.logits(vectors, objective.target_scale) > 0
-        assert on[:, 0].all()
-        assert not on[:, 1].any()
-    assert (on[:, 2] == gold[:, 2]).all()
-
-
-def test_no_words_give_a_head_that_is_finite(recwarn):
-    objective = OBJECTIVES["token"](("O", "B-X"))
-    vectors, targets = [np.ones((0, WIDTH), dtype=np.float32)], [torch.tensor([NO_TARGET, NO_TARGET])]
-    for head in fit_heads(objective, *labeled_vectors(vectors, targets)):
-        assert np.isfinite(head.logits(np.ones(WIDTH, dtype=np.float32), objective.target_scale)).all()
-    assert not recwarn.list
-
-
 def test_rows_that_are_all_alike_are_answered_by_their_shares():
     objective = OBJECTIVES["single_label"](tuple("abc"))
     (head, *_) = fit_heads(objective, np.ones((4, WIDTH), dtype=np.float32), np.array([0, 1, 2, 2]))

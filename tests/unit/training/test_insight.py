@@ -1,6 +1,5 @@
 """What labeled rows say of a delta, against scikit-learn, SciPy, seqeval and the definitions written out."""
 
-from decimal import Decimal
 from itertools import pairwise
 
 import numpy as np
@@ -132,14 +131,6 @@ def test_numbers_are_binned_and_no_value_is_in_two_bins(kind):
     assert all(one[-1] < other[0] for one, other in pairwise(bins))
     assert min(map(len, bins)) > 30
     assert sorted(row for rows in found.values() for row in rows.tolist()) == list(range(302))
-
-
-@pytest.mark.parametrize("none", [float("nan"), "NaN", "n/a", Decimal("NaN")])
-def test_no_value_among_numbers_is_empty(none):
-    numbers = [Decimal(number) / 7 for number in range(40)]
-    found = group([*numbers, none, np.float32(2), np.int64(3)])
-    assert len(found) == 6
-    assert found[EMPTY].tolist() == [40]
 
 
 def test_a_column_that_is_not_there_is_one_line():

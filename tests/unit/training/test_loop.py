@@ -209,15 +209,6 @@ def test_what_is_kept_is_the_mean_of_the_last_steps(base, data):
     assert run.evaluate(run.model(active.state.kept_values), "validation").scores == active.state.validation
 
 
-@pytest.mark.parametrize(("method", "averaging"), [("bitfit", 0.0), ("diff-pruning:0.5%", 0.5)])
-def test_without_a_mean_a_step_is_kept_as_it_is(base, data, method, averaging):
-    # A pruned difference has gates of infinity, which have no mean.
-    active = Active.start(run_of(base, data, method=method, max_steps=6, averaging=averaging), ignore, None)
-    while not active.is_done:
-        advance([active], ignore)
-    assert all(torch.equal(active.state.averaged[name], one) for name, one in active.state.values.items())
-
-
 def test_a_finished_run_that_was_interrupted_before_its_file_only_writes_it(base, data, tmp_path):
     file = tmp_path / "checkpoint"
     first = train(run_of(base, data), checkpoint_file=file)

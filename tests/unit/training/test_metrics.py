@@ -1,7 +1,6 @@
 """Metrics against values worked out by hand, and against scikit-learn."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,9 +13,7 @@ from onebert_training.tasks import metrics
 from onebert_training.tasks.metrics import (
     ANSWERS,
     REGRESSION,
-    JackknifeScore,
     choose_metric,
-    near_best,
     score_tags,
     tag_metrics,
 )
@@ -172,18 +169,3 @@ def test_a_metric_that_makes_no_sense_is_refused(names, wanted):
 )
 def test_the_loss_breaks_ties_of_the_metric(metric, score, loss, best, least, preferred):
     assert metrics.is_preferred(metric, score, loss, best, least) == preferred
-
-
-def test_the_smallest_that_the_best_is_not_ahead_of_is_taken():
-    small, large = JackknifeScore("accuracy", 0.80, (0.79, 0.81)), JackknifeScore("accuracy", 0.81, (0.82, 0.80))
-    assert large.lead_over(small) == (pytest.approx(0.01), pytest.approx(0.02))
-    assert not large.is_ahead_of(small)
-    assert near_best([small, large]) == 0
-    just = JackknifeScore("accuracy", 0.82, (0.83, 0.81))  # a lead of one standard error, which is none
-    assert just.lead_over(small) == (pytest.approx(0.02), pytest.approx(0.02))
-    assert near_best([small, replace(just, score=0.8199)]) == 0
-    sure = JackknifeScore("accuracy", 0.85, (0.84, 0.86))
-    assert sure.lead_over(small) == (pytest.approx(0.05), pytest.approx(0.0))
-    assert near_best([small, large, sure]) == 2
-    # Records of before have no blocks: there the score alone says it, and of an error the lower one.
-    assert near_best([JackknifeScore("mae", 0.3), JackknifeScore("mae", 0.2), JackknifeScore("mae", 0.4)]) == 1

@@ -396,11 +396,3 @@ def test_of_tags_only_a_constant_one_is_looked_at():
     assert OBJECTIVES["token"](("X", "Y", "Z")).decides(words, None) == "token_accuracy"
     assert OBJECTIVES["token"](("X", "Y", "Z")).decides(mostly, None) == "macro_f1"
     assert OBJECTIVES["token"](("O", "B-Y", "I-Y")).decides(mostly, None) == "entity_f1"
-
-
-@pytest.mark.parametrize("task_type", ["single_label", "token"])
-def test_a_long_label_is_cut_where_a_constant_is_named(task_type):
-    gold = np.array([0, 0, 1]) if task_type == "single_label" else ((0, 0), (1,))
-    objective = OBJECTIVES[task_type](("x" * 200, "y"))
-    names = [constant.answer for constant in objective.constants(Split(("text",) * len(gold), gold))]
-    assert names == [repr("x" * 40), "'y'"]

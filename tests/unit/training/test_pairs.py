@@ -82,18 +82,6 @@ def test_a_siamese_file_answers_as_the_plain_model(base, pairs, method):
         np.testing.assert_allclose(entered_above, wanted, rtol=0, atol=1e-4)
 
 
-def test_trained_heads_read_pairs_as_one_text_and_exact_ones_read_each_alone(base, pairs):
-    read = {
-        (method, start): run_of(base, pairs, method=method, start=start).pooling
-        for method, start in (("bitfit", None), ("bitfit", "fresh"), ("bitfit", "head"), ("head", None))
-    }
-    assert list(read.values()) == ["mean", "mean", "siamese", "siamese"]
-    assert run_of(base, pairs, method="head", pooling="mean").pooling == "mean"
-    head = run_of(base, pairs, method="bitfit").baselines.head
-    assert head.weight.shape == (2, 4 * base.spec.hidden_size + 1)
-    assert np.array_equal(head.weight, run_of(base, pairs, method="head").baselines.head.weight)
-
-
 def test_a_run_on_both_as_one_text_is_compared_with_the_exact_head_on_each(base, pairs):
     kept = train_and_select(run_of(base, pairs))
     assert set(kept.facts["validation"]) == {"fresh", "head", "alone"}
@@ -148,3 +136,8 @@ def test_what_no_checkpoint_can_hold_is_refused_before_training_and_at_export(ba
     save(tmp_path / "same.safetensors", train(run_of(base, pairs, method="head")).delta)
     with pytest.raises(InvalidInput, match="compares two texts"):
         run_export(tmp_path / "same.safetensors", None, None, None, str(tiny_base("bert")), as_json=True)
+
+
+def test_single_texts_are_not_compared(base, data):
+    with pytest.raises(InvalidSettings, match="siamese pooling compares the two texts of a pair"):
+        run_of(base, data, pooling="siamese")

@@ -10,8 +10,7 @@ from sklearn.metrics import accuracy_score
 from transformers import AutoTokenizer
 
 from bases import Reference, tiny_base
-from onebert_store.errors import InvalidData, InvalidSettings
-from onebert_store.file.delta import check
+from onebert_store.errors import InvalidData
 from onebert_store.file.format import dumps, loads
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import train
@@ -100,24 +99,6 @@ def test_a_span_tasks_metrics_are_those_of_a_full_search_with_the_plain_model(ba
     exact = np.mean([plain_words(one) == plain_words(other) for one, other in zip(found, gold, strict=True)])
     assert result.test["exact_match"] == pytest.approx(exact)
     assert result.test["f1"] == pytest.approx(np.mean(list(map(shared_words, found, gold))))
-
-
-@pytest.mark.parametrize("task", ["tags", "questions"])
-def test_the_file_holds_every_tokens_golden_logits(base, task, request):
-    result = train(make_run(base, request.getfixturevalue(task), max_steps=3))
-    check(loads(dumps(result.delta)), base.spec)
-    model, golden = plain_model(result), result.delta.manifest.golden
-    for ids, recorded in zip(golden.input_ids, golden.logits, strict=True):
-        assert model.logits(ids).flatten().numpy() == pytest.approx(recorded, abs=1e-4)
-
-
-def test_per_token_tasks_have_no_pooling_and_others_have_one(base, tags, data):
-    with pytest.raises(InvalidSettings, match="the pooling of a token task here is none, not mean"):
-        make_run(base, tags, pooling="mean")
-    with pytest.raises(
-        InvalidSettings, match="the pooling of a single_label task here is cls or mean or pooler, not none"
-    ):
-        make_run(base, data, pooling="none")
 
 
 def test_what_is_cut_before_every_answer_is_refused_before_training(base, questions):

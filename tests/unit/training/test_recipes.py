@@ -84,18 +84,6 @@ def test_later_tables_win_and_lists_multiply(tmp_path):
     assert {run.settings.epochs for run in runs} == {2}
 
 
-def test_columns_and_task_type_of_data_can_be_named(tmp_path):
-    more = 'text = "body"\nlabel = "kind"\ntask_type = "regression"\ndrop_unlabeled = true\nvalidation_rows = 50\n'
-    runs = load_recipe(write(tmp_path, SMALL + more)).runs()
-    assert {run.reading for run in runs if run.data == "a"} == {DataOptions()}
-    asked = DataOptions(
-        text="body", label="kind", task_type="regression", drop_unlabeled=True, validation_rows=50, train_rows=100
-    )
-    assert {run.reading for run in runs if run.data == "b"} == {asked, replace(asked, train_rows=None)}
-    with pytest.raises(InvalidSettings, match="task_type: must be '"):
-        load_recipe(write(tmp_path, SMALL + 'task_type = "guess"\n'))
-
-
 def test_only_some_runs(tmp_path):
     recipe = load_recipe(write(tmp_path, SMALL))
     assert len(recipe.runs(only=["a", "bitfit"])) == 2 * 3

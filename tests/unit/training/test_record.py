@@ -1,20 +1,17 @@
 """The record of a run: JSON values that agree with the run, its file and its history."""
 
 import json
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from onebert_store.file.format import dumps, loads
-from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import take_step, train
 from onebert_training.fit.record import make_record
 from onebert_training.fit.settings import Settings
 from onebert_training.fit.state import State
 from onebert_training.report.records import load_records
-from onebert_training.selection.few import make_run
 from trainings import short_run
 
 SETTINGS = Settings(method="bitfit", epochs=3, learning_rate=1e-2, evals_per_epoch=2, measure_train=True, seed=7)
@@ -58,21 +55,6 @@ def test_a_record_says_what_was_asked_and_what_came_of_it(base, data):
     assert (record["test"], record["steps"]) == (manifest["test"], manifest["steps"])
     assert record["digest"] == loads(content).digest
     assert record["file_bytes"] == len(content)
-
-
-def test_where_the_head_started_and_by_which_loss_are_said(base, data):
-    few = replace(data, splits={"train": data.splits["train"]})
-    asked = ({}, {"start": "head"}, {"method": "head"})
-    found = [recorded(base, data, max_steps=1, **changes) for changes in asked]
-    for start in (None, "fresh"):
-        settings = replace(SETTINGS, max_steps=1, measure_train=False, start=start)
-        run = make_run(TaskInputs(base, few, 40), settings, "tone")
-        result = train(run)
-        found.append((run, result, make_record(run, result, None), dumps(result.delta)))
-    said = [("fresh", False), ("head", False), (None, False), ("head", True), ("fresh", True)]
-    assert [(record["start"], record["contrastive"]) for _, _, record, _ in found] == said
-    manifests = [loads(content).manifest.training for *_, content in found]
-    assert [(one.get("start"), one.get("contrastive", False)) for one in manifests] == said
 
 
 def test_the_history_has_every_evaluation(base, data):

@@ -11,7 +11,6 @@ from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
 from onebert_store.file.format import dumps
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.keeping import jackknife_score
-from onebert_training.fit.loop import train
 from onebert_training.fit.settings import Settings
 from onebert_training.selection.few import make_run
 from onebert_training.selection.selection import started_checkpoint, train_and_select
@@ -100,14 +99,6 @@ def test_the_head_alone_is_kept_where_training_comes_to_nothing(base, data):
     assert kept.result.validation == kept.run.baselines.exact.scores["validation"]
 
 
-def test_a_start_that_is_asked_for_is_all_there_is(base, data):
-    for start in ("fresh", "head"):
-        run = run_of(base, data, start=start)
-        kept = train_and_select(run)
-        assert (kept.run, kept.facts, kept.line) == (run, None, None)
-        assert dumps(kept.result.delta) == dumps(train(run_of(base, data, start=start)).delta)
-
-
 def test_a_run_that_starts_from_the_exact_head_starts_there(base, data):
     run = run_of(base, data, start="head")
     assert run.evaluate(run.model(run.init_values()), "validation").scores == run.baselines.exact.scores["validation"]
@@ -176,21 +167,6 @@ def test_a_short_run_that_is_no_longer_finite_is_left_out_for_good(base, data, t
     assert notes[0] == f"continued at step {at}"
     assert again.facts == whole.facts
     assert dumps(again.result.delta) == dumps(whole.result.delta)
-
-
-def test_a_lead_and_its_error(base, data):
-    run = run_of(base, data)
-    gold = data.splits["validation"].gold
-    right = [np.eye(2, dtype=np.float32)[label] for label in gold]
-    wrong = [np.eye(2, dtype=np.float32)[1 - label] if i < 5 else right[i] for i, label in enumerate(gold)]
-
-    right, wrong = (jackknife_score(run, Measurement("validation", {}, 0.0, logits)) for logits in (right, wrong))
-    lead, error = right.lead_over(wrong)
-    assert lead == pytest.approx(5 / 20)
-    # The error of a mean of 20 differences, 5 of them 1 and the others 0.
-    assert error == pytest.approx(np.std([1] * 5 + [0] * 15, ddof=1) / np.sqrt(20))
-    assert wrong.lead_over(right)[0] == pytest.approx(-5 / 20)
-    assert right.lead_over(right) == (0.0, 0.0)
 
 
 def test_a_lead_of_tags_and_of_answers_in_a_context_is_that_of_their_metrics(base, tags, questions):

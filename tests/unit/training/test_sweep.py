@@ -249,21 +249,6 @@ SETTINGS = Settings(method="bitfit", seed=3)
 REQUEST = RunRequest("small", "tone", "sets/tone", SETTINGS, DataOptions())
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        *({"settings": replace(SETTINGS, **one)} for one in ({"seed": 4}, {"max_length": 64}, {"epochs": 2})),
-        *({"reading": DataOptions(train_rows=20)}, {"reading": DataOptions(validation_share=0.2)}, {"data": "mood"}),
-    ],
-    ids=str,
-)
-def test_whatever_changes_a_run_changes_its_name(data, change):
-    spec = load_base(str(tiny_base())).spec
-    name = name_job(REQUEST, data, spec, "float32").name
-    assert name.startswith("tone-bitfit-b16-s3-")
-    assert name_job(replace(REQUEST, **change), data, spec, "float32").name != name
-
-
 def test_a_head_alone_learns_from_the_rows_of_every_other_method_of_a_recipe(base, folder, tmp_path):
     """Of one file a share is held out; `onebert train` would fit it on all rows, and score it in folds."""
     shutil.copy(folder / "train.csv", tmp_path / "train.csv")

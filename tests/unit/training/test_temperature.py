@@ -21,8 +21,7 @@ from onebert_training.fit.temperature import (
     with_temperature_of_folds,
 )
 from onebert_training.insight.calibration import calibrate
-from onebert_training.selection.few import fold_runs, make_run, out_of_fold, train_judged
-from onebert_training.selection.selection import train_and_select
+from onebert_training.selection.few import fold_runs, out_of_fold, train_judged
 from trainings import short_run
 
 
@@ -129,20 +128,6 @@ def test_a_training_of_few_rows_writes_the_temperature_of_its_folds(base, noisy)
     assert result.delta.manifest.decision.temperature > 1
     # Which answer is best, and so every metric, stays.
     assert result.measured.scores == pytest.approx(run.objective.evaluate(noisy.splits["train"], (), folds.logits))
-
-
-@pytest.mark.slow
-def test_the_head_alone_has_the_temperature_of_its_own_folds(base, noisy):
-    run = make_run(short_run(base, noisy, Settings(method="head")).inputs, Settings(method="head"), "tone")
-    selection = train_and_select(run)
-    answers, gold = run.baselines.answers, noisy.splits["train"].gold
-    got = selection.result.delta.manifest
-    plain = log_loss(gold, softmax(np.stack(answers.logits), axis=1))
-    if got.decision is None:
-        assert "calibration" not in got.training
-    else:
-        tempered = softmax(np.stack(answers.logits) / got.decision.temperature, axis=1)
-        assert log_loss(gold, tempered) < plain
 
 
 @pytest.mark.slow

@@ -149,20 +149,3 @@ def test_the_places_of_runs_that_ended_are_taken(sixteen, alone):
     assert last_start > 3
     assert sizes[:last_start] == [3] * last_start
     assert max(sizes) == 3
-
-
-def test_runs_step_together_that_enter_at_one_layer(tasks):
-    methods = ["bitfit", "full", "frozen", "spafit:0-1-I", "lora", "diff-pruning:0.5%", "frozen", "reinit+bitfit"]
-    runs = [make_run(tasks, ("tone", "tags")[i % 2], method) for i, method in enumerate(methods)]
-    found = [sorted(run.method.text.partition(":")[0] for run in together) for together in groups(runs)]
-    # In the order in which the runs were named.
-    alone = [["spafit"], ["diff-pruning"], ["reinit+bitfit"]]
-    assert found == [["bitfit", "lora"], ["full"], ["frozen", "frozen"], *alone]
-
-
-@pytest.mark.parametrize("methods", [("frozen",) * 6, ("spafit:0-1-I,r=2", "spafit:0-1-II,r=2")])
-def test_runs_that_share_kept_activations_end_as_each_alone(tasks, methods):
-    runs = [make_run(tasks, ("tone", "tags", "qa")[i % 3], method, seed=i) for i, method in enumerate(methods)]
-    if methods[0] == "frozen":
-        runs += [make_run(tasks, "tone", "frozen", pooling=pooling) for pooling in ("cls", "pooler")]
-    assert_alike(runs, together(runs), [train(run) for run in runs])

@@ -93,19 +93,6 @@ def test_below_the_lowest_layer_nothing_changes(base, method):
     assert diverges_at(row, fold(base, {}), base) >= plan.lowest_layer
 
 
-@pytest.mark.parametrize("method", [method for method in SERVABLE if "pruning" not in method])
-def test_the_gradient_reaches_every_number(base, method):
-    plan = plan_of(base, method)
-    values = far(plan.init(base, 3, SEED))
-    leaves = {name: value for name, value in values.items() if value.requires_grad}
-    tensors = plan.row_tensors(values, TargetScale(0.5, 2.0))
-    total = sum(
-        torch.dot(value.flatten(), torch.rand(value.numel())) for value in tensors.values() if value.is_floating_point()
-    )
-    grads = torch.autograd.grad(total, list(leaves.values()))
-    assert all((grad != 0).all() for grad in grads)
-
-
 @pytest.mark.parametrize(("method", "axis"), [("random-rows:2%", 1), ("random-cols:2%", 0)])
 def test_rows_and_columns_are_whole(base, method, axis):
     plan = plan_of(base, method)

@@ -153,18 +153,6 @@ def test_a_fresh_start_is_as_hugging_face_initializes(family):
     assert torch.equal(fresh[words] == 0, theirs[words] == 0)
 
 
-def test_reinit_trains_the_method_on_the_fresh_base(base):
-    plan = plan_of(base, "reinit+bitfit")
-    one, two, other = (plan.init(base, 2, seed) for seed in (1, 1, 2))
-    views = [plan.view(base, values) for values in (one, two, other)]
-    query = base.anatomy.name("W_q", 0)
-    assert torch.equal(views[0].params[query], views[1].params[query])
-    assert not torch.equal(views[0].params[query], views[2].params[query])
-    assert not torch.equal(views[0].params[query], base.params[query])
-    trained = {name for name, value in one.items() if value.requires_grad}
-    assert trained == {f"delta.{site.name}" for site in plan.trainables[0].sites} | {"head.weight", "head.bias"}
-
-
 @pytest.mark.parametrize("training", [False, True])
 def test_a_changed_base_answers_in_bfloat16_what_it_answers_in_float32(training):
     answers = []
