@@ -16,7 +16,7 @@ from onebert_server.client import Client
 from onebert_store.errors import OneBertError, SampleNotFound
 from onebert_store.registry.store import StoreAddress, join_store
 from onebert_store.samples.store import open_samples
-from servers import Server, Task, both_layouts, store, wait_until
+from servers import Server, Task, both_layouts, front_ends, store, wait_until
 from stores import feedback_of
 
 PAGE = (Path(__file__).parents[3] / "docs/guide/feedback.md").read_text(encoding="utf-8")
@@ -70,7 +70,7 @@ def test_the_example_of_the_page(server, monkeypatch):
     assert server.metric('onebert_samples_total{result="kept"}') >= 2
 
 
-@both_layouts
+@front_ends
 def test_identifiers_of_any_characters_are_listed_and_deleted(server):
     names = "Büro-17", "a/b", "/a//b/", "a b", ".", "..", "../../tone", "100%", "%2e%2e", "?x=1#y", "a+b&c", "@"
     names = {*names, "\u00a0soft\u00ad", "👩\u200d🚀", "x" * 256}
@@ -95,7 +95,7 @@ def test_identifiers_of_any_characters_are_listed_and_deleted(server):
         client.delete_samples("tone")
 
 
-@both_layouts
+@front_ends
 def test_every_answer_of_a_task_that_keeps_all_is_kept_from_many_threads(server):
     """Nothing is dropped below the bounds, in whichever process the answers are read."""
     with Client(server.url) as client:
@@ -151,8 +151,7 @@ def open_samples_of(folder):
     return open_samples(SqliteDatabase(folder / "data/registry.sqlite3"), [KEY])
 
 
-@pytest.mark.parametrize("front_ends", [0, 2], ids=["one process", "front ends"])
-def test_killed_in_the_middle_it_has_all_feedback_that_was_acknowledged(tmp_path, front_ends):
+def test_killed_in_the_middle_it_has_all_feedback_that_was_acknowledged(tmp_path):
     store(tmp_path / "data", **STORED)
     acknowledged, asked, ids = [], [], {}
 
@@ -165,7 +164,7 @@ def test_killed_in_the_middle_it_has_all_feedback_that_was_acknowledged(tmp_path
                 client.feedback([{"task": "tone", "text": f"bad {id}", "label": "positive", "identifier": id}])
                 acknowledged.append(id)
 
-    with Server(tmp_path, samples_key=KEY, front_ends=front_ends) as server, ThreadPoolExecutor(4) as pool:
+    with Server(tmp_path, samples_key=KEY, front_ends=2) as server, ThreadPoolExecutor(4) as pool:
         with Client(server.url) as client:
             client.set_samples("tone", 1.0)
         working = [pool.submit(work, server.url, thread) for thread in range(4)]

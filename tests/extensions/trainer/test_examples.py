@@ -23,8 +23,6 @@ from onebert_server.client import Client
 from onebert_server.extensions.trainer.trainer import Trainer
 from onebert_store.errors import (
     DeadlineExceeded,
-    InvalidData,
-    InvalidInput,
     OneBertError,
     OverQuota,
     QueueFull,
@@ -150,22 +148,6 @@ def test_more_rows_times_labels_than_one_core_fits_in_seconds_are_refused(server
     assert client.send("POST", "/v1/tasks/names/examples", json={"labels": [label for _, label in rows]}).json()["live"]
 
 
-@pytest.mark.parametrize(
-    ("examples", "kind", "said"),
-    [
-        ([("good", "a"), (" ", "b")], InvalidInput, "examples.1.text"),
-        ([("good", "a"), ("bad", "")], InvalidInput, "examples.1.label"),
-        ([("good", "a")], InvalidInput, "at least 2 items"),
-        ([("good", "a"), ("bad", ["b"])], InvalidInput, r"examples\.1 has labels, and others do not"),
-        ([("good", ["a"]), ("bad", [""])], InvalidInput, r"examples\.1\.labels\.0"),
-        ([("good", "a"), ("bad", "a")], InvalidData, "same label"),
-    ],
-)
-def test_bad_rows_are_named(server, examples, kind, said):
-    with Client(server.url) as client, pytest.raises(kind, match=said):
-        client.create_from_examples("bad", examples)
-
-
 def test_label_names_alone_give_a_served_task(server, client):
     with Client(server.url) as own:
         made = own.create_from_labels("named", [*WORDS])
@@ -198,6 +180,14 @@ def test_descriptions_decide_alone_or_as_one_more_example_each(server, client):
     ("body", "said"),
     [
         ({}, "give examples"),
+        ({"examples": rows_of([("good", "a"), (" ", "b")])}, "examples.1.text"),
+        ({"examples": rows_of([("good", "a"), ("bad", "")])}, "examples.1.label"),
+        ({"examples": rows_of([("good", "a")])}, "at least 2 items"),
+        (
+            {"examples": [{"text": "x", "label": "a"}, {"text": "y", "labels": ["b"]}]},
+            r"examples\.1 has labels, and others do not",
+        ),
+        ({"examples": rows_of([("good", "a"), ("bad", "a")])}, "same label"),
         ({"examples": [{"text": "x"}, {"text": "y"}]}, r"examples\.0 must have label, or labels"),
         (
             {"labels": ["a", "b"], "examples": [{"text": "x", "labels": ["a"]}, {"text": "y", "labels": []}]},
@@ -215,7 +205,7 @@ def test_descriptions_decide_alone_or_as_one_more_example_each(server, client):
         ({"examples": rows_of([("x", "\u2800 \ufe0f"), ("y", "b")])}, r"label: must have a visible character"),
     ],
 )
-def test_names_that_are_no_labels_are_refused(server, client, body, said):
+def test_examples_and_labels_that_are_none_are_refused(server, client, body, said):
     with pytest.raises(OneBertError, match=said):
         client.send("POST", "/v1/tasks/bad/examples", json=body)
 
