@@ -147,7 +147,6 @@ def test_results_are_the_statistics_of_the_records_at_the_best_settings(swept, o
 
 
 def test_the_delta_to_publish_is_one_of_the_runs_that_are_nearly_the_best(swept):
-    """How near is in test_metrics.py."""
     _, out, printed, _ = swept
     servable = [record for record in records_in(out).values() if record["out"]]
     assert {one["data"] for one in printed["publish"]} == {"tone", "mood"}

@@ -149,3 +149,14 @@ def test_the_places_of_runs_that_ended_are_taken(sixteen, alone):
     assert last_start > 3
     assert sizes[:last_start] == [3] * last_start
     assert max(sizes) == 3
+
+
+@pytest.mark.parametrize(
+    ("task", "change"),
+    [("tone", {"seed": 100}), ("tone", {"learning_rate": 4e-3}), ("tone", {"batch_size": 15}), ("calm", {})],
+)
+def test_the_tolerances_tell_runs_apart(tasks, task, change):
+    run, other = make_run(tasks, "tone"), make_run(tasks, task, **change)
+    one, two = train(run), train(other)
+    assert apart(run, one, two) > 5 * WEIGHTS
+    assert np.abs(losses(one) - losses(two)[: len(losses(one))]).max() > 10 * LOSS
