@@ -56,19 +56,6 @@ def test_a_gate_is_set_refuses_with_its_rows_changes_and_goes(server, place):
     assert apply(server, place, "gated", 2, "gate = false", "--dry-run").returncode == 0
 
 
-def test_the_rows_of_a_gate_have_the_columns_of_the_training(server, tmp_path):
-    read = {"text": "Customer message", "label": "Queue"}
-    for number, training in ((1, {"card": {"read": read}}), (2, {"settings": {**read, "epochs": 3}})):
-        task = Task(seed=16, labels=LABELS, training=training)
-        (tmp_path / f"{number}.safetensors").write_bytes(task.file)
-    rows = [f"{text},{LABELS[task.logits(text).argmax()]},open" for text in TEXTS]
-    (tmp_path / "rows.csv").write_text("\n".join(["Customer message,Queue,label", *rows, ""]))
-    done = apply(server, tmp_path, "columns", 2, 'gate = { data = "rows.csv", min = { accuracy = 1.0 } }')
-    assert (done.returncode, done.stderr) == (0, "")
-    compared = run_onebert("diff", "columns@1", "columns@2", "--data", tmp_path / "rows.csv", "--json", url=server.url)
-    assert json.loads(compared.stdout)["answers"]["right"] == {"a": len(TEXTS), "b": len(TEXTS)}
-
-
 def test_a_gate_and_diff_say_that_a_version_was_trained_on_their_rows(server, place):
     fingerprint = fingerprint_of(TEXTS[:2], spec().digest)
     task = Task(seed=21, labels=LABELS, training={"fingerprint": fingerprint})

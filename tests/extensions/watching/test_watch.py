@@ -302,17 +302,6 @@ def test_a_version_without_an_alias_raises_no_alarm(counts, watch, versions, cha
     assert (watch.alarms(), changed, watch.get("tone", 1).judged) == ([], [], None)
 
 
-def test_under_100_answers_nothing_is_judged(counts, watch, versions):
-    begun(counts, watch)
-    tell(counts, "label 0", PART - 1)
-    versions.manifests["other", 1] = manifest_of()
-    begun(counts, watch, "other")
-    assert watch.get("tone", 1).judged is None
-    tell(counts, "label 0", 1)
-    wait_until(lambda: watch.get("tone", 1).judged is not None)
-    assert watch.get("tone", 1).judged.live.answers == PART
-
-
 @pytest.fixture
 def few_labels(monkeypatch):
     monkeypatch.setattr("onebert_server.telemetry.counts.MAX_BYTES", 35_000)

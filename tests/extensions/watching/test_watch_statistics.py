@@ -8,7 +8,7 @@ from scipy.stats import fisher_exact, ks_2samp
 
 from onebert_server.extensions.watching.alarms import LABELS, SCORES, judge, label_p, level_of, score_p
 from onebert_server.extensions.watching.learning import LEARNED, is_learned, learned
-from onebert_server.extensions.watching.windows import Live, Segment, live_of
+from onebert_server.extensions.watching.windows import Live, Segment
 from onebert_server.observed import Seen
 from onebert_store.file.reference import LEVEL, PART, WINDOW, Reference, heard_move, score_counts
 
@@ -50,12 +50,6 @@ def test_answers_with_several_labels_or_none_are_tables_of_their_own():
     live = Live(WINDOW, np.array([450, 250, 25]), np.array([], np.int64), 0.0)
     assert label_p(reference, live) == 1
     assert label_p(reference, Live(WINDOW, np.array([450, 25, 25]), live.scores, 0.0)) < 1e-10
-
-
-def test_a_reference_of_very_many_rows_is_judged_at_once():
-    reference = counted([2**29, 2**29], [])
-    assert label_p(reference, window([250, 250])) == pytest.approx(1)
-    assert label_p(reference, window([400, 100])) < 1e-10
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -126,13 +120,6 @@ def test_a_learned_reference_counts_the_first_thousand_answers(scored):
     scores = np.concatenate([scores for _, scores in parts])
     assert reference.scores == np.bincount(np.searchsorted(reference.edges, scores), minlength=10).tolist()
     assert reference.confidence == pytest.approx(scores.mean())
-
-
-def test_a_part_without_all_scores_ends_the_comparison_of_scores():
-    scores = np.linspace(0.5, 1, PART)
-    reference = learned(learned(None, part_of([0] * PART, scores)), part_of([0] * PART, [None, *scores[1:]]))
-    assert (reference.rows, reference.labels, reference.scores) == (2 * PART, [2 * PART, 0], [])
-    assert live_of(reference, 0).labels.tolist() == [2 * PART, 0, 0]
 
 
 def test_no_more_windows_ring_than_the_level_allows():

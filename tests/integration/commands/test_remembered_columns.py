@@ -84,15 +84,6 @@ def test_tasks_that_read_different_columns_are_not_scored_together(onebert, tone
     assert len(read_rows(tmp_path / "out.jsonl")) == 48
 
 
-def test_a_training_is_repeated_on_the_same_columns_beside_its_file(onebert, tone, data):
-    first = tone.read_bytes()
-    for out in ("tone-2.safetensors", "tone-3.safetensors"):
-        record, _ = recorded(onebert("train", "--like", tone, "--data", data, "--json", *MACHINE))
-        assert record["out"] == out
-        assert tone.with_name(out).read_bytes() == first
-    assert tone.read_bytes() == first
-
-
 @pytest.mark.parametrize("command", ["evaluate", "calibrate", "explain", "train"])
 def test_one_line_names_the_column_that_a_file_lacks_and_its_option(onebert, tone, tmp_path, command):
     given = ("train", "--like", tone) if command == "train" else (command, tone)

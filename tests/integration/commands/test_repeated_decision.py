@@ -8,7 +8,6 @@ import pytest
 from bases import tiny_base
 from ended import recorded, refused, succeeded
 from onebert_server.client import Client
-from onebert_store.file.card import card_of
 from onebert_store.file.format import load
 from servers import Server
 from trainings import THINGS
@@ -56,23 +55,6 @@ def calibrated(onebert, tmp_path, monkeypatch):
         return data, others
 
     return make
-
-
-def test_targets_are_met_anew_on_rows_that_the_next_training_holds_out(onebert, calibrated):
-    data, _ = calibrated(600)
-    before = load(Path("mail.safetensors")).manifest
-    record, error = recorded(onebert("train", "--like", "mail.safetensors", "--data", data, "--json", *MACHINE))
-    after = load(Path(record["out"])).manifest
-    assert "not kept" not in error
-    assert [*after.decision.thresholds] == [*before.decision.thresholds] == after.decision.positives == ["spam"]
-    assert after.decision.abstain is not None
-    assert card_of(after).decide == card_of(before).decide
-    assert card_of(after).decide.targets == ["precision=0.6", "coverage=0.5"]
-    held_out = after.training["data"]["rows"]["validation"]
-    assert after.training["calibration"]["rows"] == after.reference.rows == held_out
-    assert after.training["calibration"]["data"]["digest"] == after.training["data"]["measured"]["validation"]
-    # Shown, and not as JSON.
-    succeeded(onebert("train", "--like", "mail.safetensors", "--data", data, *MACHINE))
 
 
 def test_a_version_that_lacks_a_target_says_so_everywhere_and_is_not_moved_unless_forced(
@@ -130,22 +112,3 @@ def test_scores_of_the_file_are_those_of_its_decision_or_gone(onebert, tmp_path,
     write(folder / "test.jsonl", [{"text": row["text"]} for row in rows_of(40, 2000)])
     succeeded(onebert(*common, "--data", folder, "--out", "unlabeled.safetensors", *MACHINE))
     assert {"validation", "test"} & load(Path("unlabeled.safetensors")).manifest.training.keys() == {"validation"}
-
-
-def test_an_abstaining_version_has_the_score_of_its_gate(onebert, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "folder"
-    for split, count, start in (("train", 80, 0), ("validation", 60, 1000), ("test", 60, 2000)):
-        write(folder / f"{split}.jsonl", rows_of(count, start))
-    succeeded(onebert("train", "--task", "mail", "--data", folder, "--method", "head", *MACHINE))
-    command = ("calibrate", "mail.safetensors", "--target", "coverage=0.5", "--out", "half.safetensors")
-    succeeded(onebert(*command, "--data", folder, "--split", "validation", *MACHINE))
-    record, _ = recorded(
-        onebert("evaluate", "half.safetensors", "--data", folder, "--split", "test", "--json", *MACHINE)
-    )
-    abstained = record["abstained"]
-    answered = record["rows"] - abstained["rows"]
-    assert 0 < answered < record["rows"]
-    # Abstentions are not right: the share of all rows, not of those that are answered.
-    assert record["metrics"]["accuracy"] == pytest.approx(abstained["score_of_the_rest"] * answered / record["rows"])
-    assert load(Path("half.safetensors")).manifest.training["test"] == record["metrics"]

@@ -154,27 +154,6 @@ def test_the_table_says_what_to_do_next(onebert, folder, tmp_path):
     assert "accuracy" in printed
 
 
-def test_few_rows_are_all_trained_on_and_folds_give_the_scores(onebert, folder, fresh, tmp_path):
-    data, out = tmp_path / "few.csv", tmp_path / "tone.safetensors"
-    data.write_text((folder / "train.csv").read_text())
-    method = ("--method", "bitfit+lora:targets=all", *fresh, "--learning-rate", "3e-3", "--json")
-    printed, progress = succeeded(onebert(*train_arguments(data, out, *method)))
-    record = json.loads(printed)
-    assert (record["rows"], record["folds"], record["steps"]) == ({"train": 48}, 5, 18)
-    assert "note: no validation split, and 48 training rows are too few to spare any: all are trained on" in progress
-    assert re.search(r"^93 steps, those of 5 folds included\n(.*\n)*about \d+ \w+ in all$", progress, re.MULTILINE)
-    constant, head = (record["yardsticks"][name]["validation"]["accuracy"] for name in ("constant", "head"))
-    assert re.search(rf"baseline: always answering .*: accuracy {constant:.4f} on the training rows\n", progress)
-    assert f"baseline: an exact head alone on the frozen base: accuracy {head:.4f} in 5 folds\n" in progress
-    training = load(out).manifest.training
-    assert (training["validation"], training["folds"]) == (record["validation"], 5)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["few.csv", "tone.safetensors"]
-    printed = onebert(*train_arguments(data, out))[1]
-    assert re.search(r"5 folds +accuracy \d", printed)
-    printed, _ = succeeded(onebert(*head_arguments(data, out, "--json")))
-    assert json.loads(printed)["validation"]["accuracy"] == head  # the baseline's five folds are its own
-
-
 def test_the_baselines_come_before_the_first_step_and_what_is_kept_after_the_last(onebert, folder, tmp_path):
     out = tmp_path / "tone.safetensors"
     record, progress = recorded(onebert(*train_arguments(folder, out, "--json")))

@@ -116,13 +116,6 @@ def test_people_who_agree_are_one_row_and_those_who_do_not_are_none(tmp_path):
     assert (len(measured.split), measured.notes) == (4, (repeated, note))
 
 
-def test_tasks_with_the_same_data_are_one_and_counted(tmp_path):
-    data = load(tmp_path, [*GOOD, *GOOD, task("c", [chosen("good")]), task("c", [chosen("bad")])])
-    assert labels_of(data) == {"a": "good", "b": "bad"}
-    assert "3 tasks have the data of another one, and count as the same task" in data.notes
-    assert "1 of 3 tasks are left out: export.json row 5: people disagree" in data.notes
-
-
 def test_regions_are_the_same_in_any_order_and_none_are_a_text_without_entities(tmp_path):
     both = [drawn(0, 3, "person"), drawn(7, 11, "city")]
     data = load(tmp_path, [task("Ana in Oslo", both, both[::-1]), task("nothing", []), task("Rome", both, both[:1])])

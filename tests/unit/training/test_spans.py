@@ -191,21 +191,6 @@ def test_words_end_where_spans_do(tmp_path, text, span, words, marked):
     assert [word for word, tag in zip(words, tags_of(data, 0), strict=True) if tag != "O"] == marked
 
 
-def test_rows_without_labels_are_refused_or_dropped_and_rows_without_entities_are_not(tmp_path):
-    rows = [*BESIDE, {"text": "from Oslo", "label": [[5, 9, "city"]]}, {"text": "not labeled", "label": None}]
-    with pytest.raises(InvalidData, match="line 4: there is no label"):
-        load(tmp_path, rows)
-    source = write(tmp_path / "spans.jsonl", rows)
-    labeled = load_dataset(source, DataOptions(drop_unlabeled=True), keep_few=True)
-    assert labeled.splits["train"].texts == ("a letter from Rome", "from Oslo"), "an empty list may be no label"
-
-
-@pytest.mark.parametrize("text", [None, 5, " "])
-def test_a_row_with_spans_and_without_a_text_says_that_the_text_is_missing(tmp_path, text):
-    with pytest.raises(InvalidData, match="line 3: the text is empty or not a text"):
-        load(tmp_path, [*BESIDE, {"text": text, "label": []}])
-
-
 def test_spans_are_read_for_a_task_by_its_own_tags(tmp_path):
     path = write(tmp_path / "spans.jsonl", [{"text": "to New York", "spans": [[3, 11, "city"]]}])
 
