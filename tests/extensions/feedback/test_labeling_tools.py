@@ -1,11 +1,9 @@
 """The files of Label Studio and Argilla, as their documentation shows them, read and written."""
 
 import json
-from datetime import UTC, datetime
 
 import pytest
 
-from onebert_server.client import ReviewItem, ReviewQueue, VersionAnswer
 from onebert_server.extensions.feedback.labeling.tools import TOOLS, Labeled, read_labeled
 from onebert_store.errors import InvalidData
 
@@ -107,45 +105,6 @@ def test_records_that_cannot_be_read_are_counted_by_their_reason(tmp_path):
     }
 
 
-def queue(task_type, names, **answer):
-    item = ReviewItem(
-        id="4bf92f35/0",
-        text="the parcel never came",
-        at=datetime(2026, 5, 4, tzinfo=UTC),
-        share=0.5,
-        answers=[VersionAnswer(version=2, **answer), VersionAnswer(version=1, **answer | {"score": 0.5})],
-    )
-    return ReviewQueue(task="tone", task_type=task_type, labels=names, compared=1, items=[item])
-
-
 def written(tool, made):
     # Programs read the file, not our values.
     return json.loads(json.dumps(TOOLS[tool].write(made, made.items[0])))
-
-
-def test_a_single_label_is_a_choice_of_label_studio_and_a_suggestion_of_argilla():
-    made = queue("single_label", ["complaint", "praise"], label="praise", score=0.75, scores={"praise": 0.75})
-    choice = {"from_name": "label", "to_name": "text", "type": "choices", "value": {"choices": ["praise"]}}
-    assert written("label-studio", made) == {
-        "data": {"id": "4bf92f35/0", "text": "the parcel never came"},
-        "predictions": [
-            {"model_version": "tone@2", "score": 0.75, "result": [choice]},
-            {"model_version": "tone@1", "score": 0.5, "result": [choice]},
-        ],
-    }
-    assert written("argilla", made) == {
-        "id": "4bf92f35/0",
-        "fields": {"text": "the parcel never came"},
-        "suggestions": {"label": {"value": "praise", "score": 0.75, "agent": "tone:2"}},
-    }
-
-
-def test_several_labels_have_a_score_each_in_argilla_and_none_are_no_suggestion():
-    scores = {"late": 0.9, "size": 0.8, "taste": 0.1}
-    made = queue("multi_label", [*scores], label="late", score=0.9, scores=scores, labels=["late", "size"])
-    assert written("argilla", made)["suggestions"]["label"]["value"] == ["late", "size"]
-    assert written("argilla", made)["suggestions"]["label"]["score"] == [0.9, 0.8]
-    assert written("label-studio", made)["predictions"][0]["result"][0]["value"] == {"choices": ["late", "size"]}
-    none = queue("multi_label", [*scores], label="late", score=0.4, scores=scores, labels=[])
-    assert "suggestions" not in written("argilla", none)
-    assert written("label-studio", none)["predictions"] == []

@@ -23,7 +23,6 @@ from onebert_training.cli import check
 from onebert_training.commands.check import _lengths
 from onebert_training.data.dataset import load_dataset
 from onebert_training.data.examination import MAX_LISTED, examine
-from onebert_training.data.mending import spellings
 from onebert_training.data.options import DataOptions
 from trainings import invoke
 
@@ -219,18 +218,6 @@ def test_a_folder_and_a_file_that_breaks_off_are_not_mended(tmp_path):
         done = invoke(check, data, "--drop-duplicates", "--out", tmp_path / "b.csv")
         assert why in done.exception.detail
         assert not (tmp_path / "b.csv").exists()
-
-
-@given(st.lists(st.sampled_from(["a", "A", " a", "a  b", "A b", "\u00e9", "\u00c9", "\ua9fe"]), max_size=30))
-def test_a_fold_keeps_one_spelling_of_each_label(names):
-    folded = spellings(Counter(names))
-    counts = Counter(names)
-    for name, kept in folded.items():
-        assert name.casefold().split() == kept.casefold().split()
-        assert counts[name] <= counts[kept]
-        assert kept not in folded
-    left = {folded.get(name, name) for name in names}
-    assert len(left) == len({" ".join(name.casefold().split()) for name in names})
 
 
 WORD = st.sampled_from(["late", "broken", "good", "fine", "bad", ""])

@@ -328,17 +328,6 @@ def uneven(data, **changes):
     return replace(data, splits=splits, **changes)
 
 
-def test_macro_f1_decides_where_labels_are_uneven_and_nobody_names_a_metric(base, data):
-    run = run_of(base, uneven(data))
-    assert run.metric == run.manifest.training["metric"] == "macro_f1"
-    said = "the labels are uneven, 'praise' has 44 of 48 training rows: macro_f1 decides, not accuracy"
-    assert [note for note in run.notes if "uneven" in note] == [f"{said}; --metric overrides"]
-    for named in (run_of(base, uneven(data), metric="accuracy"), run_of(base, uneven(data, metric="acc"))):
-        assert named.metric == "accuracy"
-        assert not [note for note in named.notes if "uneven" in note]
-    assert run_of(base, data).metric == "accuracy"
-
-
 def test_class_weights_let_a_rare_label_be_learned_that_is_else_never_answered(base, data):
     """Four rows in forty-eight, which differ from others by their numbers alone."""
     rows = uneven(data)
@@ -435,18 +424,6 @@ def test_what_is_no_number_at_the_end_is_one_line(base, data):
             finish(run, state, 0)
 
 
-@pytest.mark.parametrize("size", [1e10, 1e30, math.inf])  # beyond half precision, its square beyond float32, no number
-def test_whole_matrices_that_no_file_can_hold_end_in_the_same_line(base, data, size):
-    run = run_of(base, data, method="svd:r=2")
-    state = State(run.init_values())
-    state.kept_values = {name: value.detach().clone() for name, value in state.values.items()}
-    for name, value in state.kept_values.items():
-        if name.startswith("whole."):
-            value.fill_(size)
-    with pytest.raises(NotFinite, match=r"^the answers are no longer numbers; try a smaller learning rate$"):
-        finish(run, state, 0)
-
-
 def test_what_cannot_be_trained_is_refused_before_the_first_step(base, data):
     with pytest.raises(InvalidMethod):
         run_of(base, data, method="spafit:1-2-I")
@@ -475,3 +452,15 @@ def test_a_file_over_the_limit_is_refused_before_the_first_step(base, data, meth
 def test_a_base_without_pooler_refuses_its_pooling(data):
     with pytest.raises(InvalidSettings, match="cls or mean"):
         run_of(load_base(str(tiny_base("electra"))), data, pooling="pooler")
+
+
+@pytest.mark.parametrize("size", [1e10, 1e30, math.inf])  # beyond half precision, its square beyond float32, no number
+def test_whole_matrices_that_no_file_can_hold_end_in_the_same_line(base, data, size):
+    run = run_of(base, data, method="svd:r=2")
+    state = State(run.init_values())
+    state.kept_values = {name: value.detach().clone() for name, value in state.values.items()}
+    for name, value in state.kept_values.items():
+        if name.startswith("whole."):
+            value.fill_(size)
+    with pytest.raises(NotFinite, match=r"^the answers are no longer numbers; try a smaller learning rate$"):
+        finish(run, state, 0)

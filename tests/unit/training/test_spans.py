@@ -216,3 +216,18 @@ def test_a_check_refuses_data_whose_spans_cannot_be_used_in_any_row(tmp_path):
     assert found.facts["refused"] == [
         "no row has spans that can be used: spans.jsonl lines 1 and 2: a span is outside of its text"
     ]
+
+
+def test_rows_without_labels_are_refused_or_dropped_and_rows_without_entities_are_not(tmp_path):
+    rows = [*BESIDE, {"text": "from Oslo", "label": [[5, 9, "city"]]}, {"text": "not labeled", "label": None}]
+    with pytest.raises(InvalidData, match="line 4: there is no label"):
+        load(tmp_path, rows)
+    source = write(tmp_path / "spans.jsonl", rows)
+    labeled = load_dataset(source, DataOptions(drop_unlabeled=True), keep_few=True)
+    assert labeled.splits["train"].texts == ("a letter from Rome", "from Oslo"), "an empty list may be no label"
+
+
+@pytest.mark.parametrize("text", [None, 5, " "])
+def test_a_row_with_spans_and_without_a_text_says_that_the_text_is_missing(tmp_path, text):
+    with pytest.raises(InvalidData, match="line 3: the text is empty or not a text"):
+        load(tmp_path, [*BESIDE, {"text": text, "label": []}])
