@@ -78,6 +78,8 @@ REFUSED = {
     "target with a fragment": get(b"/healthz#x"),
     "target of another scheme": get(b"ftp://localhost/healthz"),
     "target that is a host": get(b"localhost:80"),
+    "tunnel": get(b"localhost:80").replace(b"GET", b"CONNECT"),
+    "tunnel to an address with a path": get(b"http://localhost/healthz").replace(b"GET", b"CONNECT"),
     "space in a target": get(b"/health z"),
     "HTTP/0.9": b"GET /healthz\r\n\r\n",
     "HTTP/1.2": get(version=b"HTTP/1.2"),
@@ -103,6 +105,7 @@ TAKEN = {
     "chunks in odd case": post(b"Transfer-Encoding: ChUnKeD\r\n", CHUNKS),
     "extension": chunked(b"5;a=b\r\nhello\r\n0\r\n\r\n"),
     "trailer": chunked(b"5\r\nhello\r\n0\r\nX: a\r\n\r\n"),
+    "many trailers": chunked(b"5\r\nhello\r\n0\r\n" + b"X:\r\n" * 200 + b"\r\n"),
     "absolute target": post(b"Content-Length: 5\r\n").replace(b"/v1", b"http://localhost/v1"),
     "empty lines before": b"\r\n\r\n" + post(b"Content-Length: 5\r\n"),
 }

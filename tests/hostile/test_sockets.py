@@ -170,6 +170,26 @@ def test_who_asks_for_another_protocol_is_answered_in_this_one(server, framed, a
     assert healthy[0] == 200
 
 
+@layouts
+def test_bodies_that_come_slowly_behind_requests_sent_ahead_are_read_and_others_are_answered_meanwhile(server):
+    head = b"POST /v1/tasks/task/classify HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    length, ahead = b"Content-Length: %d\r\n\r\n" % len(QUESTION), 20 * (GET + b"\r\n")
+    with ExitStack() as opened:
+        connections = [opened.enter_context(connect(server)) for _ in range(20)]
+        for connection in connections:
+            connection.sendall(ahead + head + length)
+        for byte in QUESTION:
+            for connection in connections:
+                connection.sendall(b"%c" % byte)
+            assert httpx.get(f"{server.url}/healthz").status_code == 200
+        for connection in connections:
+            connection.sendall(ahead + GET + b"Connection: close\r\n\r\n")
+        for connection in connections:
+            found = answers(connection)
+            assert [status for status, _, _ in found] == [200] * 42
+            assert json.loads(found[20][2])["task"] == "task"
+
+
 def test_tiny_chunks_are_a_body_like_any_other(server):
     body = json.dumps({"items": [{"task": "task", "text": "x" * 20_000}]}).encode()
     with connect(server) as connection:

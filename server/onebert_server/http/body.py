@@ -16,8 +16,8 @@ from starlette.types import Message, Receive, Scope
 
 from onebert_server.access.context import Context
 from onebert_server.fairness.shares import Permits
-from onebert_server.http.connection.refusals import REFUSAL, WHOLE
-from onebert_server.http.head import HEAD, Head
+from onebert_server.http.connection.refusals import REFUSAL
+from onebert_server.http.head import ARRIVED, HEAD, Head
 from onebert_server.limits import MAX_COMING_BYTES
 from onebert_store.errors import DigestMismatch, InvalidInput
 
@@ -78,22 +78,16 @@ PIECE_BYTES = 2**16
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 # A number with more digits is no length of a body that anybody takes.
 _LENGTH_DIGITS = 19
-# The fields of a body that is not plain: it is inflated, refused for its encoding, or compared with a digest.
-NOT_PLAIN = frozenset({b"content-encoding", b"content-digest", b"digest"})
 
 BODY = "body"
 """Request state key: the request's Body."""
 
 
 class Bodies:
-    """The limits of all bodies in one of so many `processes`; `timeout`: seconds from the first read to the end of one.
-
-    Attributes:
-        most_at_once: maximum bytes of a body that has arrived and is decoded without a Body, if it is plain.
-    """
+    """Limits of all bodies in one of so many `processes`; `timeout`: seconds from the first read to the end of one."""
 
     def __init__(self, max_bytes: int, timeout: float = RECEIVE_TIMEOUT, processes: int = 1) -> None:
-        self.max_bytes, self.most_at_once = max_bytes, min(max_bytes, MAX_BYTES_ON_LOOP)
+        self.max_bytes = max_bytes
         self.timeout = timeout
         self.incomplete = Permits(
             max(MAX_COMING_BYTES // processes, 4 * max_bytes),
@@ -117,7 +111,7 @@ class Body:
         self.most, self.deadline = bodies.max_bytes, context.deadline
         self._state, self._context, self._bodies, self._receive = scope["state"], context, bodies, receive
         self._head: Head = self._state[HEAD]
-        length = self._head.first(b"content-length")
+        length = self._head.fields.get(b"content-length", b"")
         self._declared = int(length) if length.isdigit() and len(length) < _LENGTH_DIGITS else 0
         self._counted, self._complete = 0, False
         self._due: float | None = None
@@ -129,15 +123,15 @@ class Body:
         if self._complete:
             return await self._receive()
         self._refuse_over(max(self._declared, self._counted))
-        message = _readable(await (self._receive() if WHOLE in self._state else self._in_time()))
+        message = await (self._receive() if ARRIVED in self._state else self._in_time())
+        # The protocol has no message for a body that it cannot read.
+        if refusal := self._state.get(REFUSAL):
+            status, detail = refusal
+            raise HTTPException(status, detail, {"Connection": "close"})
         self._counted += len(message.get("body", b""))
         self._refuse_over(self._counted)
         self._complete = not message.get("more_body", False)
         return message
-
-    async def unlimited(self) -> Message:
-        """Receives the next message of a body that another process refuses over its limits or for its framing."""
-        return await self._receive()
 
     async def _in_time(self) -> Message:
         if self._due is None:
@@ -174,6 +168,8 @@ class Body:
 
     async def decoded(self, content: bytes, decode: Callable[[bytes], T]) -> T:
         """Checks the digests of the whole body and decodes it, in a thread if it is large."""
+        if len(content) <= MAX_BYTES_ON_LOOP and not has_digest(self._head):
+            return decode(content)
         digests = SentDigests(self._head) if has_digest(self._head) else None
 
         def checked() -> T:
@@ -183,13 +179,6 @@ class Body:
             return decode(content)
 
         return checked() if len(content) <= MAX_BYTES_ON_LOOP else await asyncio.to_thread(checked)
-
-
-def _readable(message: Message) -> Message:
-    if refusal := message.get(REFUSAL):
-        status, detail = refusal
-        raise HTTPException(status, detail, {"Connection": "close"})
-    return message
 
 
 def is_gzip(head: Head) -> bool:

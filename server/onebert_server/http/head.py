@@ -7,6 +7,9 @@ Field = tuple[bytes, bytes]
 HEAD = "head"
 """Request state key: the request's Head."""
 
+ARRIVED = "arrived"
+"""Request state key, set once the last byte of the request is here: `receive` does not wait for the body."""
+
 
 class Head:
     """Header fields by name, in lower case.

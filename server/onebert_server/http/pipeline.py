@@ -18,13 +18,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from onebert_server.access.context import Context
 from onebert_server.answering.edge import Edge, Listening
 from onebert_server.http.auth import ApiKeys
-from onebert_server.http.body import BODY, NOT_PLAIN, Bodies, Body
+from onebert_server.http.body import BODY, Bodies, Body
 from onebert_server.http.cancel_scope import CancelScope
-from onebert_server.http.connection.refusals import REFUSAL, WHOLE
+from onebert_server.http.connection.refusals import REFUSAL
 from onebert_server.http.formats import JSON, Format, Formats
 from onebert_server.http.head import HEAD, Field, Head
 from onebert_server.http.problems import FORM_OF, REFUSALS, FormOf, internal_error, problem_response, problems_alone
-from onebert_server.http.replies import PIECE_BYTES, send_whole
+from onebert_server.http.replies import send_whole
 from onebert_server.http.strict import require_media_type
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_server.logs import log_failure
@@ -39,7 +39,7 @@ REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 TIMEOUT_HEADER = "X-Request-Timeout"
 SEQ_HEADER, MIN_SEQ_HEADER = "OneBERT-Seq", "OneBERT-Min-Seq"
 _TIMEOUT, _MIN_SEQ = (name.lower().encode() for name in (TIMEOUT_HEADER, MIN_SEQ_HEADER))
-_REQUEST_ID, _JSON = b"x-request-id", JSON.encode()
+_REQUEST_ID = b"x-request-id"
 # Floating-point numbers as languages print them: up to 17 significant digits, and exponents for small numbers.
 SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,32})?([eE][+-]?[0-9]{1,3})?")
 _SEQ = re.compile(r"[0-9]{1,18}")
@@ -59,13 +59,12 @@ class Pipeline:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state, edge, started = scope.setdefault("state", {}), self._edge, time.perf_counter()
-        # Only the protocol has read the head; another ASGI server has not.
-        at_once = HEAD in state
-        head = state[HEAD] if at_once else Head(scope["headers"])
+        # The protocol has read the head; another ASGI server has not.
+        head = state.get(HEAD) or Head(scope["headers"])
         observed = edge.telemetry.begin(scope["path"], head.raw)
         request_id, observed.answers_id = _request_ids(head)
         state |= {HEAD: head, FORM_OF: self._form_of, "request_id": request_id, "observed": observed}
-        answer = _Answer(send, edge, request_id, observed, at_once=at_once)
+        answer = _Answer(send, edge, request_id, observed)
         try:
             if REFUSAL in state:
                 await _unreadable(scope)(scope, receive, answer.send)
@@ -76,10 +75,9 @@ class Pipeline:
             answer.status = LEFT
         except Exception as error:
             log_failure(logger, f"request {request_id}", error)
+            # If the response has begun, the server can only cut the connection; uvicorn would log the error's text.
             if not answer.status:
                 await internal_error(scope)(scope, receive, answer.send)
-            elif not answer.complete:
-                raise  # the response has begun, so the server can only cut the connection
         finally:
             ended = _ended(scope, answer.status, time.perf_counter() - started, observed)
             principal = state.get("principal")
@@ -89,15 +87,14 @@ class Pipeline:
 class _Answer:
     """The response on its way out; its head gets the request's id and timing."""
 
-    __slots__ = ("_at_once", "_edge", "_observed", "_request_id", "_send", "complete", "status")
+    __slots__ = ("_edge", "_observed", "_request_id", "_send", "status")
 
-    def __init__(self, send: Send, edge: Listening, request_id: str, observed: Observed, *, at_once: bool) -> None:
+    def __init__(self, send: Send, edge: Listening, request_id: str, observed: Observed) -> None:
         self._send, self._edge, self._request_id, self._observed = send, edge, request_id, observed
-        self._at_once = at_once  # `send` takes a whole response as one message
-        self.status, self.complete = 0, False
+        self.status = 0
 
     async def send(self, message: Message) -> None:
-        """Sends a message; the one that starts a response may have all of its `body`."""
+        """Sends a message of ASGI."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             # A refusal has no answers, and its body names the request's own id.
@@ -108,13 +105,6 @@ class _Answer:
                 message["headers"].append((b"server-timing", timing.encode()))
             if self._edge.draining:
                 MutableHeaders(scope=message)["Connection"] = "close"
-            self.complete = "body" in message
-            if self.complete and not self._at_once:
-                body = message.pop("body")
-                await self._send(message)
-                message = {"type": "http.response.body", "body": body}
-        else:
-            self.complete = not message.get("more_body", False)
         await self._send(message)
 
 
@@ -158,10 +148,7 @@ class Dispatch:
             fields: list[Field] = [(b"content-length", b"%d" % len(content)), (b"content-type", media_type.encode())]
             for name, value in extra.items():
                 fields.append((name.encode(), value.encode()))
-            if len(content) <= PIECE_BYTES:
-                await send({"type": "http.response.start", "status": status, "headers": fields, "body": content})
-            else:
-                await send_whole(send, status, fields, content, edge.untaken, context.principal.name)
+            await send_whole(send, status, fields, content, edge.untaken, context.principal.name)
         except REFUSALS as error:
             await problem_response(scope, error)(scope, receive, send)
 
@@ -176,18 +163,11 @@ class Dispatch:
     async def _decoded(self, form: Format, scope: Scope, receive: Receive) -> Any:
         state = scope["state"]
         context: Context = state["context"]
-        fields, content = state[HEAD].fields, state.get(WHOLE)
-        if content is not None and len(content) <= self._bodies.most_at_once and NOT_PLAIN.isdisjoint(fields):
-            if fields.get(b"content-type") != _JSON:
-                require_media_type(scope, JSON, form.accepts)
-            began = time.monotonic()
-            decoded = form.read(content, scope)
-        else:
-            state[BODY] = body = Body(scope, receive, context, self._bodies)
-            require_media_type(scope, JSON, form.accepts)
-            content = await body.read()
-            began = time.monotonic()
-            decoded = await body.decoded(content, partial(form.read, scope=scope))
+        state[BODY] = body = Body(scope, receive, context, self._bodies)
+        require_media_type(scope, JSON, form.accepts)
+        content = await body.read()
+        began = time.monotonic()
+        decoded = await body.decoded(content, partial(form.read, scope=scope))
         context.observed.phases([(PARSE, began, time.monotonic())])
         return decoded
 

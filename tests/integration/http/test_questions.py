@@ -409,13 +409,7 @@ def with_head(app):
     """Asks an app as a connection does, which has read the head."""
 
     async def asked(scope, receive, send):
-        async def sent(message):
-            if message["type"] == "http.response.start" and "body" in message:
-                await send({name: value for name, value in message.items() if name != "body"})
-                message = {"type": "http.response.body", "body": message["body"]}
-            await send(message)
-
-        await app({**scope, "state": {HEAD: Head(scope["headers"])}}, receive, sent)
+        await app({**scope, "state": {HEAD: Head(scope["headers"])}}, receive, send)
 
     return asked
 

@@ -194,11 +194,17 @@ def scope_of(method: str = "PUT", **fields: bytes) -> Scope:
 async def forward_to(
     serve: Any, path: str, *messages: Message, seconds: float = 60.0, scope: Scope | None = None
 ) -> list[Message]:
-    """What a front end sends of the answer of a process that `serve`s one connection; its body comes in messages."""
+    """What a front end sends of the answer of a process that `serve`s one connection; its body comes in messages.
+
+    The protocol has set the `state` of a message when it comes.
+    """
     given, sent, ended = iter(messages), list[Message](), asyncio.Event()
+    scope = scope or scope_of()
 
     async def receive() -> Message:
-        return next(given, None) or await asyncio.get_running_loop().create_future()
+        message = next(given, None) or await asyncio.get_running_loop().create_future()
+        scope["state"].update(message.get("state", {}))
+        return message
 
     async def send(message: Message) -> None:
         sent.append(message)
@@ -215,7 +221,7 @@ async def forward_to(
 
     async with await asyncio.start_unix_server(served, path):
         try:
-            await forward(path, scope or scope_of(), receive, send, time.monotonic() + seconds, never)
+            await forward(path, scope, receive, send, time.monotonic() + seconds, never)
         finally:
             await ended.wait()
     return sent
@@ -260,7 +266,7 @@ async def test_a_process_that_works_is_waited_for_beyond_the_requests_time(tmp_p
     assert sent[0]["status"] == 200
 
 
-UNREADABLE = {"type": "http.request", REFUSAL: (400, "the body's framing is broken")}
+UNREADABLE = {"type": "http.request", "state": {REFUSAL: (400, "the body's framing is broken")}}
 
 
 async def test_a_body_that_cannot_be_read_is_refused_and_its_beginning_goes_no_further(tmp_path: Path) -> None:

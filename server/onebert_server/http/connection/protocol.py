@@ -1,22 +1,23 @@
-"""HTTP/1.1 on a connection, for uvicorn: answers one request at a time, and bounds how long each step may take.
+"""uvicorn's HTTP/1.1 protocol with bounds: one request at a time, and a limit on the bytes and the time of each step.
 
-Requests that a client sends ahead (pipelining) wait unread. A stand-in replaces a request that cannot be parsed: it
+Requests that a client sends ahead (pipelining) wait unparsed. A stand-in replaces a request that cannot be parsed: it
 carries the refusal in its state through the app, so that it gets an id, is counted, and returns a problem.
 """
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any, cast
-from urllib.parse import unquote
 
-from starlette.types import Scope
+import httptools
 from uvicorn import Config
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from onebert_server.http.connection import refusals
 from onebert_server.http.connection.connections import Connections
-from onebert_server.http.connection.exchange import Exchange
-from onebert_server.http.connection.reader import Reader, Request, Unreadable
-from onebert_server.http.head import HEAD, Head
+from onebert_server.http.connection.framing import unclear
+from onebert_server.http.head import ARRIVED, HEAD, Head
 
 # Seconds for a complete request head, from its first byte, and for this byte on a new connection.
 HEAD_TIMEOUT = 10.0
@@ -34,14 +35,20 @@ LINGER_BYTES = 2**27
 LINGER_TIMEOUT = 10.0
 # The byte limit after an unparseable request. More than two socket buffers, so that its sender reads the response.
 NOISE_BYTES = 2**24
-# Pieces of a connection's bytes, and parts of bodies in them, that one turn of the event loop parses: about half
-# a millisecond.
-AT_ONCE = 128
+# Maximum bytes of chunk framing per byte of content.
+CHUNK_OVERHEAD = 8
+# Maximum bytes of heads and chunks that are parsed at a time.
+PIECE_BYTES = 2**10
+# Bytes of heads and chunks that one turn of the event loop parses, in about a millisecond; each piece counts for so
+# many more.
+TURN_BYTES = 2**14
+PIECE_COST = 2**7
 
-_STAND_IN = Request("1.1", "OTHER", b"/", b"", Head(((b"host", b"localhost"), (b"connection", b"close"))), False)
+_EMPTY_LINE = b"\r\n\r\n"
+_STAND_IN = b"TRACE / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
 
-class HttpProtocol(asyncio.Protocol):
+class HttpProtocol(HttpToolsProtocol):
     """One connection. Its timer runs while it waits for a head, and while it discards an unwanted body.
 
     Each request moves the timer's due time, which costs no call of the event loop; if the timer fires early it starts
@@ -56,59 +63,50 @@ class HttpProtocol(asyncio.Protocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        self._app, self._server, self._shared = config.loaded_app, server_state, connections
-        self._loop = _loop or asyncio.get_running_loop()
-        self._reader = Reader()
+        super().__init__(config, server_state, app_state, _loop)
+        self._shared = connections
+        self.headers = []
+        self._ahead = b""  # received and not parsed yet
+        self._yields = False  # the next turn of the event loop parses on
+        self._in_body = False  # a head is complete and its body is not
+        self._busy = False  # the app works on a request that has arrived whole
+        self._body_left = 0  # bytes that the body's declared length leaves to arrive
+        # Bytes of the message so far: of its head, then of its framing beyond what its content may take.
+        self._overhead = 0
+        self._refusal: refusals.Refusal | None = None  # why a callback stops the parser
+        self._deaf = self._closing = self._abandoned = False  # deaf: the rest is discarded unparsed
+        self._dropped, self._most_dropped = 0, LINGER_BYTES
         # Seconds of the loop's clock: what is waited for is due then, 0 while nothing is.
         self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._socket: asyncio.Transport
-        self._common: Scope = {}  # the part of the scope that all requests share
-        self._exchange: Exchange | None = None  # the newest request with a complete head
-        self._busy = False  # the app works on a request that has arrived whole
-        self._deaf = False  # the rest is discarded unparsed
-        self._closing = self._abandoned = self._lingers = False
-        self._dropped, self._most_dropped = 0, LINGER_BYTES
-        self.reads, self.writable = True, asyncio.Event()
-        self.writable.set()
         self._pushing: asyncio.TimerHandle | None = None
+        self._begun: Any = None  # the cycle whose response's head has been written
+        self._head = b""  # a response's head that waits for the first bytes of its body
 
     # The connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Starts to wait for a head; over the connection limit, closes the longest-waiting one or refuses this one."""
-        self._socket = cast(asyncio.Transport, transport)
-        self._common = {
-            "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.3"},
-            "server": _address(transport.get_extra_info("sockname")),
-            "client": _address(transport.get_extra_info("peername")),
-            "scheme": "http",
-            "root_path": "",
-        }
-        self._server.connections.add(cast(Any, self))
-        if len(self._server.connections) > self._shared.most and not self._shared.make_room():
+        super().connection_made(cast(asyncio.Transport, transport))
+        self._socket = self.transport
+        # uvicorn closes a connection at once: then a client that still sends would not read the response.
+        self.transport = cast(
+            Any, SimpleNamespace(write=self._write, is_closing=self._socket.is_closing, close=self.close)
+        )
+        self.flow = FlowControl(cast(Any, SimpleNamespace(pause_reading=self._pause, resume_reading=self._resume)))
+        if len(self.connections) > self._shared.most and not self._shared.make_room():
             self._refuse(refusals.TOO_MANY)
-            return
-        self._wait(HEAD_TIMEOUT)
+        else:
+            self._wait(HEAD_TIMEOUT)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._server.connections.discard(cast(Any, self))
-        self._closing = self._deaf = True
-        self._shared.waiting.pop(self, None)
-        self._due = 0.0
+        self._deaf = self._closing = True
+        self._stop_waiting()
         if self._timer is not None:
             self._timer.cancel()
         self.resume_writing()
-        if self._exchange is not None:
-            self._exchange.leave()
-
-    def shutdown(self) -> None:
-        """Called by uvicorn when the server stops: closes now, or after the running request."""
-        if self._closing or self._exchange is None or self._exchange.complete:
-            self._socket.close()
-        else:
-            self._exchange.keep_alive = False
+        super().connection_lost(exc)
+        self.transport = self._socket
 
     def abandon(self) -> None:
         """Closes a waiting connection after it has sent the buffered response; a second call (to make room) aborts."""
@@ -128,17 +126,15 @@ class HttpProtocol(asyncio.Protocol):
         """
         if self._closing:
             return
-        if self.reads and not self._deaf and (self._exchange is None or self._exchange.whole):
+        self._write_head()
+        if not (self._deaf or self._in_body or self.flow.read_paused):
             self.abandon()
             return
         self._closing = self._deaf = True
-        self.balance()
+        self._ahead = b""
+        self.flow.resume_reading()
         self._socket.write_eof()
-        self._linger()
-
-    @property
-    def closing(self) -> bool:
-        return self._closing or self._socket.is_closing()
+        self._wait(LINGER_TIMEOUT)
 
     # Reading
 
@@ -146,148 +142,182 @@ class HttpProtocol(asyncio.Protocol):
         if self._deaf:
             self._drop(len(data))
             return
-        self._reader.add(data)
+        self._ahead = self._ahead + data if self._ahead else data
         self._read_on()
 
     def _read_on(self) -> None:
         """Parses what has arrived up to the end of one request; the bytes behind it wait for its response."""
-        reader, parsed = self._reader, 0
-        while reader.ahead and not (self._deaf or self._busy):
-            if parsed >= AT_ONCE:
-                if self.reads:
-                    self._read(False)
-                self._loop.call_soon(self._read_on)
-                return
-            began, refusal = reader.in_head, None
-            try:
-                reader.parse()
-            except Unreadable as error:
-                refusal = error.refusal
-            self._take(began)
-            if refusal is not None:
-                self._refuse(refusal)
-            parsed += 1 + len(reader.parts)
-        self.balance()
-
-    def _take(self, began: bool) -> None:
-        """Takes what the reader has parsed; `began`: within a head that had begun before."""
-        reader = self._reader
-        if reader.request is not None:
-            self._begin(reader.request)
-        elif reader.in_head and not (began or self._lingers):
-            self._set_due(HEAD_TIMEOUT)
-        exchange = self._exchange
-        if exchange is None or not (reader.parts or reader.ended):
+        ahead, at, left, self._yields = self._ahead, 0, TURN_BYTES, False
+        while at < len(ahead) and left > 0 and not (self._busy or self._deaf):
+            declared = self._body_left
+            size = min(declared, len(ahead) - at) or _end_of_piece(ahead, at)
+            if not size:
+                break
+            left -= PIECE_COST + (0 if declared else size)
+            at += size
+            self._parse(ahead[at - size : at], declared)
+        self._ahead = b"" if self._deaf else ahead[at:]
+        if left <= 0 and self._ahead and not self._busy:
+            self._yields = True
+            self.flow.pause_reading()
+            self.loop.call_soon(self._read_on)
             return
-        if not exchange.complete:
-            exchange.add(reader.parts, reader.content, last=reader.ended)
-            self._busy = reader.ended
-        elif reader.ended:
-            # The response came before the end of the body.
-            exchange.whole = True
-            self._wait(KEEP_ALIVE)
-        else:
-            self._drop(reader.content)
+        held, waiting = len(self._ahead), self._shared.waiting
+        if self._busy:
+            waiting.pop(self, None)
+        elif self._in_body and not (self._deaf or self.cycle.response_complete):
+            # It waits for its client, be it that the app does not wait for the body.
+            waiting.pop(self, None)
+            waiting[self] = None
+            held += len(self.cycle.body)
+        if held > HIGH_WATER and not self._deaf:
+            self.flow.pause_reading()
+        elif self.flow.read_paused:
+            self.flow.resume_reading()
+
+    def _parse(self, piece: bytes, declared: int) -> None:
+        size = len(piece)
+        content = len(self.cycle.body) if self._in_body else 0
+        begins = not (self._in_body or self._overhead)
+        if not declared:
+            self._overhead += size
+        self._refusal = refusals.MALFORMED
+        try:
+            self.parser.feed_data(piece)
+        except httptools.HttpParserError:
+            if self._refusal is not None or not self._read_again():
+                self._refuse(self._refusal or refusals.MALFORMED)
+                return
+        if declared:
+            self._body_left = declared - size
+        if self._in_body and self.cycle.response_complete:
+            self._drop(size)
+        elif self._in_body and not declared:
+            self._overhead = max(0, self._overhead - (CHUNK_OVERHEAD + 1) * (len(self.cycle.body) - content))
+        elif begins and self._overhead:
+            self._wait(HEAD_TIMEOUT)
+        # This bounds data that never completes: an endless field, a chunk extension, trailers.
+        lines = 0 if self._in_body else len(self.headers)
+        if self._overhead > refusals.MAX_HEAD_BYTES or lines > refusals.MAX_HEADER_LINES:
+            self._refuse(refusals.TOO_LARGE)
+
+    def _read_again(self) -> bool:
+        """Reads a head that asks for another protocol as one that does not: RFC 9110 allows it; Java's client asks so.
+
+        The parser takes all data after such a head as the other protocol's.
+        """
+        fields = [b"%b: %b\r\n" % field for field in self.headers if field[0] != b"upgrade"]
+        line = self.parser.get_method(), self.url, self.parser.get_http_version().encode()
+        self.parser = httptools.HttpRequestParser(self)
+        try:
+            self.parser.feed_data(b"%b %b HTTP/%b\r\n%b\r\n" % (*line, b"".join(fields)))
+        except httptools.HttpParserError:
+            return False
+        return True
 
     def _drop(self, count: int) -> None:
         self._dropped += count
         if self._dropped > self._most_dropped:
             self.abandon()
 
-    def balance(self) -> None:
-        """Stops reading while the connection holds its share, and reads on after that."""
-        held = 0 if self._exchange is None else self._exchange.held
-        reads = self._deaf or (held <= HIGH_WATER and self._reader.ahead <= HIGH_WATER)
-        if reads != self.reads:
-            self._read(reads)
-
-    def _read(self, reads: bool) -> None:
+    def _pause(self) -> None:
         if not self._socket.is_closing():
-            self.reads = reads
-            (self._socket.resume_reading if reads else self._socket.pause_reading)()
+            self._socket.pause_reading()
 
-    # Requests
+    def _resume(self) -> None:
+        # The app may ask for more while enough waits here.
+        if self._yields or len(self._ahead) > HIGH_WATER:
+            self.flow.read_paused = True
+        elif not self._socket.is_closing():
+            self._socket.resume_reading()
 
-    def _begin(self, request: Request, refusal: refusals.Refusal | None = None) -> Exchange:
-        """Runs the app on a request; `refusal` is in the state of a stand-in."""
-        self._stop_waiting()
-        self._dropped = 0
-        version, method, path, query, head, keep_alive = request
-        if method == "CONNECT":
-            # A tunnel follows, which this server cannot parse.
-            self._deaf, keep_alive = True, False
-        # An HTTP/1.0 client would take `100 Continue` for its response.
-        continues = version == "1.1" and head.fields.get(b"expect", b"").lower() == b"100-continue"
-        name = path.decode("ascii")
-        scope = {
-            **self._common,
-            "http_version": version,
-            "method": method,
-            "path": unquote(name) if "%" in name else name,
-            "raw_path": path,
-            "query_string": query,
-            "headers": head.raw,
-            "state": {HEAD: head} if refusal is None else {HEAD: head, refusals.REFUSAL: refusal},
-        }
-        exchange = Exchange(self, self._server, scope, keep_alive=keep_alive, continues=continues)
-        task = self._loop.create_task(cast(Any, self._app(scope, exchange.receive, exchange.send)))
-        self._server.tasks.add(task)
-        task.add_done_callback(exchange.ended)
-        self._exchange = exchange
-        return exchange
+    # The parser's callbacks
+
+    def on_headers_complete(self) -> None:
+        """Begins the request; stops the parser at one that is too large or unclear."""
+        head, version = Head(self.headers), self.parser.get_http_version()
+        refusal = unclear(version, self.url, head)
+        if self._overhead > refusals.MAX_HEAD_BYTES or len(self.headers) > refusals.MAX_HEADER_LINES:
+            refusal = refusals.TOO_LARGE
+        if refusal is not None:
+            self._refusal = refusal
+            # httptools turns any exception of a callback into its own error.
+            raise ValueError
+        if self.parser.should_upgrade():
+            # CONNECT asks for a tunnel.
+            self._refusal = refusals.MALFORMED if self.parser.get_method() == b"CONNECT" else None
+            raise ValueError
+        if version == "1.0":
+            # It would take `100 Continue` for its response.
+            self.expect_100_continue = False
+        super().on_headers_complete()
+        self.scope["state"][HEAD] = head
+        self.headers = []  # of trailers, which nobody reads
+        self._in_body, self._dropped, self._overhead, self._due = True, 0, 0, 0.0
+        self._body_left = int(head.fields.get(b"content-length", 0))
+
+    def on_message_complete(self) -> None:
+        self._in_body, self._overhead, self.headers, cycle = False, 0, [], self.cycle
+        self.scope["state"][ARRIVED] = True
+        if cycle.response_complete:
+            self._wait(KEEP_ALIVE)
+        else:
+            self._busy, cycle.more_body = True, False
+            cycle.message_event.set()
 
     def _refuse(self, refusal: refusals.Refusal) -> None:
         """Answers with an error and discards all further data."""
         self._stop_waiting()
         self._deaf = True
-        self._reader.clear()
+        self._ahead = b""
         self._shared.log.warning("a request was refused with %d: %s", *refusal)
-        if self._exchange is not None and not (self._exchange.whole or self._reader.in_head):
-            # The head was valid and the body is not: deliver the refusal through the request's `receive`.
-            self._exchange.refuse(refusal)
-            if self._exchange.complete:
+        if self._in_body:
+            # The head was valid and the body is not: the app that reads it gets the refusal.
+            self.cycle.keep_alive = False
+            self.cycle.scope["state"][refusals.REFUSAL] = refusal
+            self.cycle.message_event.set()
+            if self.cycle.response_complete:
                 self.close()
             return
-        self._most_dropped = NOISE_BYTES
-        self._begin(_STAND_IN, refusal).add((), 0, last=True)
+        self._most_dropped, self._overhead = NOISE_BYTES, 0
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.feed_data(_STAND_IN)
+        self.scope["state"][refusals.REFUSAL] = refusal
 
-    # For the exchange
+    # The response
 
-    def write(self, data: bytes) -> None:
-        if not self._socket.is_closing():
-            self._socket.write(data)
-
-    def awaits_body(self, waits: bool) -> None:
-        """Reports that the app begins or ceases to wait for more of the body."""
-        if waits:
-            self._shared.waiting[self] = None
-        # A running timer or a closing connection has its own entry in `waiting`.
-        elif not (self._due or self.closing):
-            self._shared.waiting.pop(self, None)
-
-    def completed(self, exchange: Exchange) -> None:
-        self._server.total_requests += 1
-        self._busy = False
-        if not exchange.keep_alive:
-            self.close()
-        elif self._closing or self._socket.is_closing():
-            return
-        elif exchange.whole:
-            self._wait(KEEP_ALIVE)
-            if self._reader.ahead or not self.reads:
-                self._read_on()
+    def _write(self, data: bytes) -> None:
+        """Writes a part of a response; the head with the first bytes of the body, as each write is a system call."""
+        if self.cycle.response_started and self._begun is not self.cycle:
+            self._begun, self._head = self.cycle, data
+            self.loop.call_soon(self._write_head)
         else:
-            self._linger()
-            self.balance()
+            head, self._head = self._head, b""
+            self._socket.write(head + data)
 
-    # Writing
+    def _write_head(self) -> None:
+        if self._head:
+            self._write(b"")
+
+    def on_response_complete(self) -> None:
+        self.server_state.total_requests += 1
+        self._busy = False
+        if self._closing:
+            return
+        if self._in_body:
+            self._wait(LINGER_TIMEOUT)
+            self.flow.resume_reading()
+        else:
+            self._wait(KEEP_ALIVE)
+            if self._ahead or self.flow.read_paused:
+                self._read_on()
 
     def pause_writing(self) -> None:
-        self.writable.clear()
+        super().pause_writing()
         self._push(None)
 
     def resume_writing(self) -> None:
-        self.writable.set()
+        super().resume_writing()
         if self._pushing is not None:
             self._pushing.cancel()
             self._pushing = None
@@ -298,23 +328,14 @@ class HttpProtocol(asyncio.Protocol):
         if before is not None and before - waiting < MIN_SENT_BYTES:
             self._socket.abort()
         else:
-            self._pushing = self._loop.call_later(SEND_TIMEOUT, self._push, waiting)
+            self._pushing = self.loop.call_later(SEND_TIMEOUT, self._push, waiting)
 
     # Waiting
 
-    def _linger(self) -> None:
-        self._wait(LINGER_TIMEOUT)
-        self._lingers = True
-
     def _wait(self, seconds: float) -> None:
-        waiting = self._shared.waiting
-        waiting.pop(self, None)
-        waiting[self] = None
-        self._lingers = False
-        self._set_due(seconds)
-
-    def _set_due(self, seconds: float) -> None:
-        self._due = self._loop.time() + seconds
+        self._shared.waiting.pop(self, None)
+        self._shared.waiting[self] = None
+        self._due = self.loop.time() + seconds
         if self._timer is None or self._timer.when() > self._due:
             self._set_timer()
 
@@ -325,20 +346,25 @@ class HttpProtocol(asyncio.Protocol):
     def _set_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(self._due, self._fire)
+        self._timer = self.loop.call_at(self._due, self._fire)
 
     def _fire(self) -> None:
         self._timer = None
         if not self._due:
             return
-        if self._loop.time() < self._due:
+        if self.loop.time() < self._due:
             self._set_timer()
-        elif self._reader.in_head and not self._lingers:
+        elif self._overhead and not (self._in_body or self._deaf):
             self._refuse(refusals.TOO_SLOW)
         else:
             self.abandon()
 
 
-def _address(info: Any) -> tuple[str, int] | None:
-    """A transport's address as an ASGI scope has it; None for a Unix socket."""
-    return (str(info[0]), int(info[1])) if isinstance(info, tuple) else None
+def _end_of_piece(ahead: bytes, at: int) -> int:
+    """Counts the bytes at a place, of a head or of chunks, for the parser: they may end a message and no more."""
+    end = ahead.find(_EMPTY_LINE, at, at + PIECE_BYTES)
+    if end >= 0:
+        return end + len(_EMPTY_LINE) - at
+    piece = ahead[at : at + PIECE_BYTES]
+    # The part of an empty line that has come waits for the rest.
+    return len(piece) - next((size for size in (3, 2, 1) if piece.endswith(_EMPTY_LINE[:size])), 0)

@@ -12,10 +12,7 @@ Refusal = tuple[int, str]
 """Status and detail of a problem for an unreadable request."""
 
 REFUSAL = "refusal"
-"""Key of a Refusal, in a stand-in's state and in a message in place of the body's next part."""
-
-WHOLE = "whole"
-"""Request state key: the whole body, once it has come, if the app has received none of it."""
+"""Request state key: the Refusal of a stand-in, or of a body that is unreadable from here on."""
 
 MALFORMED = (400, "this is not HTTP/1.1")
 TOO_LARGE = (431, f"a request has at most {MAX_HEAD_BYTES} bytes of header fields, in {MAX_HEADER_LINES} lines")

@@ -69,33 +69,29 @@ async def _read(reader: asyncio.StreamReader, until: Callable[[], float]) -> byt
     raise TimeoutError
 
 
-async def _ended(sending: "asyncio.Task[Message]", response: "_Response") -> None:
+async def _ended(sending: "asyncio.Task[None]", response: "_Response") -> None:
     """Ends a request whose connection has been closed: by this side for its client, or by the other process."""
     if sending.done() and not sending.exception():
-        if REFUSAL not in (message := sending.result()):
+        if REFUSAL not in response.state:
             return
         if not response.begun:
-            status, detail = message[REFUSAL]
+            status, detail = response.state[REFUSAL]
             raise HTTPException(status, detail, {"Connection": "close"})
     raise ConnectionError(NO_WORD) if response.begun else ShuttingDown(NO_WORD)
 
 
-async def _send_body(scope: Scope, receive: Receive, writer: asyncio.StreamWriter, wanted: asyncio.Event) -> Message:
-    """Sends the body; closes the connection once the client has left, or its body cannot be read.
-
-    Returns the message that says so.
-    """
+async def _send_body(scope: Scope, receive: Receive, writer: asyncio.StreamWriter, wanted: asyncio.Event) -> None:
+    """Sends the body; closes the connection once the client has left, or its body cannot be read."""
     chunked = b"transfer-encoding" in scope["state"][HEAD].fields
     try:
         await wanted.wait()
-        while (message := await receive())["type"] == "http.request" and REFUSAL not in message:
+        while (message := await receive())["type"] == "http.request" and REFUSAL not in scope["state"]:
             body = message.get("body", b"")
             if chunked:
                 body = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
                 body += b"" if message.get("more_body", False) else b"0\r\n\r\n"
             writer.write(body)
             await writer.drain()
-        return message
     finally:
         writer.transport.abort()
 
@@ -137,6 +133,7 @@ class _Response:
         if not expects or scope["http_version"] != "1.1":
             self.wanted.set()
         self.begun = self.complete = False
+        self.state = scope["state"]
         self._has_body = scope["method"] != "HEAD"
         self._parser = httptools.HttpResponseParser(self)
         self._fields: list[Field] = []
