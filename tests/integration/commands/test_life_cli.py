@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-from datetime import datetime, timedelta
 
 import pytest
 from scipy.stats import binomtest
@@ -44,21 +43,6 @@ def push(server, name, *seeds, **manifest):
         for task in tasks:
             client.push(name, task.file)
     return tasks
-
-
-def test_the_status_has_a_tasks_moves_the_latest_first(server, onebert, refused):
-    push(server, "tone", 1, 2)
-    onebert("promote", "tone", 2)
-    onebert("promote", "tone", 1)
-    status = json.loads(onebert("status", "tone", "--json"))
-    assert [move["what"] for move in status["moves"]] == ["rolled back to 1", "1 → 2", "new → 1"]
-    times = [datetime.fromisoformat(move["at"]) for move in status["moves"]]
-    assert times == sorted(times, reverse=True)
-    assert {time.utcoffset() for time in times} == {timedelta()}
-    lines = onebert("status", "tone").splitlines()
-    head = next(place for place, line in enumerate(lines) if line.startswith("time (UTC)"))
-    assert lines[head + 2].startswith(f"{times[0]:%Y-%m-%d %H:%M:%S}")
-    assert "rolled back to 1" in lines[head + 2]
 
 
 def test_aliases_are_listed_set_and_removed(server, onebert, refused):

@@ -104,19 +104,6 @@ def test_better_is_lower_for_an_error_and_never_equal():
 BIO = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 
 
-def test_entities_count_whole_and_of_their_kind():
-    gold = [(1, 2, 0, 3), (0, 1, 0)]  # PER, LOC; PER
-    predicted = [(1, 2, 0, 1), (0, 1, 2)]  # PER right, LOC as PER; PER too long
-    scores = score_tags(gold, predicted, BIO)
-    assert scores["entity_precision"] == pytest.approx(1 / 3)
-    assert scores["entity_recall"] == pytest.approx(1 / 3)
-    assert scores["entity_f1"] == pytest.approx(1 / 3)
-    assert scores["token_accuracy"] == pytest.approx(5 / 7)
-    # F1 of O: p 1, r 2/3 -> 4/5; B-PER: p 2/3, r 1 -> 4/5; I-PER: p 1/2, r 1 -> 2/3; B-LOC: 0; I-LOC is nowhere
-    assert scores["macro_f1"] == pytest.approx((4 / 5 + 4 / 5 + 2 / 3 + 0) / 4)
-    assert set(scores) == set(tag_metrics(BIO))
-
-
 @pytest.mark.parametrize(
     ("names", "wanted", "name"),
     [

@@ -20,7 +20,6 @@ from onebert_training.fit.temperature import (
     temperature_folds,
     with_temperature_of_folds,
 )
-from onebert_training.insight.calibration import calibrate
 from onebert_training.selection.few import fold_runs, out_of_fold, train_judged
 from trainings import short_run
 
@@ -95,13 +94,6 @@ def test_where_nothing_can_be_fitted_the_delta_stays(task_type, rows, larger):
     )
     logits, gold = drawn(rows)
     assert with_temperature_of_folds(delta, logits * 9, rows_of(gold), 5, larger) is delta
-
-
-def test_rows_of_ones_own_replace_the_temperature():
-    logits, gold = drawn(500)
-    found = calibrate(logits.astype(np.float64), gold[:, None] == np.arange(3), delta_of(temperature=6.0).manifest, [])
-    assert found.facts["temperature"]["before"] == 6.0
-    assert found.decision["temperature"] == pytest.approx(1, rel=0.15)
 
 
 @pytest.fixture
