@@ -3,11 +3,13 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from labeled_files import jsonl
 from onebert_store.errors import InvalidData
-from onebert_training.data.dataset import load_dataset, load_split
+from onebert_training.data.dataset import Dataset, load_dataset, load_split
 from onebert_training.data.options import DataOptions, ReadOptions
 
 ROWS = {
@@ -26,9 +28,19 @@ def data(tmp_path: Path) -> Path:
     return folder
 
 
-def write(file: Path, rows: list[tuple[str, str]]) -> str:
-    file.write_text("".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in rows))
+def write(file: Path, rows: list[Any]) -> str:
+    file.write_text(jsonl(rows))
     return str(file)
+
+
+def added(folder: Path, rows: list[Any], more: list[Any], keep_few: bool = False, **options: Any) -> Dataset:
+    """The data with more rows, each in a file of its own."""
+    options["more"] = write(folder / "more.jsonl", more)
+    return load_dataset(write(folder / "data.jsonl", rows), DataOptions(**options), keep_few=keep_few)
+
+
+def tagged(*rows: tuple[str, str]) -> list[dict[str, list[str]]]:
+    return [{"words": words.split(), "tags": tags.split()} for words, tags in rows]
 
 
 def test_rows_are_added_and_their_labels_win(data: Path, tmp_path: Path) -> None:
@@ -58,9 +70,9 @@ def test_the_digest_of_the_data_is_the_same_whatever_is_drawn_held_out_or_added(
     tmp_path: Path, more: list[tuple[str, str]] | None
 ) -> None:
     file = write(tmp_path / "data.jsonl", [(f"text {at}", ("bad", "good")[at % 3 == 0]) for at in range(40)])
-    added = DataOptions(more=more and write(tmp_path / "more.jsonl", more))
+    options = DataOptions(more=more and write(tmp_path / "more.jsonl", more))
     datasets = [
-        load_dataset(file, replace(added, **drawn), keep_all=keep_all)
+        load_dataset(file, replace(options, **drawn), keep_all=keep_all)
         for drawn in ({}, {"train_rows": 20}, {"validation_share": 0.3}, {"validation_rows": 3})
         for keep_all in (False, True)
     ]
@@ -69,7 +81,7 @@ def test_the_digest_of_the_data_is_the_same_whatever_is_drawn_held_out_or_added(
     # An exact head is fitted on every row, whatever share is asked for.
     assert all("validation" not in data.splits for data in datasets[1::2])
     write(tmp_path / "data.jsonl", [(f"text {at}", ("bad", "good")[at % 2]) for at in range(40)])
-    assert load_dataset(file, added).facts["digest"] not in digests
+    assert load_dataset(file, options).facts["digest"] not in digests
 
 
 def test_a_label_with_enough_added_rows_joins_the_task_and_rows_of_others_are_named_and_left_out(
@@ -107,14 +119,9 @@ def test_a_label_with_enough_added_rows_joins_the_task_and_rows_of_others_are_na
 
 
 def test_a_text_with_a_rare_new_label_beside_a_frequent_one_may_take_that_below_the_bound(tmp_path: Path) -> None:
-    def lines(name: str, rows: list[tuple[str, list[str]]]) -> str:
-        (tmp_path / name).write_text("".join(json.dumps({"text": t, "label": labels}) + "\n" for t, labels in rows))
-        return str(tmp_path / name)
-
-    data = lines("data.jsonl", [(f"text {at}", [["late"], ["size"], []][at % 3]) for at in range(30)])
-    options = DataOptions(task_type="multi_label", new_label_rows=2)
+    rows = [(f"text {at}", [["late"], ["size"], []][at % 3]) for at in range(30)]
     both = [("one", ["late", "rude", "odd"]), ("two", ["rude"]), ("three", ["lost"]), ("four", ["lost", "late"])]
-    found = load_dataset(data, replace(options, more=lines("more.jsonl", both)))
+    found = added(tmp_path, rows, both, task_type="multi_label", new_label_rows=2)
     assert found.labels == ("late", "size", "lost")
     assert found.notes[-3:] == (
         "new labels: 'lost' (rows: 2)",
@@ -128,13 +135,9 @@ def test_a_text_with_a_rare_new_label_beside_a_frequent_one_may_take_that_below_
 
 
 def test_a_new_kind_of_entity_brings_both_its_tags(tmp_path: Path) -> None:
-    rows = [{"words": ["my", "box", str(at)], "tags": ["O", "B-THING", "O"]} for at in range(12)]
-    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    spans = [{"text": f"came on monday {at}", "label": [[8, 14, "DAY"]]} for at in range(5)]
-    spans.append({"text": "came to Rome", "label": [[8, 12, "CITY"]]})
-    (tmp_path / "more.jsonl").write_text("".join(json.dumps(row) + "\n" for row in spans))
-    options = DataOptions(task_type="token", more=str(tmp_path / "more.jsonl"))
-    found = load_dataset(str(tmp_path / "data.jsonl"), options)
+    rows = tagged(*((f"my box {at}", "O B-THING O") for at in range(12)))
+    spans = [*((f"came on monday {at}", [[8, 14, "DAY"]]) for at in range(5)), ("came to Rome", [[8, 12, "CITY"]])]
+    found = added(tmp_path, rows, spans, task_type="token")
     assert found.labels == ("B-THING", "O", "B-DAY", "I-DAY")
     assert found.splits["train"].gold[-1] == (1, 1, 2, 1)
     assert "new labels: 'DAY' (rows: 5)" in found.notes
@@ -142,15 +145,9 @@ def test_a_new_kind_of_entity_brings_both_its_tags(tmp_path: Path) -> None:
 
 
 def test_added_rows_that_mark_no_beginning_get_it_for_new_kinds_of_entities_too(tmp_path: Path) -> None:
-    rows = [{"words": ["Ana", "Horvat", "in", str(at)], "tags": ["B-WHO", "I-WHO", "O", "O"]} for at in range(12)]
-    more = [
-        {"words": ["Bo", "Li", "on", "Monday", str(at)], "tags": ["I-WHO", "I-WHO", "O", "I-DAY", "O"]}
-        for at in range(5)
-    ]
-    for name, part in {"data": rows, "more": more}.items():
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
-    options = DataOptions(task_type="token", more=str(tmp_path / "more.jsonl"))
-    dataset = load_dataset(str(tmp_path / "data.jsonl"), options)
+    rows = tagged(*((f"Ana Horvat in {at}", "B-WHO I-WHO O O") for at in range(12)))
+    more = tagged(*((f"Bo Li on Monday {at}", "I-WHO I-WHO O I-DAY O") for at in range(5)))
+    dataset = added(tmp_path, rows, more, task_type="token")
     tags = [dataset.labels[tag] for tag in dataset.splits["train"].gold[-1]]
     assert tags == ["B-WHO", "I-WHO", "O", "B-DAY", "O"]
 
@@ -167,24 +164,20 @@ def test_added_rows_have_indices_of_the_labels_as_the_data_has_them(data: Path, 
         assert [dataset.labels[at] for at in dataset.splits["train"].gold[-2:]] == ["good", "bad"]
 
 
-PAIRS = [{"text": f"text {row}", "text_pair": "a pair", "label": ("bad", "good")[row % 2]} for row in range(6)]
 TEXTS = [{"text": f"text {row}", "label": ("bad", "good")[row % 2]} for row in range(6)]
+PAIRS = [row | {"text_pair": "a pair"} for row in TEXTS]
 
 
 @pytest.mark.parametrize(("rows", "others"), [(TEXTS, PAIRS), (PAIRS, TEXTS)], ids=["texts", "pairs"])
 def test_rows_of_another_form_than_the_datas_are_left_out_and_counted(tmp_path: Path, rows, others) -> None:
-    def load(added):
-        for name, written in (("data", rows), ("more", added)):
-            (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in written))
-        return load_dataset(str(tmp_path / "data.jsonl"), DataOptions(more=str(tmp_path / "more.jsonl")), keep_few=True)
-
-    mixed = load([rows[0] | {"text": "another"}, *others])
-    assert mixed.splits["train"].texts == (*load(rows).splits["train"].texts, *mixed.splits["train"].texts[-1:])
+    mixed = added(tmp_path, rows, [rows[0] | {"text": "another"}, *others], keep_few=True)
+    plain = added(tmp_path, rows, rows, keep_few=True)
+    assert mixed.splits["train"].texts == (*plain.splits["train"].texts, *mixed.splits["train"].texts[-1:])
     assert "another" in mixed.splits["train"].texts[-1]
     assert mixed.added == 1
     assert any(note.startswith("6 of 7 rows of more.jsonl are left out: they are") for note in mixed.notes)
     with pytest.raises(InvalidData, match=r"the rows of more\.jsonl are .* and the data has"):
-        load(others)
+        added(tmp_path, rows, others, keep_few=True)
 
 
 def test_names_that_look_like_indices_are_names(data: Path, tmp_path: Path) -> None:
@@ -204,18 +197,13 @@ def test_rare_new_labels_do_not_empty_the_data(data: Path, tmp_path: Path) -> No
 
 
 def test_a_text_with_several_labels_keeps_them_where_a_further_one_is_rare(tmp_path: Path) -> None:
-    rows = [{"text": f"text {at}", "label": [["a"], ["a", "b"], []][at % 3]} for at in range(12)]
-    added = [{"text": "text 1", "label": ["a", "b", "rare"]}]
-    for name, part in {"data": rows, "more": added}.items():
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
-    options = DataOptions(task_type="multi_label", more=str(tmp_path / "more.jsonl"))
-    train = load_dataset(str(tmp_path / "data.jsonl"), options, keep_few=True).splits["train"]
+    rows = [(f"text {at}", [["a"], ["a", "b"], []][at % 3]) for at in range(12)]
+    dataset = added(tmp_path, rows, [("text 1", ["a", "b", "rare"])], keep_few=True, task_type="multi_label")
+    train = dataset.splits["train"]
     assert train.gold[[*train.texts].index("text 1")].tolist() == [1, 1]
 
 
 def test_a_task_without_beginnings_has_none_of_new_kinds_either(tmp_path: Path) -> None:
-    rows = [{"words": ["on", "Monday", str(at)], "tags": ["O", "I-DAY", "O"]} for at in range(5)]
-    (tmp_path / "more.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    task = ["O", "I-WHO"]
-    added = load_split(str(tmp_path / "more.jsonl"), ReadOptions(), "token", task, "train", widen=True)
-    assert [added.labels[tag] for tag in added.split.gold[0]] == ["O", "I-DAY", "O"]
+    more = write(tmp_path / "more.jsonl", tagged(*((f"on Monday {at}", "O I-DAY O") for at in range(5))))
+    wider = load_split(more, ReadOptions(), "token", ["O", "I-WHO"], "train", widen=True)
+    assert [wider.labels[tag] for tag in wider.split.gold[0]] == ["O", "I-DAY", "O"]
