@@ -57,12 +57,7 @@ SAME = {
         "bert",
         lora(target_modules=ALL_MAPS, exclude_modules=["attention.output.dense"], layers_to_transform=[0, 2]),
     ),
-    "lora, xlm-roberta": ("xlm-roberta", lora()),
     "dora on every map and its biases": ("bert", lora(use_dora=True, target_modules=ALL_MAPS, bias="all")),
-    "rank-stabilized dora on the pooler, too": (
-        "bert",
-        lora(use_dora=True, use_rslora=True, target_modules="all-linear"),
-    ),
     "dora, roberta": ("roberta", lora(use_dora=True, target_modules="all-linear", bias="lora_only")),
     "dora, tokens, distilbert": (
         "distilbert",
@@ -70,10 +65,6 @@ SAME = {
     ),
     "ln": ("bert", ln_tuning()),
     "ia3": ("bert", IA3Config(task_type="SEQ_CLS")),
-    "ia3 on queries": (
-        "bert",
-        IA3Config(task_type="SEQ_CLS", target_modules=["query", "key", "value"], feedforward_modules=[]),
-    ),
     "ia3 on an input and on outputs": (
         "bert",
         IA3Config(task_type="SEQ_CLS", target_modules=ALL_MAPS, feedforward_modules=["output.dense"]),
@@ -171,20 +162,10 @@ FOREIGN = {
         ),
         "encoder.layer.0.intermediate.dense",
     ),
-    "ia3 on what keys read": (
-        "bert",
-        IA3Config(task_type="SEQ_CLS", target_modules=["key"], feedforward_modules=["key"]),
-        "encoder.layer.0.attention.self.key",
-    ),
     "ia3 on queries that positions turn": (
         "modernbert",
         IA3Config(task_type="SEQ_CLS", **MODERN, target_modules=["Wqkv"], feedforward_modules=[]),
         "layers.0.attn.Wqkv.q",
-    ),
-    "ia3 on what queries, keys and values read": (
-        "modernbert",
-        IA3Config(task_type="SEQ_CLS", **MODERN, target_modules=["Wqkv"], feedforward_modules=["Wqkv"]),
-        "layers.0.attn.Wqkv",
     ),
 }
 
