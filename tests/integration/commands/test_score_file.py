@@ -49,7 +49,10 @@ SOURCES = {
 }
 
 
-@pytest.mark.parametrize(("name", "out"), zip(SOURCES, ["out.jsonl", "out.csv", "out.csv", "out.parquet"], strict=True))
+OUTS = [*zip(SOURCES, ["out.jsonl", "out.csv", "out.csv", "out.parquet"], strict=True)]
+
+
+@pytest.mark.parametrize(("name", "out"), OUTS)
 def test_every_row_stands_beside_its_answer(write, tmp_path, capfd, name, out):
     SOURCES[name](tmp_path / name)
     rows = write(tmp_path / name, tmp_path / out)
