@@ -47,23 +47,3 @@ def guards() -> dict[str, Task]:
 def sigmoids(task: Task, text: str) -> dict[str, float]:
     """Label -> probability."""
     return dict(zip(task.manifest["labels"], (1 / (1 + np.exp(-task.logits(text)))).tolist(), strict=True))
-
-
-def questions(text: str) -> dict[str, dict]:
-    """A body of a question about one text for each path of a façade that takes one, without a task in front."""
-    tensor = {"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": [text]}]}
-    return {
-        "/": {"inputs": text, "parameters": {}},
-        "/models/{model}": {"inputs": text, "parameters": {}},
-        "/predict": {"inputs": text},
-        "/api/v1/text/contents": {"contents": [text]},
-        "/api/v1/text/generation": {"prompt": text, "generated_text": text},
-        "/api/v1/text/chat": {"messages": [{"role": "user", "content": text}]},
-        "/classify": {"input": text},
-        "/v1/moderations": {"input": text},
-        "/v1/models/{model}:predict": {"instances": [text]},
-        "/v1/classify": {"input": text},
-        "/v2/models/{model}/infer": tensor,
-        "/beta/litellm_basic_guardrail_api": {"texts": [text]},
-        "/v1/extract": {"text": text},
-    }

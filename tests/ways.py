@@ -51,6 +51,12 @@ class Way(NamedTuple):
     def url(self, ref: str) -> str:
         return self.path.format(task=ref)
 
+    @property
+    def template(self) -> str:
+        """The path as the façades' tables of routes have it."""
+        path = self.path.removeprefix("/t/{task}").replace("{task}", "{model}").replace("/1/", "/{version}/")
+        return path or "/"
+
 
 def native(results: Any, _: Any) -> list[dict[str, float]]:
     return [result["scores"] for result in results["results"]]
@@ -240,3 +246,8 @@ VECTORS = {
         most=1024,
     ),
 }
+
+
+def questions(text: str) -> dict[str, dict[str, Any]]:
+    """A body of a question about one text for each path of a façade, without a task in front."""
+    return {way.template: way.body([text], "") for way in (FACADES | VECTORS).values()}

@@ -25,16 +25,12 @@ async def moderate_async():
 
 
 def results(response):
-    # By the attributes that the SDK types, and one that it does not know.
+    # By an attribute that the SDK types, and all that it does not.
     return [
         {
-            "flagged": one.flagged,
             "harassment": one.categories.harassment,
-            "graphic": one.category_scores.violence_graphic,
-            "applied": one.category_applied_input_types.self_harm_intent,
             "categories": one.categories.model_dump(by_alias=True),
             "scores": one.category_scores.model_dump(by_alias=True),
-            "spam": one.categories.spam,
         }
         for one in response.results
     ]
@@ -45,23 +41,10 @@ print(
     json.dumps(
         {
             "model": answer.model,
-            "id": answer.id,
             "results": results(answer),
             "async": results(asyncio.run(moderate_async())),
-            "one": results(client.moderations.create(model=task, input=texts[0])),
-            "parts": results(client.moderations.create(model=task, input=[{"type": "text", "text": texts[0]}])),
-            "models": [model.model_dump() for model in client.models.list()],
-            "model_card": client.models.retrieve(task).model_dump(),
-            "wrong_key": refusal(
-                lambda: openai.OpenAI(api_key="no", **given).moderations.create(model=task, input="a")
-            ),
+            "models": [model.id for model in client.models.list()],
             "no_task": refusal(lambda: client.moderations.create(model="there-is-none", input="a")),
-            "no_model": refusal(lambda: client.models.retrieve("there-is-none")),
-            "image": refusal(
-                lambda: client.moderations.create(
-                    model=task, input=[{"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}]
-                )
-            ),
         }
     )
 )

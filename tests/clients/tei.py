@@ -19,7 +19,6 @@ seen = {
     "healthy": client.health(),
     "info": client.info().model_dump(mode="json"),
     "batch": plain(client.classify(texts)),
-    "raw": plain(client.classify(texts, raw_scores=True)),
     "pair": plain(client.classify([texts[:2]])),
     "async": plain(asyncio.run(client.async_classify(texts))),
 }

@@ -5,13 +5,13 @@ from collections import Counter
 import httpx
 import pytest
 
-from servers import Server
+from servers import LAYOUTS, Server
 
 KEY = "a-key-of-somebody-honest"
 
 
-@pytest.mark.parametrize("front_ends", [0, 1], ids=["one process", "front ends"])
-def test_who_guesses_keys_is_told_to_go_slow_and_who_has_one_is_answered(tmp_path, front_ends):
+@pytest.mark.parametrize("front_ends", **LAYOUTS)
+def test_who_guesses_keys_is_told_to_go_slow(tmp_path, front_ends):
     with Server(tmp_path, front_ends=front_ends, api_keys=KEY) as server, httpx.Client(base_url=server.url) as web:
         seen, closed = Counter(), Counter()
         for number in range(300):

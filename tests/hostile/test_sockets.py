@@ -219,7 +219,7 @@ def test_a_body_without_an_end_is_not_read_for_ever(server):
     assert sent < 1024 * MIB
 
 
-def test_a_body_that_nobody_reads_leaves_the_connection_to_the_next_request(server):
+def test_an_unread_body_leaves_the_connection_open(server):
     """An answer may come before the body, of which nothing is read; the connection goes on behind it."""
     with connect(server) as connection:
         connection.sendall(b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n12")
@@ -239,7 +239,7 @@ def test_noise_is_no_flood_of_the_log(server):
 
 
 @pytest.mark.parametrize("sent", [b"", POST + b"Content-Length: 9\r\n\r\n"], ids=["silent", "body that does not come"])
-def test_more_connections_than_descriptors_do_not_shut_out_who_asks(tmp_path, sent, monkeypatch):
+def test_more_connections_than_descriptors_shut_out_nobody(tmp_path, sent, monkeypatch):
     """The one that has been silent longest makes room, be it in the middle of a request; the log says so once."""
     with monkeypatch.context() as fewer:
         # The process that the server is made of takes this one's limits.

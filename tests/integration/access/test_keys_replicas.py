@@ -48,7 +48,7 @@ def answered(url, key):
 
 
 @pytest.mark.parametrize("by", [0, 1], ids=["by the one process", "by the one with front ends"])
-def test_a_key_that_one_server_revokes_is_refused_by_every_process_of_all(urls, by):
+def test_a_revoked_key_is_refused_by_every_process(urls, by):
     """benchmarks/results/scaling.md says how soon."""
     with Client(urls[by], ROOT_KEY) as root:
         made = root.create_key("app", ["classify"], ["acme-*"])
@@ -60,7 +60,7 @@ def test_a_key_that_one_server_revokes_is_refused_by_every_process_of_all(urls, 
             assert answered(url, made.key) == 0, "it stays so"
 
 
-def test_a_move_that_waits_for_all_is_shown_by_the_other_server_to_everybody(urls):
+def test_a_move_that_waits_for_all_is_shown_everywhere(urls):
     with Client(urls[0], ROOT_KEY) as root, Client(urls[1], ROOT_KEY) as other:
         at = root.task("acme-tone").aliases["live"]
         for before, after in ((at, 3 - at), (3 - at, at)) * 3:

@@ -6,7 +6,6 @@ from itertools import product
 
 import pytest
 
-from facade_tasks import questions
 from onebert_server.access.principal import Scope
 from onebert_server.answering.answers import Answerer
 from onebert_server.answering.edge import Edge
@@ -20,6 +19,7 @@ from onebert_server.run.app import create_app
 from remote_engine import remote_engine
 from servers import Task
 from tenants import ROOT_KEY, TENANTS, Asker, seen, tenants_runtime
+from ways import questions
 
 TEXT = "please help my order is late"
 FILE = {"content": Task(seed=5).file, "headers": {"Content-Type": "application/octet-stream"}}
@@ -242,19 +242,19 @@ ROUTES = {
     "GET /v1/whoami": (ANY, {}),
 }
 # Paths of façades, without a task in front of them: what is asked there, by whoever may classify.
-QUESTIONS = questions(TEXT) | {"/embed": {"inputs": TEXT}, "/v1/embeddings": {"input": TEXT}}
+QUESTIONS = questions(TEXT)
+# Answered whatever becomes of what is in them; and one that has a version in its path.
+BUNDLE, CALL = QUESTIONS.pop("/v1/bundle"), QUESTIONS.pop("/mcp")
+OF_VERSION = QUESTIONS.pop("/v2/models/{model}/versions/{version}/infer")
 # What another façade is asked at the path of one above.
-SHARED = {"/classify": {"inputs": TEXT}}
+SHARED = {"/classify": {"input": TEXT}}
 # What façades show of a task to whoever sees it.
 CARDS = ("/v1/models", "/v1/models/{model}", "/v2/models/{model}", "/v2/models/{model}/ready")
 LISTINGS = ("/info", "/health", "/health/live", *CARDS)
 VERSIONS = ("/v2/models/{model}/versions/{version}", "/v2/models/{model}/versions/{version}/ready")
-# Answered whatever becomes of what is in it.
-BUNDLE = {"tasks": [{"id": "one", "classify": {"input": TEXT}}]}
-PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 ROUTES = {
     f"POST {one}": (CLASSIFY, {"json": body, "headers": {HEADER: "acme-tone"}})
-    for path, body in (QUESTIONS | {"/v1/bundle": BUNDLE, "/mcp": PING}).items()
+    for path, body in (QUESTIONS | {"/v1/bundle": BUNDLE, "/mcp": CALL}).items()
     for one in paths_of(path)
 } | ROUTES
 ROUTES |= {f"GET /t/{{task}}{path}": (ANY, {}) for path in ("", "/", *LISTINGS)}
@@ -268,7 +268,7 @@ ROUTES |= {f"GET /t/{{task}}/v2/health/{one}": (ANY, {}) for one in ("live", "re
 ROUTES |= {
     f"POST {path}": (
         CLASSIFY,
-        {"json": QUESTIONS["/v2/models/{model}/infer"], "model": "acme-tone", "task": "acme-tone@1"},
+        {"json": OF_VERSION, "model": "acme-tone", "task": "acme-tone@1"},
     )
     for path in paths_of("/v2/models/{model}/versions/{version}/infer")
 }

@@ -1,6 +1,5 @@
 """vLLM, OpenAI and KServe as bytes on the wire: what is answered, refused and how, in each kind of process."""
 
-import httpx
 import numpy as np
 import pytest
 
@@ -23,12 +22,6 @@ def test_vllm_gives_scores_in_the_order_of_the_labels(web):
         assert (one["index"], one["label"], one["num_classes"]) == (index, max(expected, key=expected.get), 4)
 
 
-def test_vllm_gives_logits_where_it_is_asked_to(web):
-    status, answer = post(web, "/t/harms/classify", input=TEXTS[0], use_activation=False, request_id="mine")
-    assert (status, answer["id"]) == (200, "classify-mine")
-    np.testing.assert_allclose(answer["data"][0]["probs"], moderating().logits(TEXTS[0]), atol=1e-3, rtol=0)
-
-
 @pytest.mark.parametrize(
     "more",
     [
@@ -47,7 +40,7 @@ def test_vllm_refuses_what_would_change_the_answer(web, more):
     assert (answer["error"]["type"], answer["error"]["code"]) == ("invalid_request_error", "invalid-input")
 
 
-def test_a_moderation_has_the_positive_labels_over_their_thresholds(web):
+def test_a_moderation_has_labels_over_their_thresholds(web):
     status, answer = post(web, "/v1/moderations", model="harms", input=TEXTS)
     assert (status, answer["model"]) == (200, "harms@1")
     thresholds = moderating().manifest["decision"]["thresholds"]
@@ -78,12 +71,6 @@ def test_predictions_are_by_label_and_entities_by_place(web):
     assert (status, answer) == (200, {"predictions": [native["results"][0]["entities"]]})
 
 
-@pytest.mark.parametrize("body", [{}, {"instances": []}, {"instances": "a"}, {"instances": ["a"], "parameters": {}}])
-def test_kserve_refuses_what_it_does_not_know(web, body):
-    status, answer = post(web, "/v1/models/risk:predict", **body)
-    assert (status, list(answer)) == (400, ["error"])
-
-
 def test_models_are_the_live_tasks_and_each_is_ready(web):
     listed = web.get("/v1/models").json()
     assert (listed["object"], [one["id"] for one in listed["data"]]) == ("list", ["harms", "names", "risk"])
@@ -94,20 +81,3 @@ def test_models_are_the_live_tasks_and_each_is_ready(web):
     for name in ("nobody", "risk@7", "risk@next"):
         assert web.get(f"/v1/models/{name}").status_code == 404
     assert web.get("/t/risk/").json() == {"status": "alive"}
-
-
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        ("/classify", {"model": "nobody", "input": "a"}),
-        ("/v1/moderations", {"model": "nobody", "input": "a"}),
-        ("/v1/models/nobody:predict", {"instances": ["a"]}),
-    ],
-)
-def test_errors_are_in_the_form_of_each_client(web, path, body):
-    status, answer = post(web, path, **body)
-    assert (status, list(answer)) == (404, ["error"])
-    refused = httpx.post(web.base_url.join(path), json=body, timeout=180)
-    assert (refused.status_code, list(refused.json())) == (401, ["error"])
-    message = answer["error"]
-    assert "nobody" in (message if "predict" in path else message["message"])

@@ -59,9 +59,7 @@ def test_a_blank_text_has_none(web):
     ("task", "more", "says"),
     [
         ("names", {"labels": ["PER", "B-LOC"]}, "labels.1: names@1 finds no such label"),
-        ("names", {"labels": ["O"]}, "labels.0: names@1 finds no such label"),
         ("names", {"threshold": 2}, "threshold: must be"),
-        ("names", {"text": None}, "text: must be a text"),
         ("names", {"nested": True}, "nested: "),
         ("risk", {}, "risk@1 is a single_label task"),
     ],

@@ -9,8 +9,7 @@ import pytest
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 
-from onebert_mcp.tools import MAX_LABEL_BYTES
-from servers import IDS, Server, Task
+from servers import LAYOUTS, Server, Task
 
 KEY = "key-of-the-agents"
 TEXT, OTHER = "please help my order is late", "thank you it came today"
@@ -22,7 +21,7 @@ TASKS = {
 }
 
 
-@pytest.fixture(scope="module", params=[0, 1], ids=IDS)
+@pytest.fixture(scope="module", params=LAYOUTS["argvalues"], ids=LAYOUTS["ids"])
 def server(request, tmp_path_factory):
     with Server(tmp_path_factory.mktemp("mcp"), api_keys=KEY, front_ends=request.param) as server:
         server.push(TASKS)
@@ -126,10 +125,8 @@ def test_a_key_and_an_address_have_their_tasks(server):
     ("tool", "arguments", "words"),
     [
         ("classify", {"task": "tone", "texts": [" "]}, "must not be blank"),
-        ("classify", {"task": "tone", "texts": []}, "must not be empty"),
         ("classify", {"texts": [TEXT]}, "name the task"),
         ("classify", {"task": "spans", "texts": [TEXT]}, "spans@1 is a span task"),
-        ("classify", {"task": "../keys", "texts": [TEXT]}, "is not a name"),
         ("no-such-tool", {}, "no such tool"),
     ],
 )
@@ -156,21 +153,3 @@ def test_what_is_no_message_and_who_has_no_key(server):
             assert refused.status_code in (400, 422)
             assert refused.json()["error"]["code"] in (-32600, -32602, -32700)
         assert http.get(url, headers=headers).status_code == 405
-
-
-def test_answers_are_within_their_bounds(server):
-    words = Task(labels=["O", *(letter * 200 for letter in "abc")], task_type="token", pooling="none", seed=4)
-    labels = [f"{number:0200}" for number in range(MAX_LABEL_BYTES // 200)]
-    server.push({"words": words, "many": Task(labels=labels)})
-    try:
-        few, many = (call(server, "classify", {"task": "words", "texts": ["a " * 40] * n}) for n in (2, 1024))
-        tasks = tasks_of(server)
-    finally:
-        with server.client(api_key=KEY) as client:
-            client.send("DELETE", "/v1/tasks/words")
-            client.send("DELETE", "/v1/tasks/many")
-    assert len(few.structured_content["results"]) == 2
-    assert many.is_error
-    assert "over 16777216 bytes" in many.content[0].text
-    assert tasks["many"]["labels"] is None
-    assert tasks["acme-tags"]["labels"] == ["O", "B-x", "I-x"]

@@ -13,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 from bases import tiny_base
 from environments import python_environment
 from sentences import saved_by_sentence_transformers
-from servers import IDS, Server, Task
+from servers import LAYOUTS, Server, Task
 
 KEY = "key-of-the-vectors"
 LONG = "please help my order is late and the parcel is broken " * 20
@@ -32,7 +32,7 @@ def models(tmp_path_factory):
     }
 
 
-@pytest.fixture(scope="module", params=[0, 1], ids=IDS)
+@pytest.fixture(scope="module", params=LAYOUTS["argvalues"], ids=LAYOUTS["ids"])
 def web(request, tmp_path_factory, models):
     """A client of a server of three bases, the last one without files that say how it pools."""
     bases = ",".join(str(models["folder"] / name) for name in ("unit-mean", "plain-cls"))
@@ -83,7 +83,7 @@ def test_vectors_of_many_texts_keep_their_order_beside_tasks(web, models):
         assert answer.json()["results"][0]["scores"] == pytest.approx(tone.scores(text), abs=1e-4)
 
 
-def test_a_cut_vector_has_the_length_one_again_and_base64_has_the_same_numbers(web, models):
+def test_a_cut_vector_has_length_one_in_any_encoding(web, models):
     whole = models["unit-mean"].encode(TEXTS, truncate_dim=8, normalize_embeddings=True)
     cut = embeddings(web, "unit-mean", TEXTS, dimensions=8)
     np.testing.assert_allclose(numbers(cut), whole, **CLOSE)
@@ -114,12 +114,9 @@ def test_hugging_faces_client(web, models, monkeypatch):
     ("body", "status", "words"),
     [
         ({"model": "text-embedding-3-small", "input": "a"}, 404, "unit-mean, plain-cls"),
-        ({"model": "tone", "input": "a"}, 404, "there is no such base"),
         ({"input": "a"}, 400, "name the base"),
         ({"model": "unit-mean", "input": [101, 102]}, 400, "input.0: must be a text"),
-        ({"model": "unit-mean", "input": []}, 400, "cannot be empty"),
         ({"model": "unit-mean", "input": ["a"] * 1025}, 400, "1024"),
-        ({"model": "unit-mean", "input": "a", "dimensions": 33}, 400, "32 numbers"),
     ],
 )
 def test_refusals_of_openai(web, body, status, words):
@@ -160,7 +157,7 @@ def test_refusals_of_tei(web, body, status, kind):
     assert (answer.status_code, answer.json()["error_type"]) == (status, kind)
 
 
-def test_a_key_of_some_tasks_asks_within_its_quota_and_one_that_does_not_classify_is_refused(web):
+def test_vectors_have_quotas_and_scopes(web):
     def holder(**grant):
         key = web.post("/v1/keys", json={"name": "somebody", "tasks": ["none-*"], **grant}).json()["key"]
         body = {"model": "unit-mean", "input": ["a", "b"]}
@@ -203,16 +200,3 @@ def test_teis_client(web, models):
     seen = python_environment("tei").run("tei_vectors.py", url, KEY, "unit-mean", json.dumps(TEXTS))
     assert (seen["model_type"], seen["model_id"].rpartition("/")[2]) == ("embedding", "unit-mean")
     np.testing.assert_allclose(seen["vectors"], expected, **CLOSE)
-
-
-def test_a_base_has_teis_info_below_its_name(web):
-    info = web.get("/t/plain-cls/info").json()
-    assert info["model_type"] == {"embedding": {"pooling": "cls"}}
-    assert embeddings(web, info["served_model_name"], "a").json()["model"] == "plain-cls"
-    assert web.get("/t/there-is-none/info").status_code == 404
-
-
-def test_a_task_that_the_header_names_and_there_is_not_has_no_info_of_the_only_base(tmp_path, models):
-    with Server(tmp_path, base=models["folder"] / "unit-mean") as server:
-        answer = httpx.get(f"{server.url}/info", headers={"detector-id": "there-is-none"}, timeout=180)
-    assert (answer.status_code, answer.json()["error"]) == (404, "there is no task there-is-none")

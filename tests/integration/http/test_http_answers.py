@@ -38,7 +38,7 @@ def test_an_answer_that_is_not_finite_is_one_entry_of_many(server, client, good,
         assert failed.keys() == {"task", "version", "digest", "error"}
 
 
-def test_asked_alone_it_is_a_problem_that_trying_again_does_not_help(server, client, overflowing):
+def test_an_answer_that_is_not_finite_is_a_problem(server, client, overflowing):
     answer = httpx.post(f"{server.url}/v1/tasks/overflows/classify", json={"inputs": ["late", overflowing]})
     assert (answer.status_code, answer.json()["code"]) == (422, "answer-not-finite")
     assert "overflows@1" in answer.json()["detail"]

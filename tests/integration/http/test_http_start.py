@@ -18,7 +18,7 @@ from forked import Forked
 from onebert_server.run.serve import bind
 from onebert_store.errors import InvalidSettings
 from ports import free_port
-from servers import LAYOUTS, ONEBERT, Server, Task, clean_env, wait_until
+from servers import LAYOUTS, ONEBERT, Server, clean_env, wait_until
 
 
 @contextmanager
@@ -102,24 +102,3 @@ def test_a_host_name_is_bound_at_every_address_that_it_stands_for(monkeypatch):
         bind("nowhere", 0)
     for one in sockets:
         one.close()
-
-
-def test_an_address_that_is_taken_lets_go_of_the_others(monkeypatch):
-    with socket.create_server(("127.0.0.2", 0)) as taken:
-        port = taken.getsockname()[1]
-        both = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in ("127.0.0.1", "127.0.0.2")]
-        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: both)
-        with pytest.raises(InvalidSettings, match="cannot be bound"):
-            bind("twice", port)
-        socket.create_server(("127.0.0.1", port)).close()
-
-
-@pytest.mark.parametrize("front_ends", **LAYOUTS)
-def test_localhost_answers(tmp_path, front_ends):
-    with Server(tmp_path, host="localhost", front_ends=front_ends) as server, server.client() as client:
-        client.push("task", Task(seed=1).file)
-        for _, _, _, _, address in socket.getaddrinfo(
-            "localhost", server.url.rpartition(":")[2], type=socket.SOCK_STREAM
-        ):
-            host = f"[{address[0]}]" if ":" in address[0] else address[0]
-            assert httpx.get(f"http://{host}:{address[1]}/v1/tasks").status_code == 200

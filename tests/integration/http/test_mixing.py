@@ -13,9 +13,10 @@ import httpx
 import pytest
 
 from bases import tiny_base, wide_base
-from facade_tasks import HARMS, questions
+from facade_tasks import HARMS
 from forked import Forked
 from servers import Server, Task
+from ways import questions
 
 pytestmark = pytest.mark.slow
 
@@ -177,7 +178,7 @@ def _alike(shown, alone) -> bool:
 
 
 @pytest.mark.timeout(SECONDS + 900)
-def test_every_question_beside_every_change_is_answered_by_its_version(server):
+def test_every_answer_is_its_versions_beside_every_change(server):
     for of_number in zip(*TASKS.values(), strict=True):
         server.push(dict(zip(TASKS, of_number, strict=True)))
     limits = httpx.Limits(max_connections=ASKERS + 2)

@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from onebert_store.errors import GoldenMismatch, InvalidInput
+from onebert_store.errors import InvalidInput
 from servers import Task, assert_answers, layouts
 
 pytestmark = layouts
@@ -25,13 +25,13 @@ def joint(client):
     return task
 
 
-def test_pairs_get_the_plain_models_answers_beside_tasks_that_read_both_as_one(client, siamese, joint):
+def test_siamese_and_joint_tasks_answer_pairs(client, siamese, joint):
     items = [(name, pair) for pair in PAIRS for name in ("same", "joint")]
     for (name, pair), result in zip(items, client.classify_items(items), strict=True):
         assert_answers(result, {"same": siamese, "joint": joint}[name].scores(*pair))
 
 
-def test_both_texts_count_as_tokens_and_each_may_be_as_long_as_the_task_reads(client, siamese):
+def test_both_texts_of_a_pair_count_as_tokens(client, siamese):
     short, cut = client.classify("same", PAIRS[:2])["results"]
     assert (short["tokens"], short["truncated"]) == (3 + 5, False)
     assert (cut["tokens"], cut["truncated"]) == (3 + siamese.manifest["max_length"], True)
@@ -54,8 +54,3 @@ def test_words_of_both_texts_explain_an_answer(server, siamese):
     whole, label = siamese.scores(*PAIRS[0]), result["label"]
     without = siamese.scores("late", "is late")
     assert words[0]["effect"] == pytest.approx(whole[label] - without[label], abs=1e-4)
-
-
-def test_golden_answers_that_are_not_the_trainers_refuse_the_upload(client):
-    with pytest.raises(GoldenMismatch):
-        client.push("other", Task(pooling="siamese", seed=5).with_golden(shift=1.0).file)

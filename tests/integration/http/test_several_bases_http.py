@@ -6,7 +6,7 @@ from bases import tiny_base, wide_base
 from forked import Forked
 from onebert_server.client import Client
 from onebert_store.errors import BaseMismatch
-from servers import Server, Task, assert_answers, spec
+from servers import LAYOUTS, Server, Task, assert_answers, spec
 
 TEXT = "the screen was broken"
 PATHS = {"narrow": tiny_base, "wide": wide_base}
@@ -18,7 +18,7 @@ class OfBoth(Server):
         return Forked("serve", *bases, **options)
 
 
-@pytest.mark.parametrize("front_ends", [0, 2], ids=["one process", "front ends"])
+@pytest.mark.parametrize("front_ends", **LAYOUTS)
 def test_one_request_asks_tasks_of_two_bases(tmp_path, front_ends):
     tasks = {name: Task("layernorm", seed=3, folder=path()).with_golden() for name, path in PATHS.items()}
     with OfBoth(tmp_path, front_ends=front_ends) as server, server.client() as client:

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from servers import Server, Task, layouts, wait_until
+from servers import Task, layouts, wait_until
 
 KEY = "a-key-of-the-task-metrics"
 TEXTS = ["the screen was broken", "where is my parcel", "it came late", "what was that", "never again " * 64]
@@ -31,7 +31,7 @@ def samples(client, **asked):
 
 
 @layouts
-def test_what_was_answered_is_counted_by_task_and_label_and_score_and_so_are_cut_texts(server):
+def test_answers_are_counted_by_task_label_and_score(server):
     labels, scores = Counter(), Counter()
     with client_of(server) as client:
         for task, shown in (("first", "first"), ("second", "second"), ("third", "(other)")):
@@ -65,30 +65,3 @@ def test_who_does_not_see_every_task_reads_none(server):
         with client_of(server, made.json()["key"]) as limited:
             wait_until(lambda: limited.get("/metrics").status_code != 401, 180)
             assert limited.get("/metrics").status_code == 403
-
-
-def test_they_can_be_turned_off(tmp_path):
-    with Server(tmp_path, task_metrics=0) as server, httpx.Client(base_url=server.url, timeout=180) as client:
-        with server.client() as pushing:
-            pushing.push("first", Task(seed=1).file)
-        assert client.post("/v1/tasks/first/classify", json={"inputs": TEXTS[0]}).status_code == 200
-        assert samples(client) == {}
-
-
-@layouts
-def test_a_start_says_what_is_loaded_a_line_each(server, client):
-    said = {}
-    for line in server.log.read_text().splitlines():
-        _, found, rest = line.partition(" INFO onebert.serve: ")
-        name, _, value = rest.partition(": ")
-        if found:
-            said[name] = value
-    base = client.base()
-    assert base["digest"] in said["base"]
-    assert said["computes"].startswith(f"{base['dtype']} on {base['device']}, {base['kernels']} kernels")
-    kept = server.folder / "data" / "registry.sqlite3"
-    assert said["holds"] == f"3 tasks, 3 versions, 3 of them resident, in {kept}"
-    assert ("front ends" in said["processes"]) == bool(server.settings["front_ends"])
-    assert said["access"] == "keys are asked for"
-    assert said["told"] == "no traces, access log off, metrics of 2 tasks"
-    assert KEY not in server.log.read_text()

@@ -126,7 +126,7 @@ def healthy(pod):
     return status(f"http://127.0.0.1:{pod.agent}{pod.container['livenessProbe']['httpGet']['path']}") == 200
 
 
-def test_the_pods_serve_by_the_configuration_and_leave_with_every_request_answered(cluster):
+def test_pods_serve_by_the_configuration_and_leave_in_peace(cluster):
     worker, process, dashboard, url = cluster
     config = yaml.safe_load(SERVICE["serveConfigV2"])
     config["applications"][0]["args"] |= {"replicas": 1, "cpus": 1}

@@ -1,7 +1,6 @@
 """`onebert serve --ray` on a real cluster of two nodes: answers, keys, a node that dies, replicas by load."""
 
 import json
-import re
 import secrets
 import subprocess
 import sys
@@ -232,7 +231,7 @@ def test_a_key_of_the_registry_is_taken_and_revoked_on_every_node(front_ends, ta
         wait_until(lambda web=web: asked(web) == 401)
 
 
-def test_a_request_that_a_replica_answers_is_one_trace_that_the_answer_names_once(front_ends, received):
+def test_a_request_is_one_trace_across_nodes(front_ends, received):
     caller, trace_id = secrets.token_hex(8), secrets.token_hex(16)
     answer = front_ends[0].get("/v1/tasks", headers={"traceparent": f"00-{trace_id}-{caller}-01"})
 
@@ -246,15 +245,7 @@ def test_a_request_that_a_replica_answers_is_one_trace_that_the_answer_names_onc
     assert received.keys == {KEY_OF_COLLECTOR}
 
 
-def test_each_node_counts_what_it_did(front_ends, tasks):
-    texts = [web.get("/metrics").text for web in front_ends]
-    processes = [set(re.findall(r'process="([^"]+)"', text)) for text in texts]
-    # A front end and a replica each, and none of them twice.
-    assert [len(found) for found in processes] == [2, 2]
-    assert not processes[0] & processes[1]
-
-
-def test_a_node_that_dies_under_load_fails_no_request_that_came_to_another(server, front_ends, tasks, nodes):
+def test_a_node_that_dies_fails_no_request_of_another(server, front_ends, tasks, nodes):
     loads = [Load(str(web.base_url), [*tasks]) for web in front_ends]
     wait_until(lambda: all(len(load.statuses) > 50 for load in loads))
     nodes.kill()

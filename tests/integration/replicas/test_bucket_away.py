@@ -26,7 +26,7 @@ def ready(server):
     return httpx.get(f"{server.url}/readyz").json()
 
 
-def test_a_bucket_that_is_away_refuses_changes_and_disturbs_nobody_else(proxy, bucket_url, tmp_path):
+def test_a_bucket_that_is_away_refuses_changes_alone(proxy, bucket_url, tmp_path):
     known, new = Task(seed=1), Task(seed=2)
     with Server(tmp_path, blobs=bucket_url) as server, server.client() as client:
         client.push("known", known.file)
@@ -61,7 +61,7 @@ def test_a_silent_bucket_keeps_an_upload_waiting_and_nobody_else(proxy, bucket_u
         assert_answers(client.classify("new", TEXT)["results"][0], new.scores(TEXT))
 
 
-def test_a_server_starts_from_its_copies_and_finds_the_rest_when_the_bucket_is_back(proxy, bucket_url, tmp_path):
+def test_a_server_starts_without_its_bucket(proxy, bucket_url, tmp_path):
     """Of two versions one has a copy on this machine."""
     kept, lost = Task(seed=1), Task(seed=2)
     with Server(tmp_path, blobs=bucket_url) as server:

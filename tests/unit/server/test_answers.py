@@ -10,15 +10,14 @@ import pytest
 
 from bases import loaded
 from directories import retire
-from onebert_encoder.answering.asked import Asked, AskedWindow
+from onebert_encoder.answering.asked import Asked
 from onebert_encoder.text.tokenizer import Tokenizer
-from onebert_server.access.principal import root
 from onebert_server.answering import answers, sizes, turn
 from onebert_server.answering.answers import PART_NUMBERS, WORKERS
 from onebert_server.answering.gateway import Wanted
 from onebert_server.answering.many import GO_ON, ask_many
-from onebert_server.answering.plan import BlankText, Questions
-from onebert_server.answering.reading.logits import Unanswered, read_together
+from onebert_server.answering.plan import BlankText
+from onebert_server.answering.reading.logits import read_together
 from onebert_server.observed import Observed
 from onebert_server.remote import wire
 from onebert_server.remote.unix import desk
@@ -26,10 +25,8 @@ from onebert_store.errors import (
     AnswerNotFinite,
     InvalidInput,
     OneBertError,
-    OverQuota,
     TaskNotFound,
     TooLarge,
-    VersionNotFound,
 )
 from onebert_store.registry.grants import Quotas
 from onebert_store.registry.keeping import Keeping
@@ -56,20 +53,8 @@ def test_every_answer_is_what_its_version_says_alone(parts, count):
     assert parts.unpinned()
 
 
-def test_one_text_goes_to_every_task_that_takes_it(parts):
-    answered = parts.answer(None, ["it is late"])
-    assert [one.facts.task for one in answered] == ["bad", "good", "short", "tags"]
-    assert [one.facts.task for one in parts.answer(None, [("it", "is late")], pair=True)] == [
-        "bad",
-        "good",
-        "short",
-        "spans",
-    ]
-    assert parts.unpinned()
-
-
 @pytest.mark.parametrize("count", [1, 60], ids=["on the loop", "in a worker"])
-def test_an_answer_that_is_no_number_names_its_task_and_touches_no_other(parts, count):
+def test_an_answer_that_is_no_number_touches_no_other_task(parts, count):
     answered = parts.answer(["bad", "good"] * count, ["it is late"] * 2 * count)
     for bad, good in zip(answered[::2], answered[1::2], strict=True):
         assert isinstance(bad.reading, AnswerNotFinite)
@@ -88,14 +73,7 @@ def test_what_a_task_does_not_take_is_refused_and_pins_nothing(parts):
     assert parts.unpinned()
 
 
-def test_more_tasks_than_a_fan_out_may_have_are_refused(parts, monkeypatch):
-    monkeypatch.setattr("onebert_server.answering.resolver.MAX_FANOUT", 3)
-    with pytest.raises(OneBertError, match="more than 3 tasks"):
-        parts.answer(None, ["it is late"])
-    assert parts.unpinned()
-
-
-def test_answers_that_would_be_too_large_are_refused_before_they_are_computed(parts, monkeypatch):
+def test_too_large_answers_are_not_computed(parts, monkeypatch):
     monkeypatch.setattr(sizes, "MAX_LOGITS", 100)
     assert len(parts.answer(["good"] * 40, ["it is late"] * 40)) == 40  # two labels each
     with pytest.raises(OneBertError, match="tokens by labels") as refused:
@@ -133,35 +111,7 @@ def test_many_numbers_are_read_and_written_beside_the_event_loop(parts, task, be
 
 
 @pytest.mark.parametrize("parts", [False], indirect=True)
-def test_a_batch_wakes_the_event_loop_once(parts, monkeypatch):
-    """Twenty requests of one batch, which ends while the loop is busy with something else."""
-    wake_ups = []
-
-    async def ask(answerer):
-        loop = asyncio.get_running_loop()
-        one = lambda: answerer.answer(context(), Wanted(["good"]), ["it is late"], same)  # noqa: E731
-        parts.batches.opened.clear()
-        running = asyncio.create_task(one())
-        await asyncio.to_thread(parts.batches.entered.wait, 60)
-        waiting = [asyncio.create_task(one()) for _ in range(20)]
-        await running
-        while parts.engine.queue.sequences < 20:
-            await asyncio.sleep(0)
-        wake = loop.call_soon_threadsafe
-        monkeypatch.setattr(
-            loop, "call_soon_threadsafe", lambda *call, **of: wake_ups.append(call) or wake(*call, **of)
-        )
-        parts.batches.entered.clear()
-        parts.batches.opened.set()
-        parts.batches.entered.wait(180)  # no `await`: the loop has no turn until the batch is done
-        assert len(await asyncio.gather(*waiting)) == 20
-        assert (parts.batches.sequences, len(wake_ups)) == ([1, 20], 1)
-
-    parts.run(ask)
-
-
-@pytest.mark.parametrize("parts", [False], indirect=True)
-def test_what_is_asked_in_one_turn_of_the_loop_wakes_the_engine_once(parts, monkeypatch):
+def test_one_turn_wakes_the_engine_once(parts, monkeypatch):
     """Else the first is computed alone, while the others are still read, and each takes its turn with Python's lock."""
     scheduler, wake_ups = parts.engine._scheduler, []
     wake = scheduler._wake
@@ -230,7 +180,7 @@ def test_a_front_end_keeps_as_many_versions_as_its_bound_allows(parts, monkeypat
 
 
 @pytest.mark.parametrize("parts", [True], ids=["front end"], indirect=True)
-def test_samples_that_nobody_can_keep_fail_no_question_of_their_front_end(parts):
+def test_samples_that_nobody_keeps_fail_no_question(parts):
     def fail(*_):
         raise RuntimeError("a listener failed")
 
@@ -243,64 +193,6 @@ def test_samples_that_nobody_can_keep_fail_no_question_of_their_front_end(parts)
 
     for answered in parts.run(ask):
         assert_like(answered, parts.alone("good", "it is late"))
-
-
-def test_what_a_version_refuses_is_no_answer_of_the_one_that_follows_it(parts):
-    """A version of spans takes pairs alone; an edge remembers the one before."""
-    of_spans = {"task_type": "span", "pooling": "none", "labels": ["start", "end"]}
-    pair, text = ("what is late", "it is late"), "it is late"
-
-    async def ask(answerer):
-        for version in range(1, 6):
-            parts.add("turns", version, seed=version, **(of_spans if version % 2 else {}))
-            if version % 2:
-                with pytest.raises(InvalidInput, match=f"turns@{version} is a span task"):
-                    await answerer.answer(context(), Wanted(["turns"]), [text], same)
-            asked = pair if version % 2 else text
-            [answered] = await answerer.answer(context(), Wanted(["turns"]), [asked], same)
-            assert_like(answered, parts.alone(f"turns@{version}", asked))
-
-    parts.run(ask)
-
-
-@pytest.mark.parametrize(
-    ("ref", "texts", "asked"),
-    [
-        ("good", ["\u200b"], Asked()),
-        ("good", ["late " * 600], Asked(window=AskedWindow(8))),
-        ("tags", ["late " * 600] * 9, Asked(window=AskedWindow(16, 8))),
-        ("good", [f"{number} " + "late " * 600 for number in range(64)], Asked(window=AskedWindow(16, 8))),
-        ("good", ["late " * 60] * 3, Asked(whole=True, window=AskedWindow(8))),
-    ],
-    ids=["blank", "too large", "of pieces", "most texts", "short"],
-)
-def test_what_is_refused_is_measured_once_cut_never_and_counted(parts, monkeypatch, ref, texts, asked):
-    """Of a version that an edge remembers: it is resolved again, and only that."""
-    monkeypatch.setattr(sizes, "MAX_SEQUENCES", 20)
-    measured, cut = [], []
-    measure = Questions.measure
-    monkeypatch.setattr(Questions, "measure", lambda *given: measured.append(1) or measure(*given))
-    # One request is left, and the next one would wait for a quarter of an hour.
-    principal = replace(root("limited"), quotas=Quotas(requests=0.001))
-
-    async def ask(answerer):
-        for _ in range(2):
-            await answerer.answer(context(), Wanted([ref]), ["it is late"], same)
-        monkeypatch.setattr(Tokenizer, "cut", lambda *_: cut.append(1))
-        for _ in range(2):
-            measured.clear()
-            limited = replace(context(), principal=principal)
-            with pytest.raises((InvalidInput, TooLarge)):
-                await answerer.answer(limited, Wanted([ref] * len(texts), asked=asked), texts, same)
-            assert (len(measured), cut, limited.requests) == (1, [], [])
-        while answerer._turn._under_way:
-            await asyncio.sleep(0)
-        monkeypatch.undo()
-        with pytest.raises(OneBertError) as refused:
-            await answerer.answer(replace(context(), principal=principal), Wanted([ref]), ["it is late"], same)
-        assert refused.value.code == OverQuota.code
-
-    parts.run(ask)
 
 
 def test_a_text_is_tokenized_once_however_often_its_version_moves(parts, monkeypatch):
@@ -333,47 +225,6 @@ def test_a_text_is_tokenized_once_however_often_its_version_moves(parts, monkeyp
     parts.run(ask)
 
 
-def test_a_number_that_a_restored_registry_gives_again_is_the_new_version(parts):
-    text = "it is late"
-
-    async def ask(answerer):
-        for seed, labels in enumerate((["phish", "fine", "unsure"], ["no", "yes"])):
-            parts.add("turns", labels=labels, seed=seed)
-            for ref in ("turns", "turns@1"):
-                answered, _ = await answerer.answer(context(), Wanted([ref, "good"]), [text] * 2, same)
-                assert [*answered.reading.answer.names] == labels
-                assert_like(answered, parts.alone(ref, text))
-
-    parts.run(ask)
-
-
-def test_a_version_that_goes_before_its_answer_is_explained_is_not_found(parts):
-    """A batch holds the engine until the version is gone; its answer is computed all the same, and no more of it."""
-
-    async def explained(answerer):
-        parts.batches.opened.clear()
-        running = asyncio.create_task(answerer.answer(context(), Wanted(["tags"]), ["it is late"], same))
-        await asyncio.to_thread(parts.batches.entered.wait, 60)
-        asking = asyncio.create_task(answerer.answer_explained(context(), Wanted(["good"]), ["it is late"], same))
-        while parts.engine.queue.sequences < 1:
-            await asyncio.sleep(0)
-        retire(parts.directory, "good", 1)
-        parts.batches.opened.set()
-        await running
-        await asking
-
-    with pytest.raises(OneBertError) as refused:
-        parts.run(explained)
-    assert refused.value.code in (TaskNotFound.code, VersionNotFound.code)
-    assert parts.unpinned()
-
-
-def test_an_explanation_pins_nothing_for_good(parts):
-    [one] = parts.run(lambda answerer: answerer.answer_explained(context(), Wanted(["short"]), ["it is late"], same))
-    assert len(one.explanation.words) == 3
-    assert parts.unpinned()
-
-
 WIDE = 4096  # labels, of which a part of the reading holds a few answers
 
 
@@ -386,7 +237,7 @@ def wide(parts):
     return parts
 
 
-def test_nothing_is_written_any_more_for_who_has_left_or_whose_time_is_over(wide):
+def test_nothing_is_written_for_who_has_left(wide):
     """The writing is held at its first text until the request is given up; of 64 texts that part alone is written."""
     begun, given_up, written = Event(), Event(), []
 
@@ -437,8 +288,8 @@ def test_who_has_much_written_takes_turns_with_others(wide):
 
 
 # The rest of each text has no token of the tiny base.
-@pytest.mark.parametrize("rest", ["\u200b", "\ufffd", "\u00ad \ufffd"])
-@pytest.mark.parametrize("text", ["late {}", "{} late", "late{}", "it {} is late {}"])
+@pytest.mark.parametrize("rest", ["\u200b", "\u00ad \ufffd"])
+@pytest.mark.parametrize("text", ["late{}", "it {} is late {}"])
 def test_an_explanation_leaves_no_text_without_a_token(parts, text, rest):
     text = text.format(rest, rest)
 
@@ -450,7 +301,7 @@ def test_an_explanation_leaves_no_text_without_a_token(parts, text, rest):
 BLANK = "\u200b"  # no token of the tiny base
 
 
-def test_a_text_without_a_token_is_refused_by_its_number_before_anything_is_computed(parts):
+def test_a_blank_text_is_refused_by_its_number(parts):
     for refs, texts, number in ((["good"], [BLANK], 1), (["good"] * 2, ["late", f" {BLANK}"], 2)):
         with pytest.raises(InvalidInput, match=f"text {number} of {len(texts)} must not be blank"):
             parts.answer(refs, texts)
@@ -459,7 +310,7 @@ def test_a_text_without_a_token_is_refused_by_its_number_before_anything_is_comp
 
 
 @pytest.mark.parametrize("remote", [False, True], ids=["one process", "front end"])
-def test_a_text_is_blank_for_versions_whose_base_finds_no_token_in_it(base, tmp_path, remote):
+def test_a_text_is_blank_where_the_base_finds_no_token(base, tmp_path, remote):
     bytewise = loaded("roberta")
     with Parts(base, str(tmp_path / "engine"), remote, [bytewise]) as parts:
         parts.add("bytes", base=bytewise)
@@ -501,27 +352,7 @@ def test_many_texts_with_a_blank_one_count_as_one_request(base, tmp_path, remote
             assert_like(shown[at], parts.alone("good", texts[at]))
 
 
-def test_where_blank_texts_are_taken_only_the_others_are_computed(parts):
-    texts = [BLANK, "it is late", "", "now", "\u00ad\u200d"]
-
-    def shown(texts):
-        wanted = Wanted(["good", "short", "bad", "good", "bad"])
-        return parts.run(lambda answerer: answerer.answer(context(), wanted, texts, lambda *one: one, blanks=True))
-
-    def blank(shown):
-        return isinstance(shown[1], Unanswered) and isinstance(shown[1].error, BlankText)
-
-    found = shown(texts)
-    assert [(one[0], blank(one)) for one in found] == [(0, True), (1, False), (2, True), (3, False), (4, True)]
-    assert_like(found[1][1], parts.alone("short", "it is late"))
-    assert_like(found[3][1], parts.alone("good", "now"))
-    assert all(map(blank, shown([BLANK] * 5)))
-    parts.engine.close(60)
-    assert sum(parts.batches.sequences) == 2
-    assert parts.unpinned()
-
-
-def test_samples_are_told_of_each_answer_that_a_client_gets_and_of_no_other(parts):
+def test_samples_are_of_the_answers_that_clients_get(parts):
     told = []
 
     def take(kept):
@@ -547,12 +378,3 @@ def test_samples_are_told_of_each_answer_that_a_client_gets_and_of_no_other(part
     ]
     assert [one.facts.task for one in answers] == [one[3] for one in told]
     assert told[0][5] == (answers[0].reading.answer.label,)
-
-
-def test_without_a_listener_no_answer_is_chosen(parts):
-    parts.sampled.clear()
-    parts.directory.keepings = {"good": Keeping(1.0, 1, 1)}
-    taken = []
-    asked = replace(context(), observed=Observed(samples=taken.append))
-    parts.run(lambda answerer: answerer.answer(asked, Wanted(["good"]), ["it is late"], same))
-    assert (taken, asked.observed.any_kept) == ([], False)

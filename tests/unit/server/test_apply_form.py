@@ -41,22 +41,14 @@ def read(folder, text):
 TONE = "[tasks.tone]\n"
 WRONG = {
     "not TOML": ("[tasks.tone", "it is not TOML: "),
-    "not text": (b"\xff\xfe[tasks.tone]", "it is not TOML: "),
     "deep": ("a = " + "[" * 100_000, "it is not TOML: its lists or tables are too deep"),
-    "long number": ("[tasks.tone.kept]\nshare = " + "1" * 5000, "it is not TOML: "),
     "huge": (b"#" * (MAX_BYTES + 1), "it has more than 16,777,216 bytes"),
-    "empty": ("", "tasks: is missing"),
     "task as a text": ('tasks.tone = "one.safetensors"', "tasks.tone: must be a table"),
-    "name of a task": ('[tasks."../x"]', "tasks.../x: '../x' is not a name"),
     "key of a task": (f"{TONE}alias.live = 1", "tasks.tone.alias: there is no such key; is aliases meant?"),
-    "version as a time": (f"{TONE}versions.1 = 2026-01-01", "tasks.tone.versions.1: must be a table"),
     "version of nothing": (f"{TONE}versions.1 = {{}}", "tasks.tone.versions.1: names neither a file nor a digest"),
-    "short digest": (f'{TONE}versions.1 = "sha256:ab"', "tasks.tone.versions.1.digest: "),
     "missing file": (f'{TONE}versions.1 = "no.x"', "tasks.tone.versions.1: no.x cannot be read"),
     "folder above": (f'{TONE}versions.1 = "../outside.safetensors"', "tasks.tone.versions.1.file: ../outside."),
     "link to outside": (f'{TONE}versions.1 = "link.safetensors"', "tasks.tone.versions.1.file: link.safetensors is o"),
-    "link to itself": (f'{TONE}versions.1 = "loop"', "tasks.tone.versions.1.file: 'loop' is no path"),
-    "NUL in a path": (f'{TONE}versions.1 = "a\\u0000b"', "tasks.tone.versions.1.file: 'a?b' is no path"),
     "pipe": (f'{TONE}versions.1 = "pipe"', "tasks.tone.versions.1.file: pipe is neither a file nor a folder"),
     "no delta": (f'{TONE}versions.1 = "not.safetensors"', "tasks.tone.versions.1: not.safetensors: "),
     "another digest": (
@@ -71,20 +63,17 @@ WRONG = {
         f'{TONE}versions.june = "one.safetensors"\naliases.live = "jun"',
         "tasks.tone.aliases.live: the file names no version 'jun' of this task; is june meant?",
     ),
-    "alias is true": (f"{TONE}{ONE}aliases.live = true", "tasks.tone.aliases.live: must be a table"),
     "alias of digits": (f"{TONE}{ONE}aliases.1 = 1", "tasks.tone.aliases.1: an alias is not all digits"),
     "shares of 99": (
         f"{TONE}{ONE}aliases.live.split = {{ 1 = 90, 2 = 9 }}",
         "tasks.tone.aliases.live: the shares of a split are whole percentages above 0, and 100 together",
     ),
-    "share of a half": (f"{TONE}{ONE}aliases.live.split = {{ 1 = 99.5 }}", "tasks.tone.aliases.live.split.1: "),
-    "no split": (f"{TONE}{ONE}aliases.live.shadow.1 = 10", "tasks.tone.aliases.live.split: is missing"),
     "kept without a share": (f"{TONE}kept.days = 3", "tasks.tone.kept.share: is missing"),
 }
 
 
 @pytest.mark.parametrize(("text", "error"), WRONG.values(), ids=WRONG)
-def test_a_wrong_file_is_refused_in_one_line_with_the_path_of_the_key(folder, text, error):
+def test_a_wrong_file_is_refused_by_the_path_of_its_key(folder, text, error):
     with pytest.raises(InvalidInput) as caught:
         read(folder, text)
     assert caught.value.detail.startswith(error)

@@ -14,7 +14,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel
 
-from bases import far_row, far_task, loaded, write_base
+from bases import far_row, loaded, write_base
 from batches import logits_of, packed
 from onebert_encoder.base.base import load_base
 from onebert_encoder.maths.batch import BASE_ROW
@@ -48,14 +48,14 @@ def alone(seed: int) -> torch.Tensor:
 
 def test_rows_keep_their_answers_while_the_bank_grows() -> None:
     bank = Bank(base())
-    slots = {bank.install(row(seed)): seed for seed in range(150)}
-    assert len(slots) == 150
+    slots = {bank.install(row(seed)): seed for seed in range(60)}
+    assert len(slots) == 60
     assert BASE_ROW not in slots
     for slot, seed in slots.items():
         torch.testing.assert_close(answer(bank, slot), alone(seed), rtol=0, atol=1e-5)
 
 
-def test_a_slot_is_given_back_at_once_while_another_row_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slot_is_given_back_while_a_row_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine's thread gives it back: a batch must not wait for the copies of a large row."""
     bank, copying, copied = Bank(base()), Event(), Event()
     slot, kept = bank.install(row(1)), bank.install(row(2))
@@ -87,14 +87,14 @@ def test_tables_stay_where_they_are_while_the_bank_grows() -> None:
 
     bank = Bank(base())
     before = addresses()
-    for seed in range(300):
+    for seed in range(60):
         bank.install(row(7 + seed % 2, "everything"))
-    assert len(bank.rows.shift) == len(bank.rows.scales["inner"]) == 301
+    assert len(bank.rows.shift) == len(bank.rows.scales["inner"]) == 61
     assert addresses() == before
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the kernel does not say here what a process holds")
-def test_what_a_large_bank_reserves_costs_nothing_until_it_is_written() -> None:
+def test_a_reserved_bank_costs_nothing_until_it_is_written() -> None:
     def held() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
@@ -173,7 +173,7 @@ def test_a_device_without_memory_is_a_full_bank(monkeypatch: pytest.MonkeyPatch)
     assert bank.num_bytes == before
 
 
-def test_a_thousand_bitfit_tasks_take_seven_hidden_sizes_a_layer_and_their_heads() -> None:
+def test_bitfit_tasks_take_the_bytes_of_their_biases_and_heads() -> None:
     bank, one = Bank(base()), row(0, "bitfit")
     config, empty = base().config, bank.num_bytes
     for _ in range(1000):
@@ -181,26 +181,6 @@ def test_a_thousand_bitfit_tasks_take_seven_hidden_sizes_a_layer_and_their_heads
     shift = config.num_layers * (3 * config.hidden_size + config.intermediate_size)
     head = 2 * (config.hidden_size + 1)
     assert bank.num_bytes == 1000 * (shift + head) * 4 + empty
-
-
-def test_lora_xs_tasks_take_their_cores_beside_biases_and_heads() -> None:
-    """The singular directions are the base's, and no row is charged for them."""
-    (one, tensors), bank, frozen = far_task(base(), "lora-xs"), Bank(base()), Bank(base())
-    bank.install(one)
-    frozen.install(row(0, "frozen"))
-    cores = sum(core.size for name, core in tensors.items() if name.startswith("lora_xs"))
-    assert bank.num_bytes - frozen.num_bytes == 4 * cores
-
-
-def test_what_is_resident_is_counted_and_given_back() -> None:
-    bank = Bank(base())
-    slots = [bank.install(row(seed)) for seed in range(20)]
-    full = bank.num_bytes
-    for slot in slots:
-        bank.release(slot)
-    for seed in range(20):
-        bank.install(row(seed))
-    assert bank.num_bytes == full
 
 
 def test_a_failed_installation_takes_nothing() -> None:
@@ -213,23 +193,6 @@ def test_a_failed_installation_takes_nothing() -> None:
     assert (bank.num_resident, bank.num_bytes) == before
     slot = bank.install(row(7, "everything"))
     torch.testing.assert_close(answer(bank, slot), alone(7), rtol=0, atol=1e-5)
-
-
-def test_a_failed_installation_costs_no_other_row_its_gain() -> None:
-    bank = Bank(base())
-    first, kept = bank.install(row(1, "gains")), bank.install(row(7, "everything"))
-    bank.release(first)
-    with pytest.raises(RuntimeError):
-        bank.install(replace(row(1, "gains"), g_LN0=torch.zeros(3)))
-    slot = bank.install(row(1, "gains"))
-    torch.testing.assert_close(answer(bank, kept), alone(7), rtol=0, atol=1e-5)
-    torch.testing.assert_close(answer(bank, slot), alone(1), rtol=0, atol=1e-5)
-
-
-def test_the_bare_base_stays() -> None:
-    bank = Bank(base())
-    with pytest.raises(ValueError, match="never released"):
-        bank.release(BASE_ROW)
 
 
 # For a process of its own, set up as the server's: others' garbage is none of its business.

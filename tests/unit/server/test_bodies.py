@@ -5,7 +5,6 @@ import base64
 import gzip
 import hashlib
 import json
-import math
 import re
 import threading
 from contextlib import nullcontext
@@ -13,11 +12,9 @@ from contextlib import nullcontext
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from loops import Clock
-from onebert_server.http.body import ALGORITHMS, MAX_BYTES_ON_LOOP, PIECE_BYTES, Bodies, Body, SentDigests
+from onebert_server.http.body import MAX_BYTES_ON_LOOP, PIECE_BYTES, Bodies, Body, SentDigests
 from onebert_server.http.head import HEAD, Head
 from onebert_server.http.strict import MAX_VALUES, count_values
 from onebert_server.limits import BODY_BYTES, MAX_COMING_BYTES
@@ -62,22 +59,6 @@ def test_large_bodies_are_decoded_beside_the_event_loop():
     assert _read_on(MAX_BYTES_ON_LOOP + 1) != threading.get_ident()
 
 
-def test_large_bodies_are_hashed_beside_the_event_loop(monkeypatch):
-    hashed_on = []
-
-    class Hasher:
-        def __init__(self):
-            self.digest = hashlib.sha256().digest
-
-        def update(self, part):
-            hashed_on.append(threading.get_ident())
-
-    monkeypatch.setitem(ALGORITHMS, "sha-256", Hasher)
-    expected = base64.b64encode(hashlib.sha256().digest())
-    decoded_on = _read_on(MAX_BYTES_ON_LOOP + 1, headers=[(b"content-digest", b"sha-256=:" + expected + b":")])
-    assert hashed_on == [decoded_on] != [threading.get_ident()]
-
-
 @pytest.mark.parametrize(
     "fields",
     [
@@ -103,7 +84,7 @@ def test_both_fields_may_name_one_algorithm_and_both_must_hold():
             digests.check()
 
 
-async def test_others_have_their_turn_while_a_small_body_becomes_a_large_one():
+async def test_inflating_a_body_holds_up_nobody():
     """What is received at once becomes many pieces, and the event loop is nobody's between them."""
     pieces, turns = 40, []
     sent = gzip.compress(bytes(pieces * PIECE_BYTES))
@@ -141,7 +122,7 @@ class Arriving:
         await asyncio.wait([self.reading])
 
 
-async def test_bodies_that_stay_short_are_bounded_together_and_leave_room_for_other_principals():
+async def test_unfinished_bodies_are_bounded_by_principal():
     limited = Bodies(BODY_BYTES, 60)
     short = [Arriving(limited, "short", BODY_BYTES) for _ in range(2 * MAX_COMING_BYTES // BODY_BYTES)]
     await asyncio.sleep(0)
@@ -163,44 +144,3 @@ async def test_bodies_that_stay_short_are_bounded_together_and_leave_room_for_ot
     for one in again:
         await one.end()
         await one.reading
-
-
-TIMEOUT = 60
-
-
-def _receive(before, after, until=math.inf):
-    """Runs a request whose body is read `before` seconds after its begin, and comes `after` seconds later.
-
-    Args:
-        until: seconds that the request itself has.
-    """
-    got = []
-
-    async def app():
-        loop.moved += before
-        got.append(await body.receive())
-
-    async def receive():
-        loop.moved += after
-        for _ in range(2):
-            await asyncio.sleep(0)  # a turn of the loop: the first sees that time is up, the second says so
-        return {"type": "http.request", "body": b"body", "more_body": False}
-
-    bodies = Bodies(100, TIMEOUT)
-    body = Body({"method": "POST", "state": {HEAD: Head()}}, receive, context(seconds=until), bodies)
-    with asyncio.Runner(loop_factory=Clock) as runner:
-        loop = runner.get_loop()
-        runner.run(app())
-    return got
-
-
-def test_waiting_for_a_turn_does_not_count():
-    assert _receive(before=10 * TIMEOUT, after=TIMEOUT / 2)[0]["body"] == b"body"
-
-
-@pytest.mark.parametrize(("after", "until"), [(2 * TIMEOUT, math.inf), (TIMEOUT / 2, TIMEOUT / 4)])
-def test_a_body_that_comes_after_its_requests_deadline_is_refused(after, until):
-    """Or after the time that any body has."""
-    with pytest.raises(HTTPException) as refused:
-        _receive(before=0, after=after, until=until)
-    assert refused.value.status_code == 408

@@ -14,7 +14,7 @@ def lines(content, pair=False):
     return [(row.line, row.input) for row in from_lines(io.BytesIO(content), pair)]
 
 
-def test_lines_end_as_those_of_tables_do_and_blank_ones_have_no_token():
+def test_lines_end_as_those_of_tables_do():
     content = "one\rtwo\r\n\r\n\u200b\n\u00a0\nthree\u2028still\u0085three\n".encode()
     assert lines(content) == [(1, "one"), (2, "two"), (6, "three\u2028still\u0085three")]
     assert lines("\ufefföne\n".encode()) == [(1, "öne")]

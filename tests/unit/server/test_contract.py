@@ -11,8 +11,6 @@ from pydantic import TypeAdapter, ValidationError
 from onebert_server.contract import administration, answers, tasks
 from onebert_server.contract.administration import KeyFacts, KeyQuotas, KeysResponse
 from onebert_server.contract.declared import Declared
-from onebert_server.contract.tasks import AliasPlace
-from onebert_store.registry import grants
 
 KEY = {
     "name": "ci",
@@ -65,15 +63,3 @@ def test_a_server_sends_a_struct_with_all_of_its_fields():
     quotas = {"tasks": 3, "bytes": None, "requests": None, "tokens": None}
     assert msgspec.json.decode(written) == {"keys": [KEY | {"quotas": quotas}], "next": None}
     assert key.quotas == KeyQuotas(tasks=3)
-
-
-def test_the_document_has_its_own_names():
-    document = TypeAdapter(AliasPlace).json_schema()
-    assert (document["title"], document["description"]) == ("AliasResponse", AliasPlace.__doc__)
-    assert "deleted by now" in document["properties"]["previous"]["anyOf"][0]["description"]
-
-
-def test_the_bounds_of_a_key_are_those_of_the_store():
-    document = TypeAdapter(KeyFacts).json_schema()["properties"]
-    assert document["tasks"]["maxItems"] == administration.MAX_GLOBS == grants.MAX_GLOBS
-    assert document["scopes"]["items"]["enum"] == list(grants.Scope)

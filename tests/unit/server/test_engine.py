@@ -1,9 +1,8 @@
 """The engine: every caller gets its own answers, in order, whatever waits, leaves, fails or closes beside it."""
 
-import time
 import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from threading import Event
 from typing import Any
@@ -12,25 +11,24 @@ import numpy as np
 import pytest
 import torch
 
-from bases import Reference, far_delta, far_task, loaded, tiny_base, torch_tensors
+from bases import Reference, far_task, loaded, tiny_base
 from lanes import Item, Request
 from lanes import submit as submit_to
 from onebert_encoder.maths import encode, predict
 from onebert_encoder.maths.batch import BASE_ROW
 from onebert_encoder.maths.encode import Pass
-from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.sequences import Sequences
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.access.context import Context
 from onebert_server.engine import engine as engine_module
-from onebert_server.engine import passes, speed
+from onebert_server.engine import passes
 from onebert_server.engine.banks.bank import Bank
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host import Host
 from onebert_server.engine.passes import HostCopy
 from onebert_server.engine.queue import QueueLimits
 from onebert_server.engine.speed import Speed
-from onebert_store.errors import DeadlineExceeded, EngineFailed, QueueFull, ShuttingDown
+from onebert_store.errors import EngineFailed, QueueFull, ShuttingDown
 from parts import context
 
 KINDS = ("bitfit", "layernorm", "lora", "spafit", "frozen", "everything")
@@ -141,45 +139,7 @@ def test_callers_in_many_threads_get_their_own_answers(engine: Engine, gate: Gat
         list(threads.map(ask, requests))
 
 
-def test_what_waits_goes_together_up_to_the_token_budget(engine: Engine, gate: Gate) -> None:
-    held = hold(engine, gate)
-    futures = [submit(engine, [item(1 + i, length=30, seed=i)]) for i in range(6)]
-    assert (engine.queue.sequences, engine.queue.tokens) == (6, 180)
-    gate.opened.set()
-    for future in [held, *futures]:
-        future.result(WAIT)
-    engine.close(WAIT)
-    assert gate.batches == [(1, 8), (4, 120), (2, 60)]
-
-
-def test_a_request_keeps_its_answers_in_its_result_alone(engine: Engine, gate: Gate) -> None:
-    gate.opened.set()
-    request = submit(engine, [item(1)] * 20)
-    answers = [weakref.ref(answer) for answer in request.result(WAIT)]
-    engine.close(WAIT)
-    request.result().clear()
-    assert [answer() for answer in answers] == [None] * 20
-
-
-def test_a_caller_who_left_costs_nothing_and_makes_room_at_once(engine: Engine, gate: Gate) -> None:
-    hold(engine, gate)
-    leaving, staying = submit(engine, [item(1)] * 3), submit(engine, [item(2)])
-    assert leaving.cancel()
-    assert leaving.cancelled()
-    assert (engine.queue.sequences, engine.queue.tokens) == (1, 8)
-    gate.opened.set()
-    check([item(2)], staying.result(WAIT))
-    engine.close(WAIT)
-    assert gate.batches == [(1, 8), (1, 8)]
-    assert gate.dropped == ["left"]
-    assert gate.left == [(3, 0, 0)]
-    with pytest.raises(CancelledError):
-        leaving.result(WAIT)
-
-
-def test_who_leaves_while_a_part_runs_is_let_go_only_when_the_rows_are_no_longer_read(
-    engine: Engine, gate: Gate
-) -> None:
+def test_rows_of_who_left_stay_while_they_are_read(engine: Engine, gate: Gate) -> None:
     held = submit(engine, [item(1, length=65)] * 3)
     assert gate.entered.wait(WAIT)
     assert held.cancel()
@@ -191,78 +151,6 @@ def test_who_leaves_while_a_part_runs_is_let_go_only_when_the_rows_are_no_longer
     # An engine that overlaps has launched the next one by then, too.
     assert gate.batches == [(1, 65)] * (1 + engine._overlaps)
     assert gate.left == [(2 - engine._overlaps, int(engine._overlaps), 1)], "waiting, running and computed"
-
-
-def test_what_is_late_is_dropped_before_it_costs_a_pass(
-    engine: Engine, gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hold(engine, gate)
-    now = time.monotonic
-    late, other = (
-        submit(engine, [item(1)] * 3, context(seconds=WAIT)),
-        submit(engine, [item(2)], context(seconds=3 * WAIT)),
-    )
-    monkeypatch.setattr(time, "monotonic", lambda: now() + WAIT)
-    gate.opened.set()
-    with pytest.raises(DeadlineExceeded) as told:
-        late.result(WAIT)
-    assert told.value.status == 504
-    check([item(2)], other.result(WAIT))
-    engine.close(WAIT)
-    assert gate.batches == [(1, 8), (1, 8)]
-    assert gate.dropped == ["deadline"]
-    assert len(gate.waits) == 2, "of the requests that ran"
-
-
-def test_the_servers_own_work_is_let_in_when_the_queue_is_full(engine: Engine, gate: Gate) -> None:
-    hold(engine, gate)
-    for principal in "abcd":
-        submit(engine, [item(1)] * 20, context(principal))
-    with pytest.raises(QueueFull):
-        engine.check(context("e"))
-    proof = engine.compute(*engine.hosts.values(), [item(2).tokens] * 3, 2)
-    gate.opened.set()
-    check([item(2)] * 3, proof.result(WAIT))
-
-
-def test_the_wait_is_bounded_in_seconds_of_the_machines_own_measured_speed(gate: Gate) -> None:
-    engine = started(gate, limits=EngineLimits(128, QueueLimits(10**6, 10**9, max_seconds=0.05)))
-    hold(engine, gate)
-    while engine.queue.seconds < 0.05:
-        submit(engine, [item(1, length=64)])
-    assert engine.queue.tokens >= 2 * 64, "the bound is of time, and not of these few tokens"
-    with pytest.raises(QueueFull) as refused:
-        submit(engine, [item(1)])
-    assert refused.value.retry_after == 1
-    submit(engine, [item(1)], context("someone else"))
-    gate.opened.set()
-    engine.close(0)
-
-
-def test_a_pass_under_way_is_seen_from_outside(engine: Engine, gate: Gate) -> None:
-    held = hold(engine, gate)
-    before = engine.pass_seconds
-    assert before > 0
-    while engine.pass_seconds <= before:
-        pass
-    gate.opened.set()
-    held.result(WAIT)
-    engine.close(WAIT)
-    assert engine.pass_seconds == 0
-
-
-def test_a_task_that_gives_nan_touches_nobody_beside_it(engine: Engine, gate: Gate) -> None:
-    tensors = far_delta(base().spec, "bitfit", "mean", labels=2, seed=3)
-    tensors["delta.encoder.layer.0.output.dense.bias"][:] = np.nan
-    slot = bank()[0].install(fold(base(), torch_tensors(tensors), "mean"))
-    hold(engine, gate)
-    mixed, good = submit(engine, [item(slot), item(1)]), submit(engine, [item(4), item(5)])
-    gate.opened.set()
-    broken, beside = mixed.result(WAIT)
-    assert np.isnan(broken).all()
-    check([item(1)], [beside])
-    check([item(4), item(5)], good.result(WAIT))
-    bank()[0].release(slot)
 
 
 def test_nothing_more_is_run_of_a_request_that_has_failed(engine: Engine, gate: Gate) -> None:
@@ -298,29 +186,6 @@ def test_a_request_that_breaks_its_batch_fails_alone(engine: Engine, gate: Gate)
     assert engine.failed_in_a_row == 0
 
 
-def test_a_device_that_fails_always_is_counted_by_batches(
-    engine: Engine, gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing is computed again there, and the first answer resets the count."""
-    [host] = engine.hosts.values()
-    batches = list[int]()
-
-    def fail(inputs: Sequences, *_: Any) -> None:
-        batches.append(len(inputs.lengths))
-        raise RuntimeError("the device failed")
-
-    hold(engine, gate)
-    with monkeypatch.context() as broken:
-        broken.setattr(host.passes, "launch", fail)
-        broken.setattr(speed, "encode", fail)
-        lost = [submit(engine, [item(1, length=30)], context(str(i))) for i in range(12)]
-        gate.opened.set()
-        assert all(isinstance(future.exception(WAIT), EngineFailed) for future in lost)
-    assert (engine.failed_in_a_row, batches) == (3, [4, 4, 4])
-    check([item(1)], submit(engine, [item(1)]).result(WAIT))
-    assert engine.failed_in_a_row == 0
-
-
 def test_a_request_that_always_fails_is_no_failing_device(engine: Engine, gate: Gate) -> None:
     """Asked again and again beside nobody: otherwise one text would restart the server."""
     gate.opened.set()
@@ -329,33 +194,8 @@ def test_a_request_that_always_fails_is_no_failing_device(engine: Engine, gate: 
         assert engine.failed_in_a_row == 0
 
 
-@pytest.mark.parametrize("engine", [False], indirect=True)
-def test_who_left_a_broken_batch_is_not_computed_again(
-    engine: Engine, gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    [host] = engine.hosts.values()
-    batches, launched = list[list[int]](), host.passes.launch
-
-    def launch(inputs: Sequences, slots: np.ndarray) -> Any:
-        batches.append(slots.tolist())
-        if len(slots) == 3:
-            assert leaving.cancel()
-            assert uses(1) == 1, "this batch reads its rows"
-        return launched(inputs, slots)
-
-    hold(engine, gate)
-    monkeypatch.setattr(host.passes, "launch", launch)
-    leaving, broken, staying = (submit(engine, [item(slot)]) for slot in (1, BASE_ROW, 2))
-    gate.opened.set()
-    check([item(2)], staying.result(WAIT))
-    assert isinstance(broken.exception(WAIT), EngineFailed)
-    engine.close(WAIT)
-    assert uses(1) == 0
-    assert batches == [[1, BASE_ROW, 2], [BASE_ROW], [2]]
-
-
 @pytest.mark.parametrize("requests", [4, 1], ids=["of-four-requests", "of-one-request"])
-def test_a_batch_without_memory_gives_it_back_and_is_computed_in_smaller_ones(
+def test_a_batch_without_memory_is_computed_in_smaller_ones(
     engine: Engine, gate: Gate, monkeypatch: pytest.MonkeyPatch, requests: int
 ) -> None:
     [host] = engine.hosts.values()
@@ -381,13 +221,6 @@ def test_a_batch_without_memory_gives_it_back_and_is_computed_in_smaller_ones(
     assert len(memory) == 2
 
 
-def test_an_engine_that_does_not_run_says_so() -> None:
-    stopped = Engine([Host(base(), bank()[0])], LIMITS)
-    assert not stopped.alive
-    with pytest.raises(EngineFailed):
-        submit(stopped, [item(1)])
-
-
 def test_closing_answers_what_was_admitted_and_takes_nothing_new(engine: Engine, gate: Gate) -> None:
     hold(engine, gate)
     admitted = [submit(engine, [item(1 + i)]) for i in range(5)]
@@ -409,43 +242,19 @@ def test_closing_in_haste_tells_those_who_still_wait(engine: Engine, gate: Gate)
     engine.close(0)
     with pytest.raises(ShuttingDown):
         left.result(WAIT)
+    with pytest.raises(ShuttingDown):
+        submit(engine, [item(1)])
 
 
-def test_closing_tells_those_whose_pass_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    entered, ended = Event(), Event()
-
-    class Hung(HostCopy):
-        def read(self) -> np.ndarray:
-            entered.set()
-            assert ended.wait(WAIT)
-            return super().read()
-
-    monkeypatch.setattr(passes, "HostCopy", Hung)
-    running = started()
-    held = submit(running, [item(1)])
-    assert entered.wait(WAIT)
-    running.close(0)
-    try:
-        with pytest.raises(ShuttingDown):
-            held.result(0)
-    finally:
-        ended.set()
-        running.close(WAIT)
-
-
-def test_logits_of_every_token_come_in_their_shape_between_those_of_sequences(engine: Engine, gate: Gate) -> None:
+def test_what_waits_for_idle_time_is_answered_last(engine: Engine, gate: Gate) -> None:
+    hold(engine, gate)
+    requests, answered = [submit(engine, [item(1)], waits=True)], list[Request]()
+    requests += [submit(engine, [item(2, length=60)] * 2) for _ in range(2)]
+    for request in requests:
+        request.add_done_callback(answered.append)
     gate.opened.set()
-    row, tensors = far_task(base(), "spafit", "none", labels=3, seed=20)
-    slot = bank()[0].install(row)
-    reference = Reference(tiny_base("bert"), tensors, "none")
-    items = [item((slot, 1, 5)[i % 3], length=3 + i, seed=i) for i in range(12)]
-    for one, logits in zip(items, submit(engine, items).result(WAIT), strict=True):
-        if one.slot != slot:
-            check([one], [logits])
-            continue
-        assert logits.shape == (len(one.tokens), 3)
-        np.testing.assert_allclose(logits, reference.logits(one.tokens.input_ids), rtol=0, atol=1e-4)
-    bank()[0].release(slot)
+    check([item(1)], requests[0].result(WAIT))
+    assert answered[-1] is requests[0]
 
 
 def test_tasks_that_share_the_layers_of_a_text_share_a_batch(monkeypatch: pytest.MonkeyPatch, gate: Gate) -> None:
@@ -463,7 +272,7 @@ def test_tasks_that_share_the_layers_of_a_text_share_a_batch(monkeypatch: pytest
     assert gate.batches == [(1, 8), (20, 600)]
 
 
-def test_the_speed_is_learned_from_the_tokens_of_each_layer_that_really_ran(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_speed_is_learned_from_computed_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks that leave the base at different layers share a text up to there; a batch of these is no faster machine."""
     ran: list[int] = []
     observed: list[float] = []
@@ -573,7 +382,7 @@ def test_a_request_fails_only_when_no_other_batch_reads_its_rows(
     assert reads.ended[: 1 + len(reads.lost)] == [False] * (1 + len(reads.lost))
 
 
-def test_the_requests_of_a_batch_that_fails_late_are_answered_alone(engine: Engine, gate: Gate, reads: Reads) -> None:
+def test_requests_of_a_batch_that_fails_late_are_answered(engine: Engine, gate: Gate, reads: Reads) -> None:
     """A GPU reports the error of a pass when its answers are read."""
     hold(engine, gate)
     reads.lost = {0}
@@ -584,26 +393,7 @@ def test_the_requests_of_a_batch_that_fails_late_are_answered_alone(engine: Engi
     assert len(reads.ended) == 3
 
 
-@pytest.mark.parametrize("engine", [True], indirect=True)
-def test_a_late_request_fails_only_when_no_batch_reads_its_rows(engine: Engine, gate: Gate, reads: Reads) -> None:
-    hold(engine, gate)
-    asked = context(seconds=1.0)
-    reads.request = submit(engine, [item(1, length=65, seed=i) for i in range(3)], asked)
-
-    def wait() -> None:
-        while time.monotonic() <= asked.deadline:
-            pass
-
-    reads.packed = wait
-    gate.opened.set()
-    with pytest.raises(DeadlineExceeded):
-        reads.request.result(WAIT)
-    engine.close(WAIT)
-    assert reads.ended == [False]
-    assert gate.dropped == ["deadline"]
-
-
-def test_a_device_that_hangs_in_its_first_measurement_does_not_hold_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_that_hangs_does_not_hold_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server then listens, and its health reports the pass that does not end."""
     entered, released = Event(), Event()
 

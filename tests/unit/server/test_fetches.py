@@ -100,7 +100,7 @@ def ask(runtime, *numbers, principal="one"):
     return pinned, [version.loading for version in pinned]
 
 
-def test_what_lies_on_this_machine_is_loaded_while_the_bucket_hangs(tmp_path, bucket):
+def test_copies_are_loaded_while_the_bucket_hangs(tmp_path, bucket):
     """However many wait for the bucket, and whoever has asked first."""
     with opened(tmp_path, bucket, 2 * AT_ONCE + 1, copies=[2 * AT_ONCE]) as (runtime, _):
         _, far = ask(runtime, *range(2 * AT_ONCE))
@@ -113,7 +113,7 @@ def test_what_lies_on_this_machine_is_loaded_while_the_bucket_hangs(tmp_path, bu
             one.result(WAIT)
 
 
-def test_files_are_fetched_side_by_side_and_no_more_than_so_many_at_once(tmp_path, bucket):
+def test_files_are_fetched_side_by_side_within_a_bound(tmp_path, bucket):
     with opened(tmp_path, bucket, 3 * AT_ONCE) as (runtime, digests):
         _, loading = ask(runtime, *range(3 * AT_ONCE))
         wait_until(lambda: bucket.under_way == AT_ONCE)
@@ -124,7 +124,7 @@ def test_files_are_fetched_side_by_side_and_no_more_than_so_many_at_once(tmp_pat
         assert sorted(bucket.asked) == sorted(digests)
 
 
-def test_a_principal_whose_many_files_are_fetched_does_not_delay_anothers_one(tmp_path, bucket):
+def test_many_fetches_do_not_delay_anothers_one(tmp_path, bucket):
     count = 4 * AT_ONCE
     with opened(tmp_path, bucket, count + 1) as (runtime, digests):
         ask(runtime, *range(count), principal="greedy")
@@ -136,7 +136,7 @@ def test_a_principal_whose_many_files_are_fetched_does_not_delay_anothers_one(tm
         assert bucket.asked.index(digests[count]) <= 2 * AT_ONCE + 1
 
 
-def test_what_nobody_wants_any_more_is_not_fetched_and_what_is_deleted_not_loaded(tmp_path, bucket):
+def test_what_nobody_wants_is_not_fetched(tmp_path, bucket):
     with opened(tmp_path, bucket, AT_ONCE + 1) as (runtime, digests):
         first, loading = ask(runtime, *range(AT_ONCE))
         wait_until(lambda: bucket.under_way == AT_ONCE)
@@ -153,7 +153,7 @@ def test_what_nobody_wants_any_more_is_not_fetched_and_what_is_deleted_not_loade
         ask(runtime, AT_ONCE)[1][0].result(WAIT)
 
 
-def test_a_start_waits_for_a_bucket_no_longer_than_for_anything_else(tmp_path, bucket, monkeypatch):
+def test_a_start_waits_for_a_bucket_within_its_bound(tmp_path, bucket, monkeypatch):
     """What has come by then is loaded, and the rest while the server answers."""
     monkeypatch.setattr(catalog, "LOAD_SECONDS", 1.0)
     count = AT_ONCE + 2
@@ -163,21 +163,6 @@ def test_a_start_waits_for_a_bucket_no_longer_than_for_anything_else(tmp_path, b
         assert state(runtime, count - 1) is State.RESIDENT
         bucket.gate.set()
         wait_until(lambda: runtime.directory.counts()["resident"] == count)
-
-
-def test_a_start_fetches_files_side_by_side(tmp_path, bucket):
-    bucket.hold = threading.Barrier(AT_ONCE)
-    with opened(tmp_path, bucket, 2 * AT_ONCE, live=True) as (runtime, _):
-        assert runtime.directory.counts()["resident"] == 2 * AT_ONCE
-
-
-def test_what_a_start_has_left_is_fetched_one_after_the_other(tmp_path, bucket, monkeypatch):
-    """Answers are computed meanwhile."""
-    monkeypatch.setattr(catalog, "LOAD_SECONDS", -1.0)
-    bucket.gate.set()
-    with opened(tmp_path, bucket, AT_ONCE, live=True) as (runtime, _):
-        wait_until(lambda: runtime.directory.counts()["resident"] == AT_ONCE)
-        assert bucket.most_under_way == 1
 
 
 def test_a_start_fetches_no_more_than_the_bank_holds(tmp_path, bucket):
@@ -192,7 +177,7 @@ def test_a_start_fetches_no_more_than_the_bank_holds(tmp_path, bucket):
         ask(runtime, last)[1][0].result(WAIT)
 
 
-def test_downloads_from_a_bucket_that_hangs_hold_up_no_look_at_the_registry(tmp_path, bucket):
+def test_hanging_downloads_hold_up_no_look_at_the_registry(tmp_path, bucket):
     async def asked(runtime):
         async with client(runtime, timeout=WAIT) as web:
             path = "/v1/tasks/task0"

@@ -1,6 +1,5 @@
 """Two bases behind one answerer and one engine, of other families, widths and tokenizers."""
 
-import asyncio
 import random
 from dataclasses import replace
 from functools import cache
@@ -15,7 +14,6 @@ from onebert_encoder.answering.asked import Asked
 from onebert_encoder.base.base import load_base
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.answering.gateway import Wanted
-from onebert_server.answering.reading.logits import Answered
 from onebert_server.engine.banks.bank import Bank
 from onebert_server.engine.banks.bank_bytes import BankBytes
 from onebert_server.engine.engine import Engine, EngineLimits
@@ -23,7 +21,7 @@ from onebert_server.engine.host import Host
 from onebert_server.engine.queue import QueueLimits
 from onebert_server.hosts import front_ends_for, load_only_host
 from onebert_server.settings import Settings
-from onebert_store.errors import BankFull, EngineFailed, OneBertError, TooLarge
+from onebert_store.errors import EngineFailed, OneBertError
 from onebert_store.registry.grants import Quotas
 from parts import Batches, Parts, assert_like, context, same
 
@@ -61,36 +59,7 @@ def test_each_task_of_a_request_reads_by_the_tokenizer_of_its_base(parts, asked)
     assert [host.bank.num_resident for host in parts.engine.hosts.values()] == [0, 0]
 
 
-def test_a_text_for_every_task_reaches_those_of_each_base(parts):
-    found = {one.facts.task: one for one in parts.answer(None, [TEXT])}
-    assert {"good", "other", "tags", "tagged"} <= found.keys()
-    for ref in ("good", "other", "tagged"):
-        assert_like(found[ref], parts.alone(ref, TEXT))
-
-
-def test_questions_that_fail_alone_may_be_of_several_bases(parts):
-    refs, texts = ["other", "good", "gone"], [TEXT] * 3
-
-    async def ask(answerer):
-        return await answerer.answer(context(), Wanted(refs, partial=True), texts, same)
-
-    other, good, gone = parts.run(ask)
-    assert_like(other, parts.alone("other", TEXT))
-    assert_like(good, parts.alone("good", TEXT))
-    assert gone.error.code == "task-not-found"
-
-
-def test_an_explanation_reads_by_the_base_that_answered(parts):
-    async def ask(answerer):
-        return await answerer.answer_explained(context(), Wanted(["other"]), [TEXT], same)
-
-    [answered] = parts.run(ask)
-    assert isinstance(answered, Answered)
-    assert_like(answered, parts.alone("other", TEXT))
-    assert answered.explanation is not None
-
-
-def test_a_base_that_fails_fails_a_request_for_both_and_none_for_the_other(parts, monkeypatch):
+def test_a_failing_base_fails_no_request_for_the_other(parts, monkeypatch):
     *_, host = parts.engine.hosts.values()
 
     def fail(*_):
@@ -104,7 +73,7 @@ def test_a_base_that_fails_fails_a_request_for_both_and_none_for_the_other(parts
     assert parts.unpinned()
 
 
-def test_of_a_question_to_both_bases_that_a_quota_refuses_nothing_is_computed(parts):
+def test_a_quota_refuses_both_bases_of_a_question(parts):
     limited = replace(context("limited").principal, quotas=Quotas(tokens=1e-6))
 
     async def ask(answerer):
@@ -121,27 +90,6 @@ def test_of_a_question_to_both_bases_that_a_quota_refuses_nothing_is_computed(pa
     parts.run(ask)
     parts.engine.close(WAIT)
     assert sum(parts.batches.sequences) == 2 + 1
-
-
-@pytest.mark.parametrize("parts", [False], indirect=True)
-def test_a_client_that_leaves_holds_no_version_of_either_base(parts):
-    async def ask(answerer):
-        parts.batches.opened.clear()
-        holding = asyncio.create_task(answerer.answer(context(), Wanted(["good"]), [TEXT], same))
-        await asyncio.to_thread(parts.batches.entered.wait, WAIT)
-        leaving = asyncio.create_task(answerer.answer(context(), Wanted(["good", "other"]), [TEXT] * 2, same))
-        while parts.engine.queue.sequences < 2:
-            await asyncio.sleep(0)
-        leaving.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await leaving
-        assert parts.engine.queue.sequences == 0
-        parts.batches.opened.set()
-        await holding
-
-    parts.run(ask)
-    assert parts.unpinned()
-    assert parts.engine.hosts[wide().spec.digest].bank.num_resident == 0
 
 
 @cache
@@ -187,39 +135,6 @@ def test_mixed_load_gives_the_bits_of_each_base_alone(overlaps):
     for seed, logits in found.items():
         for here, there in zip(logits, alone[seed], strict=True):
             np.testing.assert_array_equal(here, there)
-
-
-@pytest.mark.parametrize("parts", [False], indirect=True)
-def test_nothing_waits_of_a_request_for_several_bases_that_is_refused_for_one(parts):
-    refs = ["good", *["other"] * 4097]
-
-    async def ask(answerer):
-        parts.batches.opened.clear()
-        holding = asyncio.create_task(answerer.answer(context(), Wanted(["good"]), [TEXT], same))
-        await asyncio.to_thread(parts.batches.entered.wait, WAIT)
-        with pytest.raises(TooLarge):
-            await answerer.answer(context(), Wanted(refs), [TEXT] * len(refs), same)
-        assert (parts.engine.queue.sequences, parts.engine.queue.tokens, parts.engine.queue.seconds) == (0, 0, 0)
-        parts.batches.opened.set()
-        await holding
-
-    parts.run(ask)
-
-
-def test_banks_share_one_bound_in_bytes():
-    bound = BankBytes(2**30, 2)
-    one, other = (Host(base, Bank(base, bound)) for base in (loaded(), wide()))
-    empty = bound.total
-    assert empty == bound.bare == one.bank.num_bytes + other.bank.num_bytes
-    slots = [host.install(far_row(host.base, "everything", labels=3, seed=1)) for host in (one, other)]
-    assert bound.total == one.bank.num_bytes + other.bank.num_bytes == empty + sum(slot.num_bytes for slot in slots)
-    bound.most = bound.total
-    small = far_row(one.base, "frozen", labels=2, seed=2)
-    with pytest.raises(BankFull):
-        one.install(small)
-    slots[1].release()
-    one.install(small)
-    assert bound.total == one.bank.num_bytes + other.bank.num_bytes
 
 
 def test_bfloat16_is_float32_where_it_would_be_slower(monkeypatch, caplog):

@@ -70,25 +70,6 @@ def test_an_alias_named_committee_answers_with_one_of_its_versions(runtime, task
     assert classified(runtime, f"{task}@committee", "late parcel")["version"] in members
 
 
-def test_manifests_and_the_feed_are_readable(runtime):
-    blend, auto, fold = (
-        get(runtime, f"/v1/tasks/{path}").json()["manifest"]
-        for path in ("tone/versions/5", "few/versions/1", "few/versions/3")
-    )
-    assert [(part["version"], part["weight"]) for part in blend["training"]["blend"]] == [(1, 0.25), (2, 0.75)]
-    assert auto["training"]["choice"]["chosen"] == auto["method"] == "head"
-    assert fold["training"]["fold"] == 1
-    moves = [
-        (change["principal"], change["version"])
-        for change in get(runtime, "/v1/audit?task=mood").json()["changes"]
-        if change["action"] == "promote" and change["alias"] == "live"
-    ]
-    assert moves[-2:] == [("127.0.0.1", 1), ("(server)", 2)]
-    last = get(runtime, "/v1/tasks/mood/status").json()["moves"][0]
-    assert last["what"] == "1 → 2, shadow 2 ended"
-    assert last["reason"].startswith("verdict on version 2: ")
-
-
 def test_an_alias_that_decided_moves_and_goes_back(folder, tmp_path):
     with tarfile.open(ARCHIVE) as archive:
         archive.extractall(tmp_path, filter="data")

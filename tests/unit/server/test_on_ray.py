@@ -47,7 +47,7 @@ def test_a_task_is_on_as_many_replicas_as_its_share_asks_for():
     assert hot == 4 * ROOM
 
 
-def test_what_was_asked_long_ago_counts_no_more_and_tasks_are_bounded():
+def test_what_was_asked_long_ago_counts_no_more():
     now = [0.0]
     spread = Spread(lambda: now[0])
     for _ in range(1000):
@@ -76,7 +76,7 @@ def test_there_are_as_many_replicas_as_the_work_keeps_busy(work, wanted):
     assert ByWork(0.7)(SimpleNamespace(aggregated_metrics=reports, target_num_replicas=2)) == (wanted, {})
 
 
-def test_there_are_as_many_replicas_as_before_where_none_has_reported():
+def test_without_reports_the_number_of_replicas_stays():
     assert ByWork(0.7)(SimpleNamespace(aggregated_metrics=None, target_num_replicas=2)) == (2, {})
 
 
@@ -121,7 +121,7 @@ def test_what_is_no_layout_is_refused_by_the_name_of_what_is_wrong(asked):
         layout_of(asked)
 
 
-def test_credentials_of_a_collector_go_where_ray_does_not_show_them(monkeypatch):
+def test_ray_does_not_show_credentials_of_a_collector(monkeypatch):
     secret = {"OTEL_EXPORTER_OTLP_HEADERS": "x-api-key=a-secret-of-this-test"}
     for name, value in secret.items():
         monkeypatch.setenv(name, value)

@@ -52,15 +52,3 @@ def test_the_pace_is_of_all_requests_with_their_weights(asked):
         low = max((bound for bound in BOUNDS if bound < near[0]), default=0.0)
         high = min((bound for bound in BOUNDS if bound >= near[1]), default=BOUNDS[-1])
         assert low <= pace.p95 <= high
-
-
-def test_a_steady_rate_is_right_from_its_first_minute_and_fades_when_it_ends():
-    clock = Clock()
-    counts = AnswerCounts(clock=clock)
-    for second in range(3600):
-        clock.now = float(second)
-        counts.count([answered([Seen("tone")], 0.02)])
-        if second in (120, 600, 3599):
-            assert counts.paces(["tone"])["tone"].a_minute == pytest.approx(60, rel=0.02)
-    clock.now += 10 * FADES
-    assert counts.paces(["tone"])["tone"].a_minute < 0.01

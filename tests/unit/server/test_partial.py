@@ -2,21 +2,15 @@
 
 import asyncio
 
-import numpy as np
 import pytest
 
-from bases import far_delta
 from loops import Clock
-from onebert_encoder.answering.asked import PLAIN
 from onebert_server.answering import sizes
 from onebert_server.answering.gateway import Wanted
 from onebert_server.answering.reading.logits import Unanswered
 from onebert_server.answering.resolver import Resolver
-from onebert_server.answering.sizes import AnswerSize, answer_bytes, counted
-from onebert_server.engine.engine import Engine
 from onebert_server.engine.scheduler import Lane
-from onebert_server.versions.facts import Facts
-from onebert_store.errors import OneBertError, TooLarge
+from onebert_store.errors import OneBertError
 from parts import assert_like, context, same
 
 
@@ -59,16 +53,6 @@ def test_what_cannot_be_answered_takes_nothing_from_what_can(parts):
     assert parts.unpinned()
 
 
-def test_one_text_for_many_tasks_is_the_same_as_all_at_once(parts):
-    refs, text = ["good", "tags", "short"], "it is late now order"
-    whole, several = parts.answer(refs, [text]), asked(parts, refs, [text])
-    for one, other in zip(whole, several, strict=True):
-        assert one.facts.ref == other.facts.ref
-        if hasattr(one.reading.answer, "scores"):
-            np.testing.assert_allclose(one.reading.answer.scores, other.reading.answer.scores, atol=1e-6)
-        assert one.reading.tokens == other.reading.tokens
-
-
 def test_what_is_late_is_said_to_be_late(parts):
     """The engine is held by another's batch, so that nothing of the request is ever begun."""
 
@@ -106,39 +90,8 @@ def test_a_request_that_ends_at_any_time_holds_no_version(parts, turns):
     assert parts.unpinned()
 
 
-@pytest.mark.parametrize("parts", [False], indirect=True)
-def test_one_text_for_many_tasks_shares_its_layers_as_in_a_whole_answer(parts, monkeypatch):
-    computed, launch = [], Engine.launch
-
-    def launched(*given, **named):
-        flight = launch(*given, **named)
-        computed.append(flight.launched.computed_tokens)
-        return flight
-
-    monkeypatch.setattr(Engine, "launch", launched)
-    monkeypatch.setattr("parts.far_delta", lambda spec, _, *more: far_delta(spec, "frozen", *more))
-    refs, text = [f"head-{number}" for number in range(6)], "it is late now order"
-    for number, ref in enumerate(refs):
-        parts.add(ref, seed=number)
-    parts.answer(refs, [text])
-    whole, computed[:] = sum(computed), []
-    asked(parts, refs, [text])
-    assert sum(computed) == whole
-    computed.clear()
-    parts.answer(refs[:1], [text])
-    assert whole == sum(computed)
-
-
-def test_a_question_that_is_too_large_takes_no_room_from_those_after_it():
-    facts = Facts("tags", 1, "digest", "base", "token", [f"label {i}" for i in range(512)], 512, "none")
-    size, sizes = AnswerSize(), answer_bytes(facts, PLAIN)
-    with pytest.raises(TooLarge):
-        size.add(counted(facts, sizes, 100, 51_200))
-    size.add(counted(facts, sizes, 1, 512))
-
-
 @pytest.mark.parametrize("count", [1, 1020])
-def test_a_partial_fan_out_is_resolved_once_and_is_one_request_of_the_engine(parts, monkeypatch, count):
+def test_a_partial_fan_out_is_one_request(parts, monkeypatch, count):
     """Whatever goes wrong with some of its references."""
     resolved, submitted = [], []
     resolve, submit = Resolver.resolve, Lane.submit
@@ -155,7 +108,7 @@ def test_a_partial_fan_out_is_resolved_once_and_is_one_request_of_the_engine(par
     assert parts.unpinned()
 
 
-def test_one_question_that_is_too_large_is_missed_and_takes_no_room_from_others(parts, monkeypatch):
+def test_a_too_large_question_takes_no_room(parts, monkeypatch):
     parts.add("read", format=2, decision={"window": {"tokens": 8, "overlap": 2, "reduction": "max"}})
     monkeypatch.setattr(sizes, "MAX_SEQUENCES", 20)
     found = asked(parts, ["read"] * 4, ["it is late", "late " * 400, "now " * 50, "order"])

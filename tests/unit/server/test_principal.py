@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onebert_server.access.keys import Holder, KeyRing
-from onebert_server.access.principal import Action, Principal, Scope, nobody, root
+from onebert_server.access.principal import Action, Principal, Scope, nobody
 from onebert_store.errors import Forbidden, TaskNotFound
 
 # Scope -> what it allows on its tasks, as docs/guide/api.md says.
@@ -68,11 +68,6 @@ def test_globs_of_many_stars_cost_what_they_are_long():
     assert looks < 3 * sum(map(len, globs))
 
 
-def test_root_may_do_everything_and_nobody_nothing():
-    assert all(root("r").may(action) and root("r").may(action, "any") for action in Action)
-    assert not any(nobody("n").may(action, task) for action in Action for task in ("*", "any"))
-
-
 def test_a_ring_takes_keys_that_are_given_and_none_that_were():
     now = [100.0]
     ring = KeyRing({b"root": "root"}, clock=lambda: now[0])
@@ -87,7 +82,7 @@ def test_a_ring_takes_keys_that_are_given_and_none_that_were():
     assert ring.find(b"root")
 
 
-def test_a_key_of_the_environment_stays_root_whatever_else_has_its_digest():
+def test_a_key_of_the_environment_stays_root():
     ring = KeyRing({b"root": "root"})
     ring.replace({b"root": Holder(nobody("key:ci"), expires=0.0)})
     assert ring.find(b"root").may(Action.ADMINISTER)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from onebert_server.access.principal import OWN_WORK, RESERVED, root
 from onebert_server.engine.block import REQUEST, SEQUENCE, Block
 from onebert_server.engine.line import LEAST_PART
-from onebert_server.engine.queue import COUNTED, MAX_SHADOW_TOKENS, Queue, QueueLimits
+from onebert_server.engine.queue import MAX_SHADOW_TOKENS, Queue, QueueLimits
 from onebert_server.engine.request import QUANTUM, requests_of
 from onebert_store.errors import DeadlineExceeded, OneBertError, OverShare, QueueFull, TooLarge
 
@@ -62,14 +62,6 @@ def take(waiting, most=BATCH, now=0.0, tokens=None):
 def bound(waiting, most, tokens):
     for line in waiting.lines:
         line.batch_tokens, line.most_tokens = most, tokens
-
-
-def drain(waiting, most=BATCH):
-    """Every batch until nothing waits."""
-    batches = []
-    while batch := take(waiting, most):
-        batches.append(batch)
-    return batches
 
 
 def cost(request, place):
@@ -217,7 +209,7 @@ class Inside:
 
 
 @given(any_steps, st.sampled_from([{}, {"max_seconds": 1.0}, {"max_sequences": 40, "max_tokens": 9000}]))
-def test_each_sequence_is_taken_once_and_in_time_within_the_bounds_of_its_batch(steps, limits):
+def test_each_sequence_is_taken_once_within_bounds(steps, limits):
     inside = Inside(limits)
     for what, value in [*steps, *[("take", 10**6)] * 4]:
         getattr(inside, what)(value)
@@ -238,21 +230,6 @@ def test_principals_that_wait_are_served_equally(lengths):
         assert max(served.values()) - min(served.values()) <= QUANTUM + 512
 
 
-@pytest.mark.parametrize("principal", ["other", "flood 3"], ids=["another's", "one's own"])
-def test_who_has_just_come_is_in_the_next_batch_beside_a_dozen_that_flood(principal):
-    waiting = queue()
-    put(waiting, *(asked(f"flood {number}", [24] * 1000) for number in range(12) for _ in range(8)))
-    for _ in range(10):
-        for _ in range(9):
-            take(waiting, 512)
-        [short] = put(waiting, asked(principal, [24]))
-        batch = take(waiting, 512)
-        # One's own principal is one of the dozen; there the short text is first.
-        assert (short, 0) in batch or principal != "other"
-        own = [request for request, _ in batch if request.principal == principal]
-        assert not own or short in own
-
-
 def test_who_leaves_and_comes_again_gains_nothing():
     waiting, served = queue(), defaultdict(int)
     put(waiting, asked("stays", [24] * 4000))
@@ -263,7 +240,7 @@ def test_who_leaves_and_comes_again_gains_nothing():
     assert abs(served["stays"] - served["comes"]) <= 2 * QUANTUM
 
 
-@given(st.lists(st.lists(requests, max_size=4), min_size=30, max_size=40))
+@given(st.lists(st.lists(requests, max_size=4), min_size=20, max_size=30))
 def test_nobody_starves_whatever_keeps_coming(arrivals):
     """Any request is done after its own principal's work and as much of each other principal have been served."""
     waiting, served = queue(), defaultdict(int)
@@ -282,7 +259,7 @@ def test_nobody_starves_whatever_keeps_coming(arrivals):
 
 
 @pytest.mark.parametrize("principal", [lambda number: "same", lambda number: f"new {number}"], ids=["one's own", "new"])
-def test_a_large_request_has_its_part_whatever_short_ones_keep_coming(principal):
+def test_short_requests_do_not_starve_a_large_one(principal):
     """A sixteenth beside others of its principal; beside ever new principals as much as these together."""
     waiting, served = queue(), 0
     put(waiting, large := asked("same", [24] * 1000))
@@ -296,15 +273,7 @@ def test_a_large_request_has_its_part_whatever_short_ones_keep_coming(principal)
     assert served > 0
 
 
-def test_a_batch_is_bounded_in_what_it_computes_and_in_what_it_holds():
-    """Of a text that several tasks share most may be computed once: its sequences cost less than they hold."""
-    waiting = queue()
-    put(waiting, asked("a", [100] * 50, costs=[100, *[1] * 49]))
-    batches = [len(take(waiting, 110, tokens=2000)) for _ in range(2)]
-    assert batches == [11, 20], "the first costs 110, the second holds 2000"
-
-
-def test_bases_give_batches_one_after_another_and_a_newcomer_waits_for_one():
+def test_bases_give_batches_in_turns():
     waiting = queue(hosts=2)
     put(waiting, *(asked(f"flood {number}", [24] * 1000, host=0) for number in range(12)))
     for now in range(3):
@@ -342,20 +311,6 @@ def test_a_principal_alone_may_wait_for_as_long_as_the_bound_says():
     put(waiting, asked("one"))
 
 
-def test_the_default_counts_leave_it_to_the_seconds_how_many_of_the_largest_fan_outs_may_wait():
-    """A machine that does a million tokens a second does eight fan-outs of 1024 short texts well within the bound."""
-    waiting = queue(2**14, 2**20, 0.8, seconds_per_token=1e-6)
-    put(waiting, *(asked("a", [24] * 1024) for _ in range(8)))
-    assert waiting.seconds < 0.8
-
-
-def test_a_newcomer_is_let_in_beside_a_principal_that_fills_the_queue():
-    waiting = queue(max_sequences=100, max_tokens=1000, max_seconds=1.0, seconds_per_token=0.01)
-    put(waiting, *(asked("flood") for _ in range(10)))
-    assert type(refused(waiting, asked("flood"))) is QueueFull
-    put(waiting, asked("other", [20] * 10))
-
-
 def test_who_holds_more_than_others_is_told_so_and_by_429():
     waiting = queue(max_seconds=1.0, seconds_per_token=0.01)
     put(waiting, asked("flood", [100]), asked("other"))
@@ -376,13 +331,13 @@ def fill(waiting, principal):
 
 @pytest.mark.parametrize("tokens", [[23], [24] * 16], ids=["a sentence", "sixteen"])
 def test_all_that_waits_is_bounded_however_many_principals_ask(tokens):
-    """Each of 16,000 asks once: what waits of all of them is what one may have waiting, and one request more."""
-    waiting, let_in = queue(max_seconds=0.8, seconds_per_token=1 / 15_000), 0
-    for number in range(16_000):
+    """Each of 2,000 asks once: what waits of all of them is what one may have waiting, and one request more."""
+    waiting, let_in = queue(max_seconds=0.8, seconds_per_token=1 / 1_500), 0
+    for number in range(2_000):
         with suppress(QueueFull):
             put(waiting, asked(f"principal {number}", tokens))
             let_in += 1
-    assert 0.8 <= waiting.tokens / 15_000 <= 0.8 + sum(tokens) / 15_000
+    assert 0.8 <= waiting.tokens / 1_500 <= 0.8 + sum(tokens) / 1_500
     assert waiting.tokens == let_in * sum(tokens)
 
 
@@ -393,18 +348,6 @@ def test_who_holds_most_is_refused_first_and_who_asks_little_last():
     assert type(refused(waiting, asked("large"))) is OverShare
     put(waiting, *(asked(f"new {number}") for number in range(40)))
     assert type(refused(waiting, asked("large"))) is OverShare
-
-
-def test_large_requests_of_many_principals_leave_room_for_a_short_text():
-    """Each is more than all that may wait: some are let in all the same, and are served beside others."""
-    waiting = queue(max_seconds=1.0, seconds_per_token=0.001)
-    for number in range(50):
-        with suppress(QueueFull, OverShare):
-            put(waiting, asked(f"large {number}", [500] * 64))
-    assert len(waiting.lines[0].flows) == 1 / COUNTED
-    put(waiting, asked("other"))
-    with pytest.raises(QueueFull):
-        put(waiting, asked("late", [500]))
 
 
 @pytest.mark.parametrize("principals", [1, 2, 5])
@@ -422,7 +365,7 @@ def test_there_is_always_room_for_one_more_principal(limits, principals):
     put(waiting, asked("one more", [10] * (120 // (principals + 1))))
 
 
-def test_what_cannot_be_answered_in_time_is_refused_before_it_costs_anything():
+def test_what_would_be_late_is_refused():
     waiting = queue(seconds_per_token=0.01)
     put(waiting, asked("a", [100]))
     assert type(refused(waiting, asked("b", [50], deadline=0.9))) is QueueFull
@@ -440,20 +383,12 @@ def test_what_could_never_wait_is_refused_for_good():
         assert type(refused(queue(max_sequences=10, max_tokens=100), asked("a", lengths))) is TooLarge
 
 
-def test_the_servers_own_work_is_let_in_beside_the_bound_and_takes_nobodys_room():
+def test_the_servers_own_work_takes_nobodys_room():
     waiting = queue(max_sequences=2, max_tokens=100, max_seconds=1.0, seconds_per_token=1.0)
     put(waiting, asked("a", [50]))
     own = put(waiting, *(asked(RESERVED, [90]) for _ in range(3)))
     put(waiting, asked("b", [50]))
     assert {request for request, _ in take(waiting, 300)} & set(own), "and it is served like any principal"
-
-
-def test_who_would_be_refused_whatever_the_size_is_known_before():
-    waiting = queue(max_seconds=1.0, seconds_per_token=0.01)
-    assert waiting.refusal("a") is None
-    put(waiting, asked("a", [100]))
-    assert type(waiting.refusal("a")) is QueueFull
-    assert waiting.refusal("b") is waiting.refusal(RESERVED) is None
 
 
 def test_shadows_wait_beside_the_queue_within_their_bound():

@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -111,12 +110,3 @@ def test_an_answer_that_is_no_number_touches_no_other(seed: int) -> None:
             assert questions[number].facts.ref in reading.detail
         else:
             assert fields_of(reading.answer, None) == fields_of(alone(questions[number], logits[number]), None)
-
-
-@pytest.mark.parametrize("labels", [1, 2, 7, 8, 33, 200])
-def test_a_softmax_of_many_rows_has_the_bits_of_each_alone(labels: int) -> None:
-    facts = facts_of("many", "single_label", labels)
-    rows = np.random.default_rng(labels).normal(0, 4, (257, labels)).astype(np.float32)
-    questions = [Question("a", facts, PLAIN, 3, False) for _ in rows]
-    for row, reading in zip(rows, together(questions, [[row] for row in rows]), strict=True):
-        assert reading.answer.scores == answer(row, facts).scores

@@ -60,17 +60,6 @@ async def test_who_holds_most_places_makes_room_and_not_the_slowest_link():
     assert uploads.ended == [("greedy", 1001), ("greedy", 1002)]
 
 
-async def test_a_newcomer_counts_among_its_own_uploads():
-    """Two hold half of the places each; whoever comes with one more makes room for it."""
-    uploads = Uploads()
-    for size in range(MAX_UPLOADS // 2):
-        await uploads.begin("slower", 100 + size)
-        await uploads.begin("faster", 1000 + size)
-    uploads.pass_time(SLOW_SECONDS)
-    await uploads.begin("faster", 10)
-    assert uploads.ended == [("faster", 1000)]
-
-
 async def test_uploads_that_are_not_slow_are_not_ended():
     uploads = Uploads()
     await uploads.begin("modest", 1)

@@ -77,7 +77,7 @@ def refused(monkeypatch):
     return make
 
 
-def test_the_engines_word_counts_for_a_moment_and_for_its_principal(refused, monkeypatch):
+def test_a_refusal_counts_for_a_moment_and_its_principal(refused, monkeypatch):
     gateway, error = refused(whatever=True)
     with pytest.raises(OneBertError) as again:
         gateway.check(context("flood"))
@@ -89,7 +89,7 @@ def test_the_engines_word_counts_for_a_moment_and_for_its_principal(refused, mon
     gateway.check(context("flood"))
 
 
-def test_a_key_that_is_over_its_quota_says_nothing_of_another_of_the_same_name(refused):
+def test_a_quota_is_of_one_key(refused):
     """As where a key is changed for one with a larger quota."""
     gateway, _ = refused(whatever=True)
     limited = replace(root("flood"), quotas=Quotas(requests=7.0))
@@ -98,12 +98,7 @@ def test_a_key_that_is_over_its_quota_says_nothing_of_another_of_the_same_name(r
         gateway.check(context("flood"))
 
 
-def test_what_was_refused_for_its_own_size_says_nothing_of_others(refused):
-    gateway, _ = refused(whatever=False)
-    gateway.check(context("flood"))
-
-
-async def test_questions_that_an_engine_which_hangs_does_not_read_are_bounded():
+async def test_unread_questions_are_bounded():
     async def ask_and_leave(gateway):
         gateway.check(context("someone"))
         gateway.submit(block("someone", tokens=512, sequences=64))

@@ -16,7 +16,6 @@ from onebert_server.engine.queue import QueueLimits
 from onebert_server.engine.scheduler import Lane, Scheduler
 from onebert_server.telemetry.metrics import Metrics
 
-SECONDS_PER_TOKEN = 0.001
 HOST = Host(loaded(), Bank(loaded()))
 
 
@@ -74,7 +73,7 @@ class Edge:
     st.lists(st.tuples(st.integers(0, 1), st.sampled_from("ab"), st.integers(1, 7)), min_size=1, max_size=12),
     st.randoms(use_true_random=False),
 )
-def test_each_request_gets_its_own_logits_whoever_leaves_while_a_batch_runs(came, random):
+def test_each_request_gets_its_own_logits(came, random):
     """Also where a batch ends behind a later one."""
     opened, _ = scheduler(QueueLimits(10**6, 10**9), batch_tokens=100)
     uses = HOST.bank.uses.copy()
@@ -102,15 +101,14 @@ def test_each_request_gets_its_own_logits_whoever_leaves_while_a_batch_runs(came
     assert (HOST.bank.uses == uses).all()
 
 
-def test_a_client_that_leaves_takes_no_room_from_others_of_its_key(clock: type[Clock]) -> None:
-    """However long it had waited: what waits of others is bounded as ever."""
-    opened, lane = scheduler(QueueLimits(10**6, 10**9, max_seconds=1.0), seconds_per_token=0.001)
-    assert opened.put(lane, block(8, deadline=60.0, number=5)) == []
-    clock.now = 0.8
-    opened.withdraw(lane, [5])
-    assert opened.queue.sequences == 0
-    assert opened.put(lane, block(900, deadline=60.0)) == []
-    assert opened.refusal("someone") is None
+def test_a_refused_request_ends_at_once_and_those_beside_it_wait() -> None:
+    opened, lane = scheduler(QueueLimits(max_sequences=8, max_tokens=10**9))
+    each = [block(3, 1e12, number=number, count=count) for number, count in ((1, 2), (2, 9), (3, 1))]
+    requests, sequences, ids = (np.concatenate([one[field] for one in each]) for field in (1, 2, 3))
+    sequences["text"] = np.arange(len(sequences))
+    [(_, ended)] = opened.put(lane, Block(each[0].principals, requests, sequences, ids))
+    assert (ended.requests["number"].tolist(), [error.status for error in ended.errors]) == ([2], [413])
+    assert opened.queue.sequences == 3
 
 
 # A timer of uvloop fires up to a millisecond early. The engine's process counts the deadline of a front end's request
@@ -130,17 +128,3 @@ def test_a_request_given_up_at_its_deadline_counts_as_late(
     dropped = {name: f'onebert_dropped_total{{why="{name}"}} 1.0' for name in ("deadline", "left")}
     text = opened._metrics.exposition().decode()
     assert [name for name, line in dropped.items() if line in text] == [why]
-
-
-def test_what_requests_leave_behind_is_forgotten_and_those_that_stay_keep_their_ids(clock: type[Clock]) -> None:
-    opened, lane = scheduler(QueueLimits(10**6, 10**9))
-    staying = block(5, 60.0, number=1)
-    staying.ids[:] = [6, 7, 8, 9, 10]
-    assert opened.put(lane, staying) == []
-    for number in range(2, 402):
-        assert opened.put(lane, block(500, 60.0, number=number)) == []
-        opened.withdraw(lane, [number])
-    assert [*lane.under_way] == [1]
-    taken = opened.take(only_full=False)
-    assert taken is not None
-    assert taken.inputs.ids.tolist() == [6, 7, 8, 9, 10]

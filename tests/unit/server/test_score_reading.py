@@ -4,7 +4,6 @@ import gzip
 import json
 from contextlib import ExitStack
 
-import openpyxl
 import pandas
 import pyarrow
 import pyarrow.feather
@@ -145,32 +144,6 @@ def test_bytes_in_parquet_that_are_not_utf8_cost_their_row_alone(tmp_path):
         assert rows.ids.to_pydict() == {"row": [1, 2, 3]}
 
 
-@pytest.mark.parametrize(
-    "kind", ["string", "large_string", "string_view", "binary", "large_binary", "binary_view", "dictionary", "field"]
-)
-def test_texts_of_every_type(tmp_path, kind):
-    cells = pyarrow.array(["a", None, "b"])
-    name = "said.text" if kind == "field" else "text"
-    if kind == "field":
-        columns = {"said": [{"text": "a", "by": 1}, None, {"text": "b", "by": 2}]}
-    else:
-        columns = {"text": cells.dictionary_encode() if kind == "dictionary" else cells.cast(kind)}
-    path = parquet(tmp_path / "x.parquet", columns)
-    assert taken(path, ChosenColumns((name,), ())).texts == ["a", None, "b"]
-
-
-def test_pairs(tmp_path):
-    path = parquet(tmp_path / "x.parquet", {"question": ["q", "q", None], "context": ["c", None, "c"]})
-    with ExitStack() as stack:
-        stream = opened(stack, path, None)
-        chosen = choose_columns(stream.sample(), Columns(), (), "x")
-        stream.choose(chosen)
-        rows = stream.take(9)
-    assert chosen == ChosenColumns(("question", "context"), ())
-    assert rows.texts == [("q", "c"), None, None]
-    assert rows.errors == [None, "the second text is missing", "the text is missing"]
-
-
 def test_columns_are_found_by_name_and_kept_as_they_are(tmp_path):
     path = parquet(tmp_path / "x.parquet", {"Id": [7, 8], "when": [1.5, None], "Sentence": ["a", "b"]})
     with ExitStack() as stack:
@@ -183,25 +156,6 @@ def test_columns_are_found_by_name_and_kept_as_they_are(tmp_path):
         for columns, ids, said in ((Columns("no"), (), "no column no"), (Columns(), ("no",), "no column no")):
             with pytest.raises(InvalidData, match=said):
                 choose_columns(stream.sample(), columns, ids, "x")
-
-
-def test_what_cannot_be_read_is_one_sentence(tmp_path):
-    (tmp_path / "x.parquet").write_bytes(b"no parquet")
-    (tmp_path / "x.csv").write_bytes(b"text\n\xff\x81\x8d\x01\x02\x90\x9d\xff\xfe\n")
-    (tmp_path / "open.csv").write_text('text\n"open\n')
-    parquet(tmp_path / "numbers.parquet", {"text": [1, 2]})
-    said = {
-        "x.parquet": "x.parquet is not readable",
-        "x.csv": "x.csv line 2 is not readable as UTF-8; say what it is with --encoding",
-        "open.csv": "open.csv line 2 is not CSV",
-        "numbers.parquet": "the column text holds int64, not texts",
-    }
-    for name, sentence in said.items():
-        with pytest.raises(InvalidData, match=sentence):
-            taken(tmp_path / name, ChosenColumns(("text",), ()))
-    for column in ("other", "text.field"):
-        with pytest.raises(InvalidData, match=rf"numbers\.parquet has no column {column}"):
-            taken(tmp_path / "numbers.parquet", ChosenColumns((column,), ()))
 
 
 def test_files_of_a_folder_are_found_by_name(tmp_path):
@@ -245,19 +199,7 @@ def test_every_kind_of_file_gives_the_same_rows(tmp_path):
         assert bool(stream.notes) == (source.name == "a.csv"), source.name
 
 
-def test_a_sheet_is_scored_by_its_name(tmp_path):
-    book = openpyxl.Workbook()
-    book.active.append(["nothing"])
-    book.create_sheet("Data").append(["text"])
-    book["Data"].append(["fine"])
-    book.save(tmp_path / "a.xlsx")
-    [source] = find_sources([str(tmp_path / "a.xlsx")], "Data")
-    with open_stream(source, None) as stream:
-        stream.choose(choose_columns(stream.sample(), Columns(), (), "a.xlsx"))
-        assert stream.take(5).texts == ["fine"]
-
-
-def test_columns_are_named_after_the_task_that_a_file_was_trained_for(tmp_path):
+def test_columns_are_named_after_the_trained_task(tmp_path):
     store = StoreAddress("", "", tmp_path)
     for name, training in (("a-x", {"task": "tone"}), ("b", {"task": "Not A Name"}), ("c", {})):
         (tmp_path / f"{name}.safetensors").write_bytes(dumps(make_delta(training=training)))

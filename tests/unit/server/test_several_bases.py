@@ -33,7 +33,7 @@ def scores(runtime, *names):
     return answer.json()["results"]
 
 
-def test_uploads_for_two_bases_answer_in_one_request_and_after_a_restart(tmp_path):
+def test_two_bases_answer_in_one_request(tmp_path):
     tasks = {name: task(name).with_golden() for name in PATHS}
     with opened(tmp_path, base=BOTH) as runtime:
         for name, one in tasks.items():
@@ -55,7 +55,7 @@ def test_uploads_for_two_bases_answer_in_one_request_and_after_a_restart(tmp_pat
             assert "the base here is" in refused.json()["detail"]
 
 
-def test_versions_of_every_base_share_the_memory_and_the_least_recently_used_goes(tmp_path):
+def test_versions_of_every_base_share_the_memory(tmp_path):
     names = [f"{name}{number}" for number in range(6) for name in PATHS]
     tasks = {name: task(name.rstrip("0123456789"), "everything", labels=900, seed=at) for at, name in enumerate(names)}
     store(tmp_path, **tasks)
@@ -77,7 +77,7 @@ def test_versions_of_every_base_share_the_memory_and_the_least_recently_used_goe
         assert rows == sum(version.state is State.RESIDENT for version in runtime.directory.versions())
 
 
-def test_a_bank_whose_tables_are_full_makes_room_among_its_own_versions(tmp_path, monkeypatch):
+def test_full_tables_make_room_among_their_own_versions(tmp_path, monkeypatch):
     """As on a GPU, where each bank has its part of the memory from the start: here four rows, one for the bare base."""
     monkeypatch.setattr(Bank, "_capacity", lambda *_: 4)
     names = ["narrow0", "narrow1", "wide0", "wide1", "wide2", "wide3"]
@@ -116,12 +116,3 @@ def test_bases_must_differ_and_some_commands_take_one():
         load_hosts(twice)
     with pytest.raises(InvalidSettings, match="one base"):
         load_only_host(load_settings(base=BOTH))
-
-
-def test_a_folder_with_a_comma_in_its_name_is_one_base(tmp_path):
-    folder = tmp_path / "a,b"
-    folder.mkdir()
-    assert load_settings(base=str(folder)).base == (str(folder),)
-    assert load_settings(base="a, b").base == ("a", "b")
-    assert load_settings(base=["a", "b"]).base == ("a", "b")
-    assert load_settings().base == ()

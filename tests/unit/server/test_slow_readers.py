@@ -60,7 +60,7 @@ async def test_an_answer_arrives_whole_in_pieces(size):
     assert [message.get("more_body", False) for message in client.taken[1:]][-1] is False
 
 
-async def test_answers_that_are_read_slowly_are_bounded_and_leave_room_for_other_principals():
+async def test_unread_answers_are_bounded_by_principal():
     untaken = Permits(4 * SIZE, "too many bytes wait for their clients")
     slow = [Client() for _ in range(2)]
     sending = [await _begin(_answer(untaken, "slow"), client) for client in slow]

@@ -3,21 +3,14 @@
 import json
 import sqlite3
 from contextlib import closing
-from datetime import UTC, datetime
 
 import pytest
-from rich.console import Console
-from rich.text import Text
 
-from onebert_server.cli.status import command
-from onebert_server.cli.status.tables import move_text, overview
 from onebert_server.client import as_dict
 from onebert_server.client.exchange import decode
-from onebert_server.contract.status import Alarm, AliasInForce, Move, StatusResponse, TaskInForce, TaskStatus
+from onebert_server.contract.status import StatusResponse, TaskInForce
 from onebert_store.command import console
-from onebert_store.errors import ServerUnreachable
 from runtimes import ask, move, opened_with_tasks
-from stores import statements
 
 # Only a running server knows these.
 SEEN = ("a_minute", "p95", "abstained", "cut", "shift", "alarm")
@@ -37,7 +30,7 @@ def stored(tmp_path, monkeypatch):
     return ("--data-dir", str(tmp_path / "store")), every, one
 
 
-def test_a_store_at_rest_has_the_status_of_its_server_but_for_traffic(onebert, stored):
+def test_a_store_at_rest_has_the_status_of_its_server(onebert, stored):
     place, every, one = stored
     code, out, err = onebert("status", *place, "--json")
     assert (code, err) == (0, "")
@@ -48,22 +41,6 @@ def test_a_store_at_rest_has_the_status_of_its_server_but_for_traffic(onebert, s
     assert found["gate"] == {"aliases": ["next"], "rows": 0, "checks": 1}
     assert [version["version"] for version in found["versions"]] == [1, 2, 3]
     assert "there is no task nobody" in onebert("status", "nobody", *place)[2]
-
-
-def test_a_store_at_rest_is_read_at_one_moment_and_one_task_alone(onebert, stored):
-    place, _, _ = stored
-    with statements() as every:
-        onebert("status", *place)
-
-    def whole(seen):
-        """The reads of all versions or of all aliases; a read of no row, by which a store is checked, has a limit."""
-        read = [sql for sql in seen if "FROM versions" in sql or "FROM aliases" in sql]
-        return [sql for sql in read if "WHERE" not in sql and "LIMIT" not in sql]
-
-    assert len(whole(every)) == 2
-    with statements() as one:
-        onebert("status", "tone", *place)
-    assert whole(one) == []
 
 
 def test_both_forms_say_what_live_means_and_why_it_moved(onebert, stored):
@@ -77,28 +54,6 @@ def test_both_forms_say_what_live_means_and_why_it_moved(onebert, stored):
         assert said in described
     assert "next:" not in described
     assert "onebert promote" not in described
-
-
-def test_the_list_is_one_line_a_task_at_80_columns_with_what_needs_attention_last(monkeypatch):
-    monkeypatch.setattr(console.out, "_width", 80)
-    move = Move(at=datetime.now(UTC), who="key:somebody-with-a-name", alias="canary", what="deleted, was 1")
-    live = AliasInForce(alias="live", version=1, words="90 % 1, 10 % 2 by principal, shadow 3", ungated=[], ends=[])
-    alarm = Alarm(since=move.at, version=1, words="other labels than its reference")
-    tasks = [
-        TaskStatus(
-            name=f"task-{n}-{'of-a-long-name' * (n % 3)}", base="a" if n % 2 else None, live=live, last_move=move,
-            alarm=alarm if n == 3 else None, unavailable={"1": "gone"} if n == 5 else {}, lacks={},
-        )
-        for n in range(45)
-    ]  # fmt: skip
-    with console.out.capture() as printed:
-        console.out.print(overview(tasks))
-    lines = printed.get().splitlines()
-    assert len(lines) == 2 + 45 + 1
-    assert max(map(len, lines)) <= 80
-    assert [line.split()[0].split("-")[1] for line in lines[-3:-1]] == ["5", "3"]
-    assert "base" not in lines[0]
-    assert move_text(move).endswith("key:somebody-with-a-name: canary deleted, was 1")
 
 
 def test_looking_at_a_store_at_rest_changes_nothing_in_it(onebert, tmp_path):
@@ -126,26 +81,6 @@ def test_looking_at_a_store_at_rest_changes_nothing_in_it(onebert, tmp_path):
             True,
         )
     assert content() == before
-
-
-def test_a_picture_refreshes_until_it_is_interrupted_and_outlives_its_server(monkeypatch):
-    monkeypatch.setattr(console, "out", Console(force_terminal=True, width=80))
-    pictures = iter([Text("one"), ServerUnreachable("no server"), Text("two")])
-
-    def picture():
-        found = next(pictures)
-        if isinstance(found, Exception):
-            raise found
-        shown.append(found.plain)
-        return found
-
-    def pause():
-        if shown[-1] == "two":
-            raise KeyboardInterrupt
-
-    shown = []
-    command.refreshed(picture, pause)
-    assert shown == ["one", "two"]
 
 
 def test_watching_takes_a_terminal(onebert):

@@ -1,28 +1,22 @@
 """A turn of the event loop: what fails in it, and who waits for it."""
 
 import asyncio
-import time
-from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from onebert_encoder.text.tokenizer import Tokenizer
-from onebert_server.answering import asking, sizes, turn
-from onebert_server.answering.admission import Admission
+from onebert_server.answering import asking, turn
 from onebert_server.answering.asking import Asking
 from onebert_server.answering.gateway import Wanted
-from onebert_server.engine.block import REQUEST, SEQUENCE, Block
 from onebert_server.engine.scheduler import Lane
-from onebert_server.remote import edge, wire
-from onebert_store.errors import EngineFailed, OneBertError, QueueFull
-from onebert_store.registry.grants import Quotas
+from onebert_server.remote import wire
+from onebert_store.errors import EngineFailed, QueueFull
 from parts import assert_like, context, same
 
 
 @pytest.mark.parametrize("parts", [False], indirect=True)
 @pytest.mark.parametrize("first", [True, False], ids=["before anything is taken", "when it is taken"])
-def test_what_cannot_be_submitted_fails_at_once_and_nothing_beside_it(parts, monkeypatch, first):
+def test_what_cannot_be_submitted_fails_alone(parts, monkeypatch, first):
     """One request of a turn breaks the way to the engine; the others are answered, also those of later turns."""
     lane_submit = Lane.submit
 
@@ -79,7 +73,7 @@ def test_a_panic_of_a_tokenizer_ends_its_turn_and_no_later_one(parts, monkeypatc
 
 
 @pytest.mark.parametrize("parts", [False], indirect=True)
-def test_what_a_batch_has_ended_reaches_those_behind_a_request_that_cannot_take_it(parts, monkeypatch):
+def test_a_request_that_fails_to_take_touches_no_other(parts, monkeypatch):
     take = Asking.take
 
     def fail(asking, *logits):
@@ -99,37 +93,6 @@ def test_what_a_batch_has_ended_reaches_those_behind_a_request_that_cannot_take_
     assert_like(behind[0], parts.alone("good", "order"))
 
 
-def damaged(number: int, sequences: int) -> Block:
-    """Of a principal with a quota: a request of a slot that no bank has."""
-    requests, rows = np.zeros(1, REQUEST), np.zeros(1, SEQUENCE)
-    requests["number"], requests["sequences"], requests["requests"] = number, sequences, 1
-    requests["deadline"] = time.monotonic() + 60
-    rows["slot"], rows["tokens"] = 999, 3
-    limited = replace(context().principal, quotas=Quotas(requests=1.0, tokens=1.0))
-    return Block([limited], requests, rows, np.ones(3, np.int32))
-
-
-@pytest.mark.parametrize("parts", [True], ids=["front end"], indirect=True)
-@pytest.mark.parametrize("sequences", [1, 77])
-def test_a_damaged_block_is_answered_at_once_and_costs_no_quota(parts, sequences):
-    async def ask(answerer):
-        gateway, came = parts.gateway, asyncio.get_running_loop().create_future()
-        answered, gateway.answered = gateway.answered, came.set_result
-        block = damaged(5, sequences)
-        gateway.submit(block)
-        ended = await asyncio.wait_for(came, 20)
-        assert ended.requests["number"].tolist() == [5]
-        assert [error.code for error in ended.errors] == [EngineFailed.code]
-        entry = parts.desk._edge._entry
-        entry.rates.check(block.principals[0])
-        assert not entry._counted
-        gateway.answered = answered
-        return await answerer.answer(context(), Wanted(["good"]), ["it is now"], same)
-
-    [answered] = parts.run(ask)
-    assert_like(answered, parts.alone("good", "it is now"))
-
-
 @pytest.mark.parametrize("parts", [True], ids=["front end"], indirect=True)
 def test_a_block_whose_requests_cannot_be_read_ends_its_front_end(parts):
     async def ask(_):
@@ -138,52 +101,6 @@ def test_a_block_whose_requests_cannot_be_read_ends_its_front_end(parts):
         nothing = memoryview(b"")
         parts.transport.submit(wire.Block([], memoryview(b"half"), nothing, nothing, []))
         await asyncio.wait_for(lost.wait(), 20)
-
-    parts.run(ask)
-
-
-@pytest.mark.parametrize("parts", [True], ids=["front end"], indirect=True)
-def test_answers_that_cannot_be_sent_end_their_requests_at_once(parts, monkeypatch):
-    message, broken = edge.ended_message, [True]
-
-    def fail(ended, *more):
-        if len(ended.logits) and broken.pop():
-            raise MemoryError
-        return message(ended, *more)
-
-    monkeypatch.setattr(edge, "ended_message", fail)
-
-    async def ask(answerer):
-        with pytest.raises(OneBertError) as failed:
-            await asyncio.wait_for(answerer.answer(context(), Wanted(["good"]), ["late"], same), 20)
-        assert failed.value.code == EngineFailed.code
-        broken.append(False)
-        return await answerer.answer(context(), Wanted(["good"]), ["it is now"], same)
-
-    [answered] = parts.run(ask)
-    assert_like(answered, parts.alone("good", "it is now"))
-
-
-@pytest.mark.parametrize("parts", [False], indirect=True)
-def test_a_turn_that_fails_to_take_a_batch_takes_those_that_wait_behind_it(parts):
-    """Both have arrived when the loop comes to them."""
-
-    async def ask(_):
-        admission, taken = Admission(parts.engine, parts.residents), []
-
-        def take(ended):
-            taken.append(ended.requests["number"].tolist())
-            if len(taken) == 1:
-                raise MemoryError
-
-        admission.answered = take
-        for number in (1, 2):
-            requests = np.zeros(1, REQUEST)
-            requests["number"] = number
-            admission.submit(Block([context().principal], requests, np.zeros(0, SEQUENCE), np.zeros(0, np.int32)))
-        for _ in range(3):
-            await asyncio.sleep(0)
-        assert taken == [[1], [2]]
 
     parts.run(ask)
 
@@ -208,7 +125,7 @@ def test_a_flood_of_one_turn_is_divided_and_delays_nobody_else(parts, monkeypatc
 
 
 @pytest.mark.parametrize("parts", [False], indirect=True)
-def test_what_waits_for_turns_is_bounded_for_each_principal_and_given_back(parts, monkeypatch):
+def test_what_waits_for_turns_is_bounded_by_principal(parts, monkeypatch):
     monkeypatch.setattr(turn, "MAX_WAITING", 1000)
     for module in (asking, turn):
         monkeypatch.setattr(module, "TURN_CHARACTERS", 100)
@@ -229,36 +146,3 @@ def test_what_waits_for_turns_is_bounded_for_each_principal_and_given_back(parts
         return await one("flood")
 
     assert len(parts.run(ask)) == 1
-
-
-@pytest.mark.parametrize("partial", [False, True])
-def test_a_request_whose_version_moves_meanwhile_counts_its_answers_once(parts, monkeypatch, partial):
-    monkeypatch.setattr(sizes, "MAX_SEQUENCES", 5)
-
-    async def ask(answerer):
-        for version in (1, 2, 3):
-            parts.add("moves", version, seed=version)
-            wanted = Wanted(["moves"] * 4, partial=partial)
-            answered = await answerer.answer(context(), wanted, ["it is late"] * 4, same)
-            assert [one.facts.version for one in answered] == [version] * 4
-
-    parts.run(ask)
-
-
-@pytest.mark.parametrize("parts", [False], indirect=True)
-def test_a_batch_that_cannot_be_counted_is_computed_once(parts, monkeypatch):
-    """Its requests have ended, and their places may be those of others."""
-    passes = []
-    launch = parts.engine.launch
-    monkeypatch.setattr(parts.engine, "launch", lambda *given, **named: passes.append(1) or launch(*given, **named))
-
-    def fail(*_):
-        raise RuntimeError("no metrics")
-
-    monkeypatch.setattr(parts.batches, "observe_batch", fail)
-    for text in ("it is late", "order now"):
-        [answered] = parts.answer(["good"], [text])
-        assert_like(answered, parts.alone("good", text))
-    parts.engine.close(60)
-    assert len(passes) == 2
-    assert parts.unpinned()

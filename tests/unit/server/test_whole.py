@@ -1,9 +1,7 @@
 """Texts that façades read to their end, in parts and in windows: by one version, into one answer of bounded size."""
 
 import json
-import time
 from dataclasses import replace
-from threading import current_thread, main_thread
 from types import SimpleNamespace
 
 import msgspec
@@ -17,7 +15,7 @@ from onebert_server.answering import sizes
 from onebert_server.facades.clients import fms
 from onebert_server.facades.facade import Call, read_whole
 from onebert_server.limits import MAX_ITEMS
-from onebert_store.errors import OneBertError, TooLarge
+from onebert_store.errors import TooLarge
 from onebert_store.registry.grants import Quotas
 from parts import assert_like, context
 
@@ -73,15 +71,7 @@ def test_texts_are_read_to_their_end_and_computed_once(parts, max_length):
     assert sum(parts.batches.sequences) == 2 * whole.reading.windows + 1
 
 
-def test_what_is_made_of_many_answers_is_made_beside_the_event_loop(parts):
-    parts.add("wide", labels=[f"label {n}" for n in range(64)])
-    few = read(parts, ["wide"], [SHORT], lambda *_: current_thread())
-    many = read(parts, ["wide"] * MAX_ITEMS, [SHORT] * MAX_ITEMS, lambda *_: current_thread())
-    assert few == [main_thread()]
-    assert main_thread() not in many
-
-
-def test_an_answer_that_grows_too_large_ends_before_the_rest_is_computed(parts, monkeypatch):
+def test_a_large_answer_ends_before_the_rest_is_computed(parts, monkeypatch):
     monkeypatch.setattr(sizes, "MAX_ANSWER_BYTES", 60_000)
     alone, body = (
         msgspec.convert({"contents": [SHORT] * count, "detector_params": {"threshold": -1.0}}, fms.Contents)
@@ -92,15 +82,6 @@ def test_an_answer_that_grows_too_large_ends_before_the_rest_is_computed(parts, 
     with pytest.raises(TooLarge, match="over 60000 bytes"):
         parts.call(fms.contents, body, "whole")
     assert sum(parts.batches.sequences) < len(body.contents) / 2
-
-
-def test_a_bundle_that_is_too_large_together_is_refused_as_a_whole(parts, monkeypatch):
-    monkeypatch.setattr(sizes, "MAX_ANSWER_BYTES", 60_000)
-    tasks = [{"id": str(number), "classify": {"input": [SHORT] * MAX_ITEMS}} for number in range(8)]
-    fits = json.loads(parts.call(bundle, msgspec.convert({"tasks": tasks[:2]}, Bundle), "whole").content)
-    assert [one["status"] for one in fits["results"]] == [200, 200]
-    with pytest.raises(TooLarge, match="over 60000 bytes"):
-        parts.call(bundle, msgspec.convert({"tasks": tasks}, Bundle), "whole")
 
 
 BUNDLED = {"id": "one", "classify": {"input": SHORT}}
@@ -118,19 +99,3 @@ def test_a_bundle_is_one_request_of_its_quota(parts):
     statuses, of_caller = parts.run(ask)
     assert statuses == [200] * 5
     assert of_caller.requests == [], "it was counted"
-
-
-def test_all_parts_have_the_time_of_their_request_together(parts):
-    """It is over when the first part has been read, whose reading takes as long."""
-    texts = [SHORT] * 3 * MAX_ITEMS
-
-    async def answer(call):
-        def show(_, answered):
-            while time.monotonic() < call.context.deadline:
-                pass
-
-        return await read_whole(call, ["whole"] * len(texts), texts, show)
-
-    with pytest.raises(OneBertError, match="time was over"):
-        parts.call(answer, seconds=0.5)
-    assert sum(parts.batches.sequences) <= MAX_ITEMS

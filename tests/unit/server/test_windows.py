@@ -51,17 +51,6 @@ def test_a_long_text_is_read_to_its_end_by_the_manifests_windows(parts):
     assert parts.unpinned()
 
 
-def test_windows_of_the_request_go_before_those_of_the_manifest(parts):
-    asked = Asked(window=AskedWindow(tokens=16, overlap=6, reduction="mean"))
-    for name in ("good", "read"):
-        [one] = parts.answer([name], [LONG], asked=asked)
-        each = np.stack([softmax(logits) for logits in windows_alone(parts, name, LONG, {"tokens": 16, "overlap": 6})])
-        np.testing.assert_allclose(one.reading.answer.scores, each.mean(axis=0), atol=1e-5)
-        assert one.reading.windows == len(each)
-    [most] = parts.answer(["good"], [LONG], asked=Asked(window=AskedWindow()))
-    assert most.reading.windows == len(windows_alone(parts, "good", LONG, {"tokens": 16, "overlap": 0}))
-
-
 def test_the_second_text_of_a_pair_is_read_in_windows(parts):
     pair = ("what is late", LONG[:400])
     [one] = parts.answer(["readspans"], [pair])
@@ -99,14 +88,6 @@ def test_what_a_task_does_not_have_is_refused_and_left_out_of_all(parts):
         assert not {one.facts.task for one in answered} & {"tags", "readtags"}
     assert [one.facts.task for one in parts.answer(None, ["late"], asked=Asked(activation="none"))].count("number") == 0
     assert parts.unpinned()
-
-
-def test_what_is_asked_reaches_the_answer(parts):
-    [plain], [raw] = parts.answer(["good"], ["late"]), parts.answer(["good"], ["late"], asked=Asked(activation="none"))
-    np.testing.assert_allclose(softmax(raw.reading.answer.scores), plain.reading.answer.scores, atol=1e-6)
-    assert plain.reading.answer.labels is None
-    [over] = parts.answer(["good"], ["late"], asked=Asked(threshold=0.0))
-    assert sorted(over.reading.answer.labels) == ["no", "yes"]
 
 
 def test_windows_count_as_the_sequences_that_they_are(parts, monkeypatch):

@@ -3,17 +3,14 @@
 import json
 
 import msgspec
-import numpy as np
 import pytest
 
-from onebert_encoder.answering.asked import NUMBERS, OBJECTS, Asked
 from onebert_encoder.answering.results import Prediction
 from onebert_semantic_router.bodies import Bundle
 from onebert_semantic_router.bundle import bundle
 from onebert_server.answering import sizes
 from onebert_server.answering.reading.logits import Answered, Reading
-from onebert_server.answering.sizes import AnswerSize, answer_bytes, counted
-from onebert_server.facades.clients import fms, hugging_face, kserve, litellm, open_inference, openai, tensors, vllm
+from onebert_server.facades.clients import fms, hugging_face, kserve, litellm, openai, vllm
 from onebert_server.facades.clients.detections import detections
 from onebert_server.limits import MAX_ITEMS
 from onebert_server.versions.facts import Facts
@@ -40,7 +37,7 @@ def parts(parts):
     return parts
 
 
-def test_every_label_over_a_threshold_repeats_the_text_only_where_the_answer_has_room(parts, monkeypatch):
+def test_detections_repeat_their_text_within_bounds(parts, monkeypatch):
     text = "\u0001" * 20_000 + "late"  # six bytes of JSON each
     monkeypatch.setattr(fms, "_in_text", lambda *_: pytest.fail("a detection was made"))
     body = made(fms.Contents, contents=[text], detector_params={"threshold": -1.0})
@@ -61,7 +58,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("answer", "body"), CASES, ids=["openai", "hugging face", "kserve", "vllm", "bundle"])
-def test_an_answer_in_a_clients_words_is_bounded_before_it_is_computed(parts, monkeypatch, answer, body):
+def test_a_facades_answer_is_bounded_before_it_is_computed(parts, monkeypatch, answer, body):
     """The bound is a little below what the words take."""
     size = len(json.dumps(ask(parts, answer, body), separators=(",", ":"), ensure_ascii=False))
     computed = len(parts.batches.sequences)
@@ -73,49 +70,6 @@ def test_an_answer_in_a_clients_words_is_bounded_before_it_is_computed(parts, mo
             ask(parts, answer, body)
         assert refused.value.code == TooLarge.code
     assert len(parts.batches.sequences) == computed
-
-
-def test_words_that_say_more_of_a_label_take_more():
-    facts = Facts("wide", 1, "digest", "base", "single_label", LABELS, 64, "cls")
-
-    def fits(asked):
-        size, own = AnswerSize(), answer_bytes(facts, asked)
-        count = 0
-        try:
-            while count < 10**5:
-                size.add(counted(facts, own, 1, 8))
-                count += 1
-        except TooLarge:
-            return count
-
-    assert fits(Asked(wording=OBJECTS)) < fits(Asked()) < fits(Asked(wording=NUMBERS))
-
-
-class Counted(str):
-    """A label that counts how often any is compared."""
-
-    compared = 0
-    __hash__ = str.__hash__
-
-    def __eq__(self, other):
-        Counted.compared += 1
-        return str.__eq__(self, other)
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [openai._moderated, lambda one: detections(one, 4), lambda one: litellm._detections(one, "late", None)],
-    ids=["openai", "detections", "litellm"],
-)
-def test_many_positive_labels_are_compared_once_and_not_with_all_others(answer):
-    count = 2000
-    names, positives, selected = ([Counted(f"label {n}") for n in range(count)] for _ in range(3))
-    decision = Decision.model_construct(positives=positives, thresholds={}, activation=None)
-    facts = Facts("wide", 1, "digest", "base", "multi_label", names, 64, "cls", decision)
-    found = Prediction(names, np.linspace(1, 0.6, count).tolist(), 0, selected)
-    Counted.compared = 0
-    answer(Answered(facts, Reading(found, 3, truncated=False)))
-    assert Counted.compared < 40 * count
 
 
 def test_detections_are_those_over_the_threshold_best_first():
@@ -133,16 +87,8 @@ def test_detections_are_those_over_the_threshold_best_first():
         assert [one.label for one in detections(answered, 4, threshold, limit=1)] == expected[:1]
 
 
-def test_a_bundle_has_a_bound_on_its_inputs_together(parts):
-    tasks = [{"id": str(n), "classify": {"model": "good", "input": ["late"] * MAX_ITEMS}} for n in range(17)]
-    with pytest.raises(TooLarge, match="at most 1024 inputs together"):
-        ask(parts, bundle, made(Bundle, tasks=tasks))
-    assert parts.batches.sequences == []
-    assert len(ask(parts, bundle, made(Bundle, tasks=tasks[:2]))["results"]) == 2
-
-
 @pytest.mark.parametrize("sizes_of", [(1, 8, 8, 1), (8, 8, 1, 1), (1, 1, 8, 8)])
-def test_a_bundle_that_is_too_much_together_is_refused_whichever_result_is_the_last(parts, monkeypatch, sizes_of):
+def test_a_bundle_is_bounded_as_a_whole(parts, monkeypatch, sizes_of):
     def body(*counts):
         return made(
             Bundle,
@@ -156,35 +102,6 @@ def test_a_bundle_that_is_too_much_together_is_refused_whichever_result_is_the_l
     assert ask(parts, bundle, body(8))["results"][0]["status"] == 200
     with pytest.raises(TooLarge, match="the answers would be over"):
         ask(parts, bundle, body(*sizes_of))
-
-
-def test_a_large_tensor_is_made_in_a_place_of_those_who_read(parts, monkeypatch):
-    free = []
-
-    def infer(call):
-        def made(*given):
-            free.append(call.edge.answerer._parts._places._free)
-            return tensors.reply(*given)
-
-        monkeypatch.setattr(open_inference, "reply", made)
-        return open_inference.infer(call)
-
-    texts = made(open_inference.InputTensor, name="text", shape=[8], datatype="BYTES", data=["late"] * 8)
-    [scores, *_] = ask(parts, infer, made(open_inference.Infer, inputs=[texts]))["outputs"]
-    assert scores["shape"] == [8, len(LABELS)]
-    assert free == [0]
-
-
-def test_nothing_is_found_in_a_text_without_a_token(parts):
-    blank, texts = {"action": "NONE"}, [BLANK, "\u00ad\u200d", " ", ""]
-    assert ask(parts, litellm.check, made(litellm.Check, texts=texts)) == blank
-    assert ask(parts, litellm.check, made(litellm.Check, texts=[*texts, "late"]))["action"] == "BLOCKED"
-    found = ask(parts, fms.contents, made(fms.Contents, contents=[*texts, "late"]))
-    assert [bool(one) for one in found] == [False] * 4 + [True]
-    with pytest.raises(InvalidInput, match="text 2 of 2 must not be blank"):
-        ask(parts, openai.moderate, made(openai.Moderate, input=["late", "\ufffd"]))
-    with pytest.raises(InvalidInput, match="must not be blank"):
-        ask(parts, openai.moderate, made(openai.Moderate, input=["late", BLANK]))
 
 
 def test_a_blank_message_is_none_of_the_last_two_of_a_chat(parts):
