@@ -128,6 +128,7 @@ BESIDE = [{"text": "a letter from Rome", "label": [[14, 18, "city"]]}, {"text": 
         ("call Oslo", [True, 4, "city"], "the label is no list of spans"),
         ("call Oslo", [5, 9, None], "the label is no list of spans"),
         ("call Oslo", [5, 9], "the label is no list of spans"),
+        ("call Oslo", [5, 9, "B-city"], "a span has the label of its entity, without the mark of a tag: city"),
     ],
 )
 def test_a_row_whose_span_cannot_be_used_is_left_out_and_counted(tmp_path, text, span, why):

@@ -8,7 +8,7 @@ import pydantic
 from pydantic import ConfigDict, Field, model_validator
 
 from onebert_encoder.answering.results import Answer, answer_of
-from onebert_encoder.answering.stretches import answer_labels, is_bio
+from onebert_encoder.answering.stretches import answer_labels
 from onebert_encoder.text.tokens import Text as Input
 from onebert_encoder.text.tokens import halves_of, text_of
 from onebert_server.contract.review import RightSpan
@@ -102,9 +102,6 @@ class Given(Strict):
             if name := spellings.get(spelling(str(label))):
                 differ = "in case, spaces or invisible characters alone"
                 raise InvalidInput(f"a label of the feedback differs from the task's {name} {differ}: give that one")
-        marked = next((label for label in sorted(filter(None, unknown)) if label[:2] in ("B-", "I-")), "")
-        if marked and kind == "token" and any(is_bio(facts.labels) for facts in versions):
-            raise InvalidInput(f"a span has the label of its entity, without the mark of a tag: {marked[2:]}")
         if unknown and (kind == "span" or not keeps or any(map(_is_fault, unknown))):
             unkept = "" if keeps or kind == "span" else "; a new one is kept where texts are, and the task keeps none"
             some = ", ".join(sorted(known)[:8])
@@ -167,7 +164,7 @@ def _as_used(spans: Sequence[Span], text: str, labels: Sequence[str] | None) -> 
         return [[start, end] for start, end, _ in used]
     for span in spans:
         try:
-            _fit([span], text, ())
+            _fit([span._replace(label="any")], text, ())
         except BadRow:
             raise InvalidInput(f"the span from {span.start} to {span.end} cuts a word") from None
     try:
