@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Self
 
@@ -122,11 +123,11 @@ class Registry:
                 return added.record, added.created
 
     @contextmanager
-    def storing(self, delta: Delta, body: StagedFile | None = None) -> Iterator[Stored]:
-        """Writes the blob, which no sweep removes in the block; raises InvalidDelta, TooLarge."""
+    def storing(self, delta: Delta, body: StagedFile | None = None, until: float = inf) -> Iterator[Stored]:
+        """Writes the blob, which no sweep removes in the block, and waits until a time; InvalidDelta, TooLarge."""
         blobs = self._store.blobs
         data = dumps(delta)
-        with self._store.database.adding() as lock:
+        with self._store.database.adding(until) as lock:
             if body and body.digest == delta.digest:
                 body.commit()
             else:

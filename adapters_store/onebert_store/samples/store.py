@@ -64,8 +64,9 @@ def open_samples(registry: Database, keys: Sequence[str] = (), looking: bool = F
 class SampleStore:
     """Samples and feedback; thread-safe, and several replicas may share one.
 
-    Every method raises StorageUnavailable if the database fails. Methods that return texts raise SamplesKeyNeeded if
-    the store has no key that decrypts them. Damaged rows are left out; `onebert store check` counts them.
+    Every method raises StorageUnavailable if the database fails, or is busy `until` a time. Methods that return texts
+    raise SamplesKeyNeeded if the store has no key that decrypts them. Damaged rows are left out; `onebert store check`
+    counts them.
 
     Attributes:
         sweeper: deletes rows that are too old, or of deleted tasks.
@@ -111,10 +112,10 @@ class SampleStore:
             connection.execute(update(NAMING).values(key=self._cipher.encrypt(key)))
         return key
 
-    def keep(self, samples: Sequence[tuple[str, Sample]]) -> dict[str, str]:
+    def keep(self, samples: Sequence[tuple[str, Sample]], until: float = inf) -> dict[str, str]:
         """Keeps samples whose keeping lasts, the first of an id; returns ids of tasks by their lasting keepings."""
         rows = [(keeping, _columns(each) | self._sealed(each.texts)) for keeping, each in samples]
-        with self.database.writing() as connection:
+        with self.database.writing(until) as connection:
             tasks = self._owners.keeping(connection, {keeping for keeping, _ in rows})
             stored = [row | {"task": tasks[keeping]} for keeping, row in rows if keeping in tasks]
             if stored:
@@ -264,16 +265,16 @@ class SampleStore:
             count, last = connection.execute(rows).one()
             return count, last
 
-    def delete_sample(self, task: str, id: str) -> None:
+    def delete_sample(self, task: str, id: str, until: float = inf) -> None:
         """Deletes the sample with this id, and texts of feedback on it or so identified; raises SampleNotFound."""
         owner = self.owner(task).task
         about = or_(FEEDBACK.c.answer_id == id, FEEDBACK.c.identifier == id)
-        if not erase(self.database, texts_of(owner, SAMPLES.c.id == id, about)):
+        if not erase(self.database, texts_of(owner, SAMPLES.c.id == id, about), until):
             raise no_sample()
 
-    def delete_texts(self, id: str) -> None:
+    def delete_texts(self, id: str, until: float = inf) -> None:
         """Deletes the samples of a task, by its id, and the texts in its feedback; its labels stay."""
-        erase(self.database, texts_of(id))
+        erase(self.database, texts_of(id), until)
 
     def _answered(self, connection: Connection, ids: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
         query = select(SAMPLES.c.task, SAMPLES.c.id).where(tuple_(SAMPLES.c.task, SAMPLES.c.id).in_(ids))

@@ -7,6 +7,7 @@ runs `onebert store gc` a day later.
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from math import inf
 from typing import Any, NamedTuple
 
 from sqlalchemy import Column, ColumnElement, Connection, Select, Table, delete, func, select, true, union, update
@@ -51,13 +52,13 @@ class Sweeper:
         self._owners = owners
         self._database = database
 
-    def sweep(self, ids: Collection[str] | None = None) -> list[Unknown]:
+    def sweep(self, ids: Collection[str] | None = None, until: float = inf) -> list[Unknown]:
         """Deletes all rows of deleted tasks, samples that are too old, and texts that are no longer kept.
 
         Marks rows that the registry does not know, unmarks others, and returns the newly marked ones. `ids` are ids of
         tasks; None means all that have rows.
         """
-        checked = [self._sweep(id) for id in (self._ids() if ids is None else ids)]
+        checked = [self._sweep(id, until) for id in (self._ids() if ids is None else ids)]
         return [unknown for unknown in checked if unknown and unknown.since is None]
 
     def unknown(self) -> list[Unknown]:
@@ -76,13 +77,15 @@ class Sweeper:
             self._erase(unknown.id, retention, _removed(unknown.id, retention) if is_due else ())
         return due
 
-    def _sweep(self, id: str) -> Unknown | None:
+    def _sweep(self, id: str, until: float) -> Unknown | None:
         retention = self._owners.retention(id)
-        return self._erase(id, retention, _expired(id, retention) if retention else ())
+        return self._erase(id, retention, _expired(id, retention) if retention else (), until)
 
-    def _erase(self, id: str, retention: Retention | None, erasures: Sequence[Erasure]) -> Unknown | None:
-        erase(self._database, erasures)
-        with self._database.writing() as connection:
+    def _erase(
+        self, id: str, retention: Retention | None, erasures: Sequence[Erasure], until: float = inf
+    ) -> Unknown | None:
+        erase(self._database, erasures, until)
+        with self._database.writing(until) as connection:
             unknown = _unknown(connection, id, retention)
             _mark(connection, id, unknown)
         return unknown
@@ -108,12 +111,12 @@ def trim_feedback(connection: Connection, task: str, limit: int) -> None:
     connection.execute(delete(FEEDBACK).where(of_task, FEEDBACK.c.identifier.in_(oldest)))
 
 
-def erase(database: Database, erasures: Sequence[Erasure]) -> int:
+def erase(database: Database, erasures: Sequence[Erasure], until: float = inf) -> int:
     """Deletes rows, some in each transaction; returns how many. Raises StorageFull if a disk refuses even one row."""
     erased, number = 0, _ERASED_TOGETHER
     while True:
         try:
-            rows = database.erase(partial(_run, erasures=erasures, number=number))
+            rows = database.erase(partial(_run, erasures=erasures, number=number), until)
         except StorageFull:
             if number == 1:
                 raise

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager, suppress
-from math import inf
+from dataclasses import replace
 from typing import NamedTuple
 
 from onebert_server.access.context import Context
@@ -32,8 +32,8 @@ LEARNED_AT_START = 20_000
 # Errors of the disk, as opposed to errors of a request.
 STORAGE_CODES = frozenset({"storage-full", "storage-unavailable"})
 
-Deleting = Callable[[str], AbstractContextManager[None]]
-"""Is entered with the name of a task before the deletion, and left after it."""
+Deleting = Callable[[str, float], AbstractContextManager[None]]
+"""Is entered with the name of a task before the deletion, and left after it, within the request's deadline."""
 
 
 class UploadResult(NamedTuple):
@@ -122,6 +122,8 @@ class Catalog:
         """
         with body:
             context.principal.require(Action.UPLOAD, task)
+            # Its time begins anew: the body may have taken any time to arrive.
+            context = replace(context, deadline=time.monotonic() + context.deadline - context.arrived)
             delta = loads(body.read())
             self.catch_up()
             if (known := self.directory.find(task, delta.digest)) and self._is_whole(known):
@@ -132,7 +134,7 @@ class Catalog:
             try:
                 # Store the bytes before the change takes its lock: to make them durable takes long, and longer during a
                 # sweep of the store.
-                with self._noting_storage(), self._registry.storing(delta, body) as stored:
+                with self._noting_storage(), self._registry.storing(delta, body, context.deadline) as stored:
                     added = self._register(offer, delta, stored, context, live)
             finally:
                 # The slot of a published version belongs to the directory, even if a later step failed.
@@ -224,20 +226,20 @@ class Catalog:
     def delete_version(self, task: str, version: int, context: Context) -> int:
         """Deletes a version without an alias; requests that hold it are still answered by it."""
         context.principal.require(Action.DELETE, task)
-        with self._around_deletion(task):
+        with self._around_deletion(task, context):
             return self.change(self._registry.delete_version, context, task, version)
 
     def delete_task(self, task: str, context: Context) -> int:
         """Deletes a task with its aliases and versions; requests that hold a version are still answered."""
         context.principal.require(Action.DELETE, task)
-        with self._around_deletion(task):
+        with self._around_deletion(task, context):
             return self.change(self._registry.delete_task, context, task)
 
     @contextmanager
-    def _around_deletion(self, task: str) -> Iterator[None]:
+    def _around_deletion(self, task: str, context: Context) -> Iterator[None]:
         with ExitStack() as entered:
             for listener in self._deleting:
-                entered.enter_context(listener(task))
+                entered.enter_context(listener(task, context.deadline))
             yield
 
     def read_delta(self, version: Version) -> bytes:
@@ -267,8 +269,7 @@ class Catalog:
 
     def _register(self, offer: Offer, delta: Delta, stored: Stored, context: Context, live: bool) -> Added:
         with self._follower.offering(offer):
-            # No deadline: the body may have taken any time to arrive.
-            with self._changing(inf):
+            with self._changing(context.deadline):
                 added = self._registry.add_stored(offer.task, delta, stored, context.actor, live)
                 self._follower.reach(added.seq)
             if not added.created:

@@ -364,6 +364,11 @@ def test_a_start_beside_a_database_that_another_program_has_for_itself_gives_up(
     Registry.open(tmp_path).close()
 
 
+def test_a_folder_whose_path_is_too_long_for_sqlite_is_named(tmp_path):
+    with pytest.raises(StorageUnavailable, match="longer than the 504 bytes that SQLite opens"):
+        Registry.open(tmp_path / ("a" * 250) / ("b" * 250))
+
+
 def test_an_upload_does_not_wait_for_ever_for_a_sweep_that_was_stopped(in_folder, tmp_path, monkeypatch):
     with join_store(tmp_path) as store, store.database.sweeping():
         monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 0.01)

@@ -114,8 +114,8 @@ class Database(ABC):
         """
 
     @abstractmethod
-    def adding(self) -> AbstractContextManager[Lock]:
-        """Holds a shared lock during an upload; excludes `sweeping`."""
+    def adding(self, until: float = inf) -> AbstractContextManager[Lock]:
+        """Holds a shared lock during an upload; excludes `sweeping`. Waits as `writing`."""
 
     @abstractmethod
     def sweeping(self) -> AbstractContextManager[Lock]:

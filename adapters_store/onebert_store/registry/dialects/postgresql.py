@@ -95,8 +95,8 @@ class PostgresDatabase(Database):
                 raise typed from error
             raise
 
-    def adding(self) -> AbstractContextManager[Lock]:
-        return self._locked(_SHARED)
+    def adding(self, until: float = inf) -> AbstractContextManager[Lock]:
+        return self._locked(_SHARED, until=until)
 
     def sweeping(self) -> AbstractContextManager[Lock]:
         return self._locked(_EXCLUSIVE, SWEEP_WAIT_S)
@@ -150,9 +150,9 @@ class PostgresDatabase(Database):
         return [f"the index {name} is not valid" for name in connection.scalars(text(bad))]
 
     @contextmanager
-    def _locked(self, function: str, wait_s: int = 0) -> Iterator[Lock]:
+    def _locked(self, function: str, wait_s: int = 0, until: float = inf) -> Iterator[Lock]:
         with self.typed_errors():
-            connection = self.writers.connect()
+            connection = self.writers.execution_options(onebert_until=until).connect()
 
         # The transaction holds the lock: whoever loses the connection loses both.
         @contextmanager

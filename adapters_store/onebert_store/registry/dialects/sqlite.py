@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from functools import partial
 from math import inf
 from pathlib import Path
 from time import monotonic, sleep
@@ -31,13 +32,16 @@ READ_TIMEOUT_S = 5.0
 # Seconds between two attempts to lock; below `PAUSE_S` of a sweep, so that uploads get in between batches.
 _TURN_S = 0.001
 
+# Bytes of a path that SQLite opens, its log beside it.
+MAX_PATH = 504
+
 # Bytes of a file that makes way for deletions on a full disk; at most a quarter of the room that was left.
 RESERVE_BYTES = 2**22
 # Pages of the write-ahead log that are copied into the database together. SQLite's 1,000 would be more than the reserve
 # on a full disk, where they need room a second time.
 LOG_PAGES = 100
-# Milliseconds that an emptied log waits for readers of its pages.
-LOG_WAIT_MS = 500
+# Seconds that an emptied log waits for readers of its pages.
+LOG_WAIT_S = 0.5
 
 _URL = "sqlite:///"
 _UNAVAILABLE = {
@@ -107,6 +111,10 @@ class SqliteDatabase(Database):
                 raise StorageFull("the disk has no room for this") from error
             if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
                 raise StoreCorrupt("the store's database is damaged") from error
+            if code == sqlite3.SQLITE_CANTOPEN and len(os.fsencode(self.where)) > MAX_PATH:
+                raise StorageUnavailable(
+                    f"the store's path is longer than the {MAX_PATH} bytes that SQLite opens: {self.where}"
+                ) from error
             if reason := _UNAVAILABLE.get(code):
                 raise StorageUnavailable(f"the store's database does not work: {reason}") from error
             if str(error.orig).startswith("no such "):
@@ -115,19 +123,19 @@ class SqliteDatabase(Database):
 
     def erase(self, work: Callable[[Connection], T], until: float = inf) -> T:
         # First: a transaction that a full disk refuses would leave no room to copy the log.
-        self._empty_log()
+        self._empty_log(until)
         try:
             return super().erase(work, until)
         except StorageFull:
             self._reserve.unlink(missing_ok=True)
-            self._empty_log()
+            self._empty_log(until)
             return super().erase(work, until)
         finally:
-            self._empty_log()
+            self._empty_log(until)
             self._fill_reserve()
 
-    def adding(self) -> AbstractContextManager[Lock]:
-        return self._flock(fcntl.LOCK_SH)
+    def adding(self, until: float = inf) -> AbstractContextManager[Lock]:
+        return self._flock(fcntl.LOCK_SH, until)
 
     def sweeping(self) -> AbstractContextManager[Lock]:
         return self._flock(fcntl.LOCK_EX)
@@ -146,7 +154,7 @@ class SqliteDatabase(Database):
         return pages + [f"a row of {row[0]} refers to a row of {row[2]} that is not there" for row in references]
 
     @contextmanager
-    def _flock(self, kind: int) -> Iterator[Lock]:
+    def _flock(self, kind: int, until: float = inf) -> Iterator[Lock]:
         # Lock the blobs folder if it lies beside the database, as older versions of OneBERT do on the same folder. Each
         # holder opens its own descriptor, so that the lock also works between threads.
         with storage_errors_are_typed():
@@ -154,20 +162,21 @@ class SqliteDatabase(Database):
             handle = os.open(blobs if blobs.is_dir() else self.path.parent, os.O_RDONLY)
         try:
             # Bounded: a sweep may hang, or its process may be stopped.
-            until = monotonic() + BUSY_TIMEOUT_S
+            late = min(until, monotonic() + BUSY_TIMEOUT_S)
             while not _locked_now(handle, kind):
-                if monotonic() >= until:
+                if monotonic() >= late:
                     raise StorageUnavailable("the store's files are held by another process")
                 sleep(_TURN_S)
             # The operating system's lock cannot be lost while the process lives.
-            yield Lock(self.writing, lambda: None)
+            yield Lock(partial(self.writing, until), lambda: None)
         finally:
             os.close(handle)
 
-    def _empty_log(self) -> None:
+    def _empty_log(self, until: float) -> None:
         # A database that others read, or one on a full disk, keeps its log until the next call.
         with suppress(sqlite3.Error), closing(self.writers.raw_connection()) as connection:
-            for pragma in (f"busy_timeout = {LOG_WAIT_MS}", "wal_checkpoint(TRUNCATE)"):
+            wait = _milliseconds(LOG_WAIT_S, until)
+            for pragma in (f"busy_timeout = {wait}", "wal_checkpoint(TRUNCATE)"):
                 connection.cursor().execute(f"PRAGMA {pragma}")
 
     def _fill_reserve(self) -> None:
@@ -202,9 +211,13 @@ def _begin(connection: Connection) -> None:
     # IMMEDIATE waits for its turn instead.
     options = connection.get_execution_options()
     begin, limit = ("BEGIN IMMEDIATE", BUSY_TIMEOUT_S) if options.get("onebert_writes") else ("BEGIN", READ_TIMEOUT_S)
-    seconds = max(0.0, min(limit, options.get("onebert_until", inf) - monotonic()))
-    connection.exec_driver_sql(f"PRAGMA busy_timeout = {seconds * 1000:.0f}")
+    connection.exec_driver_sql(f"PRAGMA busy_timeout = {_milliseconds(limit, options.get('onebert_until', inf))}")
     connection.exec_driver_sql(begin)
+
+
+def _milliseconds(limit: float, until: float) -> int:
+    """Returns how long SQLite waits: at most `limit` seconds, and until a time."""
+    return round(1000 * max(0.0, min(limit, until - monotonic())))
 
 
 def _locked_now(lock: TextIO | int, kind: int = fcntl.LOCK_EX) -> bool:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from itertools import accumulate, islice
+from math import inf
 
 from onebert_server.logs import Seldom, log_failure
 from onebert_server.observed import Kept
@@ -27,8 +28,6 @@ WRITTEN_TOGETHER, GATHERED, WRITTEN_BYTES = 256, 0.1, 2**20
 # Seconds between two sweeps of all tasks, for answers that are too old and deleted tasks; a task that has grown by
 # this share of its bound is swept at once.
 SWEEP_EVERY, GROWTH = 600.0, 0.1
-# Seconds that feedback or a deletion waits for answers that are being written.
-MAX_WAIT = 5.0
 # Ids of unknown tasks in one log line.
 _LOGGED_IDS = 10
 
@@ -106,25 +105,26 @@ class SampleKeeper:
         self._count("redactor", 1)
         return None
 
-    def delete_sample(self, task: str, id: str) -> None:
+    def delete_sample(self, task: str, id: str, until: float = inf) -> None:
         """Deletes one sample, also one that waits to be written; raises SampleNotFound."""
-        self.flush({id})
-        self._store.delete_sample(task, id)
+        self.flush({id}, until)
+        self._store.delete_sample(task, id, until)
 
     @contextmanager
-    def swept(self, task: str) -> Iterator[None]:
+    def swept(self, task: str, until: float) -> Iterator[None]:
         """The hook around a deletion: what is kept of a task goes with it, and without versions the task is gone."""
         owner = self._store.owner(task)
         yield
         # The task is deleted, whatever becomes of the rows now; the next sweep of all tasks takes them.
-        self._tried(partial(self._store.sweeper.sweep, [owner.task]))
+        self._tried(partial(self._store.sweeper.sweep, [owner.task], until))
 
-    def flush(self, ids: Collection[str]) -> None:
+    def flush(self, ids: Collection[str], until: float) -> None:
         """Writes waiting answers with these ids, so that feedback or a deletion finds them.
 
-        Raises StorageUnavailable or StorageFull if they cannot be written, or other ones keep the database busy.
+        Raises StorageUnavailable or StorageFull if they cannot be written, or other ones keep the database busy until
+        then.
         """
-        self._write_some(lambda answer: answer.id in ids)
+        self._write_some(lambda answer: answer.id in ids, until)
 
     def _run(self) -> None:
         self._tried(self._store.prepare)
@@ -140,9 +140,9 @@ class SampleKeeper:
         while self._waiting and self._tried(self._write_some):
             pass
 
-    def _write_some(self, wanted: Callable[[Kept], bool] = lambda _: True) -> None:
+    def _write_some(self, wanted: Callable[[Kept], bool] = lambda _: True, until: float = inf) -> None:
         # Taken and written under one lock: whoever looks for an answer finds it here or in the store.
-        if not self._writing.acquire(timeout=MAX_WAIT):
+        if not self._writing.acquire(timeout=min(max(0.0, until - time.monotonic()), threading.TIMEOUT_MAX)):
             raise StorageUnavailable("answers are still being written: another process holds the database")
         try:
             with self._changed:
@@ -153,7 +153,7 @@ class SampleKeeper:
                 self._waiting = [answer for answer in self._waiting if id(answer) not in taken]
                 self._bytes -= sum(answer.size for answer in together)
             if together:
-                self._write(together)
+                self._write(together, until)
         finally:
             self._writing.release()
 
@@ -177,11 +177,11 @@ class SampleKeeper:
                 *(len(unknown), ids, ", …" if len(unknown) > _LOGGED_IDS else ""),
             )
 
-    def _write(self, together: Sequence[Kept]) -> None:
+    def _write(self, together: Sequence[Kept], until: float) -> None:
         redacted = [(answer, self.redacted(answer.texts)) for answer in together]
         samples = [(answer.keeping, _sample(answer, texts)) for answer, texts in redacted if texts is not None]
         try:
-            tasks = self._store.keep([(keeping.id, sample) for keeping, sample in samples])
+            tasks = self._store.keep([(keeping.id, sample) for keeping, sample in samples], until)
         except Exception:
             self._count("failed", len(samples))
             raise

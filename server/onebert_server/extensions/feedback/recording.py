@@ -85,7 +85,7 @@ class Recorder:
     def _resolved(self, feedback: Sequence[Given], context: Context) -> list[_Item]:
         ids, samples = {sent.id for sent in feedback if sent.id is not None}, dict[str, Sample]()
         if ids:
-            self._keeper.flush(ids)
+            self._keeper.flush(ids, context.deadline)
             samples = {sample.id: sample for sample in self._store.find(ids, context.principal.sees)}
         items, owner = [], cache(self._store.owner)
         for index, sent in enumerate(feedback):

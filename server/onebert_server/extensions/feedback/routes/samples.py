@@ -57,7 +57,7 @@ async def delete_samples(
     context.principal.require(Action.KEEP, task)
     owner = await in_thread(runtime, service.store.owner, task)
     seq = await in_thread(runtime, runtime.catalog.change, runtime.registry.delete_keeping, context, task)
-    await in_thread(runtime, service.store.delete_texts, owner.task)
+    await in_thread(runtime, service.store.delete_texts, owner.task, context.deadline)
     response.headers[SEQ_HEADER] = str(seq)
 
 
@@ -65,7 +65,7 @@ async def delete_samples(
 async def delete_sample(task: Name, id: AnswerId, runtime: RuntimeOf, service: ServiceOf, context: ContextOf) -> None:
     """Deletes one kept answer and the text and explanation of feedback on it, or with this identifier."""
     _check(task, runtime, context)
-    await in_thread(runtime, service.keeper.delete_sample, task, id)
+    await in_thread(runtime, service.keeper.delete_sample, task, id, context.deadline)
 
 
 @router.post("/v1/feedback", response_model_exclude_none=True)
