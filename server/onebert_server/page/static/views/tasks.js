@@ -7,7 +7,7 @@ import { ago, date, fixed, LongList, many, moved, number, percent, Refused, Wait
 import { link } from "../route.js";
 
 // Heights of a row, and of a card on a narrow screen.
-const ROW = 74, CARD = 168;
+const ROW = 36, CARD = 168;
 const EVERY = 10_000;
 
 const unavailable = (task) => Object.keys(task.unavailable);
@@ -103,7 +103,7 @@ const drawn = (task, { tabindex, ref, focus }) => html`
 
 /** A value with what belongs to it; its unit is seen on a card, which has no titles of columns. */
 const Cell = ({ of, unit, more, children }) => html`
-  <span class=${`cell ${of}`}><span>${children}${unit && html` <span class="unit">${unit}</span>`}</span>${more && html` <span class="quiet">${more}</span>`}</span>`;
+  <span class=${`cell ${of}`}><span>${children}${unit && html` <span class="unit">${unit}</span>`}</span>${more && html` <span class="quiet" title=${more}>${more}</span>`}</span>`;
 
 const Nothing = () => html`
   <div class="empty">
