@@ -14,3 +14,6 @@ class GateFacts(Declared, frozen=True, kw_only=True):
     digest: Annotated[str, Rule("of the rules, as a report names it")]
     rules: Annotated[dict[str, Any], Rule("as in the file of `onebert apply`")]
     rows: Annotated[int, Rule("pinned rows that the server keeps")] = 0
+    refused: Annotated[
+        str | None, Rule("why it refused the last move, by the server that is asked, since its start")
+    ] = None

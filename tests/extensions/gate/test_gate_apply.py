@@ -43,14 +43,16 @@ def test_a_gate_is_set_refuses_with_its_rows_changes_and_goes(server, place):
     assert refused.stderr.startswith("error: gated, live: gated@2 does not pass its gate: min.accuracy is ")
     assert "row 1" in refused.stdout
     plan = apply(server, place, "gated", 2, gate, "--dry-run").stdout
-    assert "~ live  1 → 2, if its gate passes it\n" in plan
+    last = "if its gate passes it, which refused the last move: gated@2 does not pass its gate: min.accuracy is "
+    assert f"~ live  1 → 2, {last}" in plan
     with Client(server.url) as client:
         assert client.task("gated").aliases == {"live": 1}
     lower = 'gate = { data = "rows.csv", min = { accuracy = 0.0 } }'
     done = apply(server, place, "gated", 2, lower)
     assert done.returncode == 0, done.stderr
     assert re.search("~ gate  min.accuracy 0.9, rows (sha256:.+…) → min.accuracy 0, rows \\1\n", done.stdout)
-    assert "~ live  1 → 2, if its gate passes it" in done.stdout
+    assert f"~ live  1 → 2, {last}" in done.stdout
+    assert "which refused" not in apply(server, place, "gated", 1, lower, "--dry-run").stdout
     done = apply(server, place, "gated", 2, "gate = false")
     assert "- gate  min.accuracy 0, rows sha256:" in done.stdout
     assert apply(server, place, "gated", 2, "gate = false", "--dry-run").returncode == 0

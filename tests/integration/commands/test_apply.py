@@ -270,6 +270,8 @@ def test_the_file_of_a_server_changes_nothing_there_and_makes_another_server_equ
             # The lists of tasks and of their status; then the one gate, and the one rule of kept answers.
             assert requests(first) - asked == 4
             same = apply(first, file, "--dry-run")
+            # The same lists and parts, and the bases.
+            assert requests(first) - asked == 9
             assert (same.returncode, same.stdout, same.stderr) == (0, "no difference\n", "")
             audited = len(client.audit())
             assert apply(first, file).returncode == 0

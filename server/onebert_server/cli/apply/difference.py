@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from onebert_server.cli.apply.form import Alias, Part, TaskForm, Version
 from onebert_server.cli.moving import saying_where
-from onebert_server.client import Client, TaskFacts
+from onebert_server.client import Client, TaskStatus, TaskSummary
 from onebert_server.contract.moves import meaning
 from onebert_server.http.schemas.tasks import rollout_of
 from onebert_store.errors import InvalidInput, OneBertError
@@ -42,6 +42,14 @@ class Step(NamedTuple):
     run: Callable[[Client, Numbers], object]
 
 
+class Known(NamedTuple):
+    """What the server's lists say of a task: its summary and status, None without it, and its versions by digest."""
+
+    summary: TaskSummary | None
+    status: TaskStatus | None
+    versions: Mapping[str, int]
+
+
 class Difference(NamedTuple):
     """The steps of one task, as the file orders them."""
 
@@ -53,7 +61,7 @@ def difference(
     client: Client,
     name: str,
     form: TaskForm,
-    facts: TaskFacts | None,
+    known: Known,
     parts: Sequence[Part],
     bases: Mapping[str, str],
     message: str | None,
@@ -61,11 +69,10 @@ def difference(
     """Compares one task; raises InvalidInput with a line for each key that this server cannot fulfil.
 
     Args:
-        facts: None: the server does not have the task.
         bases: names of the server's bases by digest.
         message: why aliases move, for the audit trail.
     """
-    there = {version.digest: version.version for version in facts.versions} if facts else {}
+    facts, status, there = known
     new = [each for each, version in form.versions.items() if version.digest not in there]
     # The server counts in the order of the pushes.
     likely = {each: number for number, each in enumerate(new, max(there.values(), default=0) + 1)}
@@ -84,7 +91,9 @@ def difference(
     first = {} if (facts and facts.aliases) or not numbers else {LIVE: Alias(split={next(iter(form.versions)): 100})}
     names = {number: f"new {each}" for each, number in likely.items()}
     present = {
-        part.key: facts and part.present(client, name) for part in parts if form.aliases or part.key in form.parts
+        part.key: part.present(client, name) if facts and (status is None or part.may_be_of(status)) else None
+        for part in parts
+        if form.aliases or part.key in form.parts
     }
 
     def decides(alias: str, fresh: Collection[int]) -> str:
@@ -95,7 +104,7 @@ def difference(
 
     for alias, wanted in {**first, **form.aliases}.items():
         steps += _move(name, alias, wanted, facts, numbers, names, decides, message)
-    manifest = partial(_last_manifest, client, name, form, there)
+    manifest = partial(_last_manifest, client, name, form, known)
     for part in parts:
         if part.key in form.parts:
             add(partial(_set, name, part, form.parts[part.key], present[part.key], manifest))
@@ -104,11 +113,12 @@ def difference(
     return Difference(steps, numbers)
 
 
-def _last_manifest(client: Client, task: str, form: TaskForm, there: Mapping[str, int]) -> Manifest:
+def _last_manifest(client: Client, task: str, form: TaskForm, known: Known) -> Manifest:
     last = [*form.versions.values()][-1] if form.versions else None
     if last is not None and last.manifest is not None:
         return last.manifest
-    number = there[last.digest] if last else max(there.values(), default=0)
+    newest = max(known.summary.versions, default=0) if known.summary else 0
+    number = known.versions[last.digest] if last else newest
     return parse_manifest(client.version(task, number).manifest)
 
 
@@ -149,7 +159,7 @@ def _move(
     task: str,
     alias: str,
     wanted: Alias | None,
-    facts: TaskFacts | None,
+    facts: TaskSummary | None,
     numbers: Numbers,
     names: Mapping[int, str],
     decides: Callable[[str, Collection[int]], str],

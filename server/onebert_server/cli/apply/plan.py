@@ -5,10 +5,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from onebert_server.cli.apply.difference import Difference, Step, bases_of, difference
-from onebert_server.cli.apply.form import other_tasks, parts, read_form, shared_files
+from onebert_server.cli.apply.difference import Difference, Known, Step, bases_of, difference
+from onebert_server.cli.apply.form import TaskForm, other_tasks, parts, read_form, shared_files
 from onebert_server.cli.refusals import showing_refusals
-from onebert_server.client import Client
+from onebert_server.client import Client, TaskSummary
 from onebert_store.command import console
 from onebert_store.errors import InvalidInput, OneBertError, ServerUnreachable, Unauthorized
 from onebert_store.file.strict_json import printable
@@ -41,6 +41,7 @@ def make_plan(client: Client, file: Path, message: str | None = None) -> Plan:
     (forms, mistakes), installed = read_form(file), parts()
     try:
         listed, bases = {task.name: task for task in client.tasks()}, bases_of(client)
+        statuses = {status.name: status for status in client.status()}
     except OneBertError:
         if mistakes:
             raise InvalidInput("\n".join(mistakes)) from None
@@ -51,9 +52,10 @@ def make_plan(client: Client, file: Path, message: str | None = None) -> Plan:
             if name not in listed and not form.versions:
                 near = suggestion(name, listed)
                 raise InvalidInput(f"tasks.{name}: this server has no such task, and the file names no version{near}")
-            facts = client.task(name) if name in listed else None
-            known |= {version.digest for version in facts.versions} if facts else set()
-            tasks[name] = difference(client, name, form, facts, installed, bases, message)
+            there = _there(client, listed[name], form) if name in listed else {}
+            known |= there.keys()
+            of_task = Known(listed.get(name), statuses.get(name), there)
+            tasks[name] = difference(client, name, form, of_task, installed, bases, message)
         except InvalidInput as error:
             mistakes.append(error.detail)
     if mistakes:
@@ -63,6 +65,14 @@ def make_plan(client: Client, file: Path, message: str | None = None) -> Plan:
         rest += [f"{name}@{alias}" for alias in listed[name].aliases if alias not in forms[name].aliases]
     notes = [*shared_files(forms), *other_tasks(forms, known)]
     return Plan({name: task for name, task in tasks.items() if task.steps}, sorted(rest), notes)
+
+
+def _there(client: Client, listed: TaskSummary, form: TaskForm) -> dict[str, int]:
+    """The numbers of a task's versions by digest, without those that no alias means if the file names none of them."""
+    there = {digest: int(number) for number, digest in listed.digests.items()}
+    if all(version.digest in there for version in form.versions.values()):
+        return there
+    return {version.digest: version.version for version in client.task(listed.name).versions}
 
 
 def say_plan(plan: Plan) -> None:

@@ -33,6 +33,8 @@ from onebert_store.registry.target import Precondition
 Announce = Callable[[str, Mapping[str, Any]], None]
 # Changes in the audit trail.
 _SET, _DELETE = "set-gate", "delete-gate"
+# Tasks whose last refusal is remembered.
+MAX_REFUSED = 1024
 
 
 class Gates:
@@ -55,6 +57,8 @@ class Gates:
         self._turns = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
         self._registrars = registrars
         self._announce = announce
+        # By task, why the last judged move was refused.
+        self.refused = dict[str, str]()
 
     def read(self, task: str, context: Context) -> StoredGate | None:
         """Returns the gate of a task, if it has one; raises Forbidden, TaskNotFound, or StoreCorrupt."""
@@ -83,6 +87,7 @@ class Gates:
         gate = pin(gate, rows)
         content = documents.written(gate, rows)
         seq = self._catalog.change(self._documents.write, context, task, documents.NAME, content, _SET)
+        self.refused.pop(task, None)
         return StoredGate(gate, rows, content), seq
 
     def delete(self, task: str, context: Context) -> int:
@@ -120,6 +125,12 @@ class Gates:
             # The move before may have won.
             new, live = self._place(move, context)
             reports = await self._judge(stored, move, new, live, context)
+            self.refused.pop(task, None)
+        except GateFailed as error:
+            self.refused[task] = error.detail
+            if len(self.refused) > MAX_REFUSED:
+                del self.refused[next(iter(self.refused))]
+            raise
         finally:
             turn.release()
         tags = {} if alias == LIVE else {LIVE: live.target.tag if live else None}

@@ -3,6 +3,7 @@
 from typing import Annotated
 
 from fastapi import Depends, Response
+from msgspec.structs import replace
 
 from onebert_server.contract.gates import GateFacts
 from onebert_server.extensions.gate.documents import StoredGate
@@ -24,7 +25,7 @@ async def gate(task: Name, runtime: RuntimeOf, gates: GatesOf, context: ContextO
     stored = await in_thread(runtime, gates.read, task, context)
     if stored is None:
         raise no_gate(task)
-    return _facts(task, stored)
+    return replace(_facts(task, stored), refused=gates.refused.get(task))
 
 
 @router.put("/v1/tasks/{task}/gate")
