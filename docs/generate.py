@@ -85,18 +85,23 @@ def _errors() -> str:
 
 def _routes() -> str:
     app = create_app(cast(Runtime, SimpleNamespace(keys=KeyRing({}), settings=ServerSettings())))
-    own, others = [], []
+    own: list[tuple[str, ...]] = []
+    others: dict[str, list[str]] = {}
     for path, methods in json.loads(app.control.document())["paths"].items():
         for method, operation in methods.items():
             route = f"`{method.upper()} {path}`"
             if set(OWN).isdisjoint(operation["tags"]):
-                others.append((route, ", ".join(operation["tags"])))
+                for client in operation["tags"]:
+                    others.setdefault(client, []).append(route)
                 continue
             asked = [one for one in operation.get("parameters", ()) if one["in"] == "query" and "description" in one]
             query = "".join(f" `?{one['name']}`: {one['description']}{_range(one['schema'])}." for one in asked)
             own.append((route, _joined(operation["description"]) + query, _statuses(operation["responses"])))
     opened = ", ".join(f"`{path}`" for path in sorted(OPEN_PATHS) if not path.startswith("/page/"))
-    tables = _table(("route", "does", "success"), own), CLIENTS, _table(("route", "clients of"), others)
+    clients = (
+        (client, ", ".join(routes)) for client, routes in sorted(others.items(), key=lambda item: item[0].lower())
+    )
+    tables = _table(("route", "does", "success"), own), CLIENTS, _table(("clients of", "routes"), clients)
     return _page("Routes", ROUTES.format(opened=opened), *tables)
 
 
@@ -164,7 +169,7 @@ unknown variable that begins with `ONEBERT_`. (Kubernetes sets `ONEBERT_PORT` fo
 
 `onebert store …` reads `ONEBERT_DATA_DIR` and `ONEBERT_REGISTRY`, too. Commands that ask a server read
 `ONEBERT_URL` (default `http://127.0.0.1:8000`) and `ONEBERT_API_KEY`. OpenTelemetry's own variables turn on
-[traces](../guide/operations.md#traces).
+[traces](monitoring.md#traces).
 """
 ERRORS = """
 Every answer that is not a success is a problem with one of these codes ([its form](../guide/api.md#errors)). The
@@ -191,9 +196,8 @@ OF_METHODS = """
 ## Methods
 
 Brackets are optional parts, `|` separates alternatives; methods add, as in `bitfit+gamma`.
-From BitFit (Ben Zaken et al. 2022), LoRA (Hu et al. 2022), LoRA-XS (Bałazy et al. 2024), (IA)³ (Liu et al. 2022), RED
-(Wu et al. 2024), *SPAFIT*, adapters (Houlsby et al. 2019), diff pruning (Guo et al. 2020), and the comparisons of
-*What Parameters to Freeze?* and *BitFit+* ([papers](../experiments.md)); `svd` is [decision
+They come from the [papers](../experiments.md), LoRA (Hu et al. 2022), LoRA-XS (Bałazy et al. 2024), (IA)³ (Liu et al.
+2022), RED (Wu et al. 2024) and diff pruning (Guo et al. 2020); `svd` is [decision
 55](../decisions.md#55-the-default-trains-whole-matrices-and-keeps-their-leading-singular-parts).
 """
 PAGES: Mapping[str, Callable[[], str]] = {

@@ -1,4 +1,4 @@
-"""Plug-ins: the entry points of installed packages (docs/guide/plugins.md has the contract of each group)."""
+"""Plug-ins: the entry points of installed packages (docs/reference/plugins.md has the contract of each group)."""
 
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points

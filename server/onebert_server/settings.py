@@ -89,12 +89,12 @@ class Settings(BaseSettings):
     blobs: str | None = None
     # SHA-256 of each key -> its name. Never the key itself: a dump of the settings then reveals nothing.
     #: Keys that may do everything, with commas between (make others with [`onebert
-    #: keys`](../guide/operations.md#keys-of-the-registry)): each is the key itself, of at least 16 characters of
+    #: keys`](../guide/keys.md#keys-of-the-registry)): each is the key itself, of at least 16 characters of
     #: ASCII, or `sha256:` and its hexadecimal SHA-256, also `NAME=sha256:…`: the trail and the access log call it
     #: `key:NAME`, else by its digits.
     api_keys: Annotated[dict[bytes, str], NoDecode, Field(repr=False)] = {}
     #: Also accept bearer tokens of this OIDC issuer, the value of `iss`
-    #: ([operations](../guide/operations.md#tokens-of-an-oidc-issuer)), with the next two settings and the extra
+    #: ([keys](../guide/keys.md#tokens-of-an-oidc-issuer)), with the next two settings and the extra
     #: `oidc`.
     oidc_issuer: str | None = None
     #: A value that `aud` must hold.
@@ -124,7 +124,7 @@ class Settings(BaseSettings):
     drain_delay: Annotated[float, Field(ge=0)] = 0.0
     #: Seconds that running requests may take to finish, after the drain delay.
     shutdown_timeout: Annotated[float, Field(ge=0)] = 30.0
-    #: `json`: a line on standard output for each request ([operations](../guide/operations.md#access-log)).
+    #: `json`: a line on standard output for each request ([its fields](monitoring.md#access-log)).
     access_log: Literal["off", "json"] = "off"
     # Each task has at most sixty samples, one per label value and bucket.
     #: Versions that `/metrics` shows each for itself, the ones with the most traffic, with up to sixty numbers each;

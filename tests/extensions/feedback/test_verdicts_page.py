@@ -8,7 +8,7 @@ from pathlib import Path
 from ended import succeeded
 from servers import Task
 
-PAGE = (Path(__file__).parents[3] / "docs/guide/feedback.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs/guide/release.md").read_text(encoding="utf-8")
 STORED = {"tone": [Task(seed=1), Task(seed=2)]}
 WORDS = ["late", "broken", "parcel", "good", "screen", "bad", "refund", "great", "invoice", "password", "order"]
 TEXTS = [" ".join(words) for words in itertools.combinations(WORDS, 2)]

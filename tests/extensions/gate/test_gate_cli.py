@@ -1,4 +1,4 @@
-"""`onebert gate` and `onebert promote` of a real server, with the file of docs/guide/gate.md."""
+"""`onebert gate` and `onebert promote` of a real server, with the file of docs/guide/release.md."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from onebert_server.client import Client
 from onebert_store.errors import GateFailed
 from servers import Task, run_onebert
 
-PAGE = (Path(__file__).parents[3] / "docs/guide/gate.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs/guide/release.md").read_text(encoding="utf-8").partition("\n## Gates\n")[2]
 LABELS = ["complaint", "question", "praise"]
 WORDS = "late broken lovely bad good great parcel invoice screen refund help password".split()
 TEXTS = [f"{one} {other}" for one in WORDS[:6] for other in WORDS[6:]]
@@ -31,7 +31,7 @@ class Case:
         with server.client() as client:
             for task in self.tasks:
                 client.push(name, task.file)
-        [rules] = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+        rules = re.search(r"```toml\n(.*?)```", PAGE, re.DOTALL)[1]
         [must] = re.findall(r'^text = "(.*)"$', rules, re.MULTILINE)
         rules = rules.replace("tasks.tone", f"tasks.{name}").replace("demo/onebert_demo/data/review-tone", "data")
         self.gate, self.data = folder / "tasks.toml", folder / "data"

@@ -120,7 +120,7 @@ def test_a_task_from_nothing_then_a_split_then_alone_again(server, place, name):
 
 
 def test_the_example_of_the_page_is_applied(server, files, tmp_path):
-    [page] = [block.code for block in blocks("docs/guide/apply.md", "toml")]
+    [page] = [block.code for block in blocks("docs/guide/release.md", "toml") if "versions" in block.code]
     for path, content in zip(("tone-1", "tone-2", "topic"), files, strict=False):
         (tmp_path / f"{path}.safetensors").write_bytes(content)
     (tmp_path / "rows").mkdir()

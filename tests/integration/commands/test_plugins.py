@@ -1,6 +1,6 @@
 """Packages that plug in a façade, a command, a blob store and a redactor, used by the installed program.
 
-docs/guide/plugins.md has the contracts that it keeps.
+docs/reference/plugins.md has the contracts that it keeps.
 """
 
 import subprocess

@@ -14,7 +14,7 @@ from servers import Task, assert_answers, both_layouts, wait_until
 
 TASKS = [Task(seed=seed) for seed in (1, 2, 3)]
 STORED = {"tone": TASKS, "mood": TASKS, "stepped": TASKS[:2]}
-GUIDE = Path(__file__).parents[3] / "docs/guide/rollout.md"
+GUIDE = Path(__file__).parents[3] / "docs/guide/release.md"
 TEXT = "the screen was broken"
 SPLIT = {"split": {"1": 60, "2": 40}, "sticky": "header:X-User"}
 

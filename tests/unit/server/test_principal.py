@@ -11,7 +11,7 @@ from onebert_server.access.keys import Holder, KeyRing
 from onebert_server.access.principal import Action, Principal, Scope, nobody
 from onebert_store.errors import Forbidden, TaskNotFound
 
-# Scope -> what it allows on its tasks, as docs/guide/api.md says.
+# Scope -> what it allows on its tasks, as docs/guide/keys.md says.
 MEANINGS = {
     "classify": {"see", "classify", "measure"},
     "upload": {"see", "measure", "upload", "download"},

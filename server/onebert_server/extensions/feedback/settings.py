@@ -14,7 +14,7 @@ class Settings(BaseModel):
     #: decrypt. A key is 32 bytes in URL-safe base64, and takes the extra `samples`. Without a key no text is
     #: kept.
     samples_key: Annotated[tuple[str, ...], NoDecode, Field(repr=False)] = ()
-    #: Name of a [plug-in](../guide/plugins.md) that removes personal data from texts before they are kept.
+    #: Name of a [plug-in](plugins.md) that removes personal data from texts before they are kept.
     redactor: str | None = None
 
     @field_validator("samples_key", mode="before")
