@@ -17,12 +17,53 @@ from onebert_store.file.delta import Delta
 from onebert_store.file.format import save
 from onebert_store.file.manifest import parse_manifest
 from onebert_training.data.dataset import Dataset
+from onebert_training.data.options import DataOptions
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import Progress, Report
 from onebert_training.fit.run import Run
 from onebert_training.fit.settings import Settings
 
 THINGS = ("parcel", "order", "invoice", "password", "screen", "refund")
+# A value for each setting that is not its default; a new setting needs one here.
+CHANGED = Settings(
+    method="bitfit",
+    pooling="cls",
+    positive="complaint",
+    class_weight="balanced",
+    max_length=40,
+    cut="ends",
+    epochs=3,
+    max_steps=50,
+    batch_size=8,
+    learning_rate=0.004,
+    head_learning_rate="same",
+    averaging=0.2,
+    start="fresh",
+    seed=3,
+    evals_per_epoch=2,
+    patience=4,
+    keep="best",
+    metric="macro_f1",
+    measure_train=True,
+    no_fingerprint=True,
+)
+READING = DataOptions(
+    text="words",
+    text_pair="more words",
+    label="kind",
+    encoding="cp1251",
+    sheet="rows",
+    label_separator=";",
+    drop_unlabeled=True,
+    drop_empty=True,
+    task_type="single_label",
+    train_rows=40,
+    validation_rows=9,
+    validation_share=0.25,
+    more="feedback.jsonl",
+    new_label_rows=7,
+)
+
 SPLITS = {"train": 48, "validation": 20, "test": 12}
 
 

@@ -147,34 +147,18 @@ def test_rows_that_were_trained_on_are_known_by_their_texts_and_not_in_the_refer
 def test_rows_that_it_was_calibrated_on_are_said(onebert, base, rows, tmp_path):
     save(tmp_path / "tone.safetensors", delta_of(base, "single_label", LABELS))
     lines = [json.dumps(row) + "\n" for row in rows]
-    for folder, name, found in (
-        ("a", "mine", lines),
-        ("a", "copy", lines),
-        ("b", "mine", lines[9:]),
-    ):
+    for folder, name, found in (("a", "mine", lines), ("a", "copy", lines), ("b", "mine", lines[9:])):
         (tmp_path / folder).mkdir(exist_ok=True)
         (tmp_path / folder / f"{name}.jsonl").write_text("".join(found))
     common = ("--base", tiny_base(), "--device", "cpu", "--json", "--data")
     asked = ("--target", "coverage=0.5")
     succeeded(onebert("calibrate", tmp_path / "tone.safetensors", *asked, *common, tmp_path / "a" / "mine.jsonl"))
-    for name, says in (
-        ("a/mine", "calibrated on these rows"),
-        ("a/copy", "calibrated on these rows"),
-        ("b/mine", None),
-    ):
+    says = "calibrated on these rows"
+    for name, warned in (("a/mine", True), ("a/copy", True), ("b/mine", False)):
         _, printed, _ = onebert(
             "evaluate", tmp_path / "tone-calibrated.safetensors", *common, tmp_path / f"{name}.jsonl"
         )
-        said = [one for one in json.loads(printed)["warnings"] if "calibrated on" in one]
-        assert len(said) == (says is not None)
-        assert says is None or says in said[0]
-    # The split of a folder is the same rows when its file is named.
-    (tmp_path / "c").mkdir()
-    (tmp_path / "c" / "validation.jsonl").write_text("".join(lines))
-    assert onebert("calibrate", tmp_path / "tone.safetensors", *asked, *common, tmp_path / "c")[0] == 0
-    calibrated, file = tmp_path / "tone-calibrated.safetensors", tmp_path / "c" / "validation.jsonl"
-    _, printed, _ = onebert("evaluate", calibrated, *common, file)
-    assert any("calibrated on these rows" in one for one in json.loads(printed)["warnings"])
+        assert any(says in warning for warning in json.loads(printed)["warnings"]) == warned
 
 
 def test_what_a_file_decides_by_is_said_with_the_share_that_is_answered(evaluate, base, rows, tmp_path):

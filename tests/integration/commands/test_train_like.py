@@ -1,7 +1,7 @@
 """`onebert train --like`: a training repeated by the manifest of its version, of a file or of a real server."""
 
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -15,10 +15,8 @@ from onebert_server.client import Client
 from onebert_store.file.delta import Delta
 from onebert_store.file.format import load, save
 from onebert_store.file.manifest import parse_manifest
-from onebert_training.data.options import DataOptions
-from onebert_training.fit.settings import Settings
 from servers import Server, wait_until
-from trainings import write_tone
+from trainings import CHANGED, READING, write_tone
 
 PAGE = (Path(__file__).parents[3] / "docs/guide/feedback.md").read_text(encoding="utf-8")
 BASE = str(tiny_base("bert"))
@@ -49,38 +47,9 @@ def train(onebert, tmp_path):
     return run
 
 
-# Every option that single texts take, with another value than its default.
-DIFFERENT = Settings(
-    method="bitfit+lora:r=2",
-    pooling="cls",
-    positive="complaint",
-    class_weight="balanced",
-    max_length=20,
-    epochs=9,
-    max_steps=20,
-    batch_size=4,
-    learning_rate=0.004,
-    head_learning_rate="same",
-    averaging=0.2,
-    start="fresh",
-    seed=3,
-    evals_per_epoch=2,
-    patience=30,
-    keep="best",
-    metric="macro_f1",
-    measure_train=True,
-    no_fingerprint=True,
-)
-READING = DataOptions(
-    text="words",
-    label="kind",
-    drop_unlabeled=True,
-    drop_empty=True,
-    task_type="single_label",
-    train_rows=40,
-    validation_rows=10,
-    validation_share=0.3,
-)
+# What single texts of a CSV can have.
+OF_OTHERS = ("text_pair", "encoding", "sheet", "label_separator", "more", "new_label_rows")
+READ = replace(READING, **dict.fromkeys(OF_OTHERS))
 
 
 @pytest.fixture
@@ -100,7 +69,7 @@ def test_a_training_with_every_option_changed_is_repeated_to_the_byte(first, tra
     named = tmp_path / "tone.csv"
     rows = (data / "train.csv").read_text().replace("text,label", "words,kind")
     named.write_text(rows + ",complaint\nno label,\n")
-    file, record = first(named, **asdict(DIFFERENT), **asdict(READING), dtype="bfloat16")
+    file, record = first(named, **asdict(CHANGED), **asdict(READ), dtype="bfloat16")
     again, repeated, error = train("again", "--like", file, data=named)
     assert again.read_bytes() == file.read_bytes()
     assert repeated["settings"] == record["settings"]

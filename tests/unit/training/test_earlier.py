@@ -11,47 +11,7 @@ from onebert_store.file.manifest import parse_manifest
 from onebert_training.data.options import DataOptions
 from onebert_training.earlier import earlier_training, repeatable, settings_from
 from onebert_training.fit.settings import Settings
-
-# A value for each setting that is not its default; a new setting needs one here.
-CHANGED = Settings(
-    method="bitfit",
-    pooling="cls",
-    positive="complaint",
-    class_weight="balanced",
-    max_length=40,
-    cut="ends",
-    epochs=3,
-    max_steps=50,
-    batch_size=8,
-    learning_rate=0.004,
-    head_learning_rate="same",
-    averaging=0.2,
-    start="fresh",
-    seed=3,
-    evals_per_epoch=2,
-    patience=4,
-    keep="best",
-    metric="macro_f1",
-    measure_train=True,
-    no_fingerprint=True,
-)
-READING = DataOptions(
-    text="words",
-    text_pair="more words",
-    label="kind",
-    encoding="cp1251",
-    sheet="rows",
-    label_separator=";",
-    drop_unlabeled=True,
-    drop_empty=True,
-    task_type="single_label",
-    train_rows=40,
-    validation_rows=9,
-    validation_share=0.25,
-    more="feedback.jsonl",
-    new_label_rows=7,
-)
-
+from trainings import CHANGED, READING
 
 # What describes one file alone, and what every manifest has.
 OF_ONE_FILE = {"more": None, "encoding": None, "sheet": None, "task_type": None}
