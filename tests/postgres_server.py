@@ -64,7 +64,7 @@ class PostgresServer:
     def create(self, template: str = "template1") -> str:
         """The name of a new database."""
         name = f"test_{uuid4().hex}"
-        self.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        self.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
         return name
 
     def drop(self, name: str) -> None:

@@ -70,15 +70,6 @@ def test_only_probabilities_are_ranked_and_who_says_nothing_comes_after_them(pag
     assert_accessible(page)
 
 
-def test_labels_that_are_numbers_are_ranked_by_their_scores(page):
-    page.get_by_label("Task", exact=True).fill("digits")
-    classify(page)
-    rows = page.get_by_role("article", name="digits version 1").locator("tbody tr")
-    expect(rows).to_have_count(8)
-    assert rows.locator("th").all_inner_texts() == [label for label, _ in ranked(TASKS["digits"])][:8]
-    expect(rows.first).to_have_class("chosen")
-
-
 def test_that_no_label_is_over_its_threshold_is_said(page):
     page.get_by_label("Task", exact=True).fill("nothing")
     classify(page)

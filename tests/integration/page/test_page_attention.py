@@ -47,6 +47,9 @@ def names(page):
 def test_what_needs_attention_comes_first_and_the_rest_by_traffic(browser, server, scheme, viewport):
     with opened(browser, server.url, color_scheme=scheme, viewport=viewport) as page:
         expect(page.get_by_text("1,000 tasks, 1 needs attention")).to_be_visible()
+        # Only rows that are seen are drawn, and some above and below.
+        assert page.locator("#tasks li").first.get_attribute("aria-setsize") == str(TASKS)
+        assert 5 < page.locator("#tasks li").count() <= 40
         assert names(page)[:4] == [BROKEN, BUSY, "task-0001", "task-0000"]
         first = page.get_by_role("link", name=BROKEN)
         expect(first).to_contain_text("unavailable: 1")

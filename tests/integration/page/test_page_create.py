@@ -35,16 +35,6 @@ def test_a_task_is_made_and_tried(browser, server, client, task, options):
     assert [(version["version"], version["labels"]) for version in made["versions"]] == [(1, 2)]
 
 
-def test_a_third_label_can_be_added(page, client):
-    fill(page, "three")
-    page.get_by_role("button", name="Add a label").click()
-    page.get_by_label("Label 3", exact=True).fill("other")
-    page.get_by_label("Examples of label 3").fill("\n".join(f"a {one}\n" for one in THINGS))
-    page.get_by_role("button", name="Create").click()
-    expect(page.get_by_role("heading", name="three version 1")).to_be_visible()
-    assert client.version("three", 1)["manifest"]["labels"] == ["complaint", "other", "praise"]
-
-
 def test_texts_under_two_labels_have_both_where_the_form_says_so(page, client):
     fill(page, "both")
     page.get_by_role("checkbox").check()

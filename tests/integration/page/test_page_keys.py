@@ -78,13 +78,6 @@ def test_a_tab_keeps_the_key_if_the_user_wants_that(page, server):
     assert page.evaluate("sessionStorage.length") == 0
 
 
-def test_signing_out_forgets(page):
-    sign_in(page, KEY)
-    page.get_by_role("button", name="Sign out").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
-    expect(page.get_by_text("acme-tone")).to_have_count(0)
-
-
 def test_a_key_outlives_a_server_that_does_not_answer(page):
     page.route("**/v1/whoami", lambda route: route.abort())
     sign_in(page, KEY)

@@ -15,21 +15,6 @@ TASKS = [Task(seed=1), Task(seed=2, kind="lora"), Task(seed=3)]
 STORED = {"tone": TASKS}
 KEPT = [("onebert_tasks",), ("onebert_http_requests_total", "onebert_http_request_seconds_bucket"), ("nothing",)]
 
-# Notes of each time that a plot is drawn the texts that it draws: what is in a canvas is nowhere else.
-DRAWN = """
-window.drawn = [];
-const { clearRect, fillText } = CanvasRenderingContext2D.prototype;
-CanvasRenderingContext2D.prototype.clearRect = function (...box) {
-  this.texts = [];
-  drawn.push(this.texts);
-  clearRect.apply(this, box);
-};
-CanvasRenderingContext2D.prototype.fillText = function (text, ...place) {
-  this.texts?.push(text);
-  fillText.call(this, text, ...place);
-};
-"""
-
 
 @layouts
 @pytest.mark.parametrize("names", KEPT)
@@ -110,21 +95,3 @@ def test_what_the_server_does_now_is_plotted(browser, server, scheme):
         page.get_by_role("link", name="Load", exact=True).click()
         expect(page.get_by_role("figure")).to_have_count(4)
         expect(requests).to_be_visible()
-
-
-@pytest.mark.slow
-@needs_chromium
-def test_each_time_under_a_plot_is_there_once(page, server):
-    page.add_init_script(DRAWN)
-    page.goto(f"{server.url}/#/load")
-    page.reload()
-    plots = []
-    # One point alone has no time under it, two or more have the seconds between them.
-    while not any(plots):
-        # Without requests nothing is drawn.
-        httpx.post(f"{server.url}/v1/tasks/tone/classify", json={"inputs": "a text"}, timeout=180)
-        with page.expect_request("**/metrics*"):
-            pass
-        drawn = page.evaluate("drawn")
-        plots = [[text for text in texts if re.fullmatch(r"\d\d:\d\d:\d\d", text)] for texts in drawn]
-    assert [times for times in plots if len(times) != len(set(times))] == []

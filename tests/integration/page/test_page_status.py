@@ -91,27 +91,6 @@ def test_a_shadow_and_a_split_begin_and_end(browser, server, client, task, optio
     assert target(client, task) == ({"1": 60, "5": 40}, {4: 100})
 
 
-def test_a_split_by_the_keyboard_alone(page, server, client):
-    page.goto(f"{server.url}/#/tasks/keys")
-    button = page.get_by_role("button", name="Split live")
-    expect(button).to_be_visible()
-    while not button.evaluate("one => one === document.activeElement"):
-        page.keyboard.press("Tab")
-    page.keyboard.press("Enter")
-    dialog = page.get_by_role("dialog")
-    expect(dialog.get_by_label("Version", exact=True)).to_be_focused()
-    page.keyboard.press("Tab")
-    page.keyboard.press("Control+a")
-    page.keyboard.type("25")
-    page.keyboard.press("Tab")
-    page.keyboard.type("header:X-User")
-    page.keyboard.press("Enter")
-    expect(dialog).to_have_count(0)
-    expect(button).to_be_focused()
-    expect(page.get_by_role("list", name="Aliases")).to_contain_text("75 % 1, 25 % 5 by header:X-User")
-    assert target(client, "keys")[0] == {"1": 75, "5": 25}
-
-
 def test_what_the_server_refuses_leaves_the_dialog_open(browser, server, client):
     with opened(browser, f"{server.url}/#/tasks/split", expected=["Failed to load resource"]) as page:
         page.get_by_role("button", name="Split live").click()
@@ -215,18 +194,3 @@ def test_an_answer_marks_the_labels_over_their_thresholds(page, server):
         line = row.locator(".bar b").evaluate("one => parseFloat(one.style.left) / 100")
         assert line == pytest.approx(thresholds[label])
     assert_accessible(page)
-
-
-def test_an_address_without_a_view_is_said_and_a_new_view_forgets_the_call(page, server):
-    page.goto(f"{server.url}/#/tasks/ruled")
-    expect(page.locator(".calls summary")).to_contain_text("/v1/tasks/ruled/status")
-    page.get_by_role("link", name="Upload", exact=True).click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Upload")
-    expect(page.locator(".calls")).to_have_count(0)
-    for unknown in ("fleet", "try/more", "tasks/ruled/else"):
-        page.goto(f"{server.url}/#/{unknown}")
-        expect(page.get_by_role("heading", level=1)).to_have_text("Not found")
-        expect(page.get_by_role("main")).to_contain_text(f"#/{unknown}")
-        assert_accessible(page)
-    page.get_by_role("link", name="See the tasks").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Tasks")

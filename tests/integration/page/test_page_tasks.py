@@ -15,22 +15,11 @@ def trained(seed, accuracy, **other):
     return Task(seed=seed, training=training | {"data": data} | other)
 
 
-def decided(**decision):
-    return Task(seed=4, format=2, decision=decision)
-
-
 TONES = [trained(1, 0.8125, note="old"), trained(2, 0.875, note="old"), trained(3, 0.75, note="new")]
 STORED = {
     # Those whose names begin with x are changed, each by one test.
     **dict.fromkeys(("tone", "x-moved", "x-raced", "x-typed"), TONES),
     "tone-of-mail": Task(seed=4),
-    "folded": Task(seed=4, training={"metric": "macro_f1", "validation": {"macro_f1": 0.5}, "folds": 5}),
-    # The second says what the first does not: which label is positive.
-    "topic": [Task(seed=4), decided(positives=["label 2"])],
-    "anger": [
-        Task(seed=4),
-        *(decided(thresholds={"label 1": own}, temperature=1.25) for own in (0.999991, 0.999998)),
-    ],
 }
 
 
@@ -39,12 +28,10 @@ def names(page):
 
 
 def test_tasks_are_found_as_one_types(page):
-    expect(names(page)).to_have_text(
-        ["anger", "folded", "tone", "tone-of-mail", "topic", "x-moved", "x-raced", "x-typed"]
-    )
+    expect(names(page)).to_have_text(["tone", "tone-of-mail", "x-moved", "x-raced", "x-typed"])
     page.get_by_label("Search tasks").fill("mail TONE")
     expect(names(page)).to_have_text(["tone-of-mail"])
-    expect(page.get_by_text("1 of 8 tasks")).to_be_visible()
+    expect(page.get_by_text("1 of 5 tasks")).to_be_visible()
     page.get_by_role("link", name="tone-of-mail").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("tone-of-mail")
     page.go_back()
@@ -88,31 +75,6 @@ def test_what_differs_between_two_versions(page, server):
     page.reload()
     expect(page.get_by_label("Version", exact=True)).to_have_value("3")
     expect(page.get_by_label("beside")).to_have_value("2")
-
-
-def test_what_neither_version_says_does_not_differ(page, server):
-    page.goto(f"{server.url}/#/tasks/topic?version=2&beside=1")
-    page.get_by_text("of the manifests differ").click()
-    table, row = rows_of(page, "Manifests of both")
-    expect(row("decision positives label 2 –")).to_be_visible()
-    expect(table.get_by_role("rowheader", name="decision")).to_have_text(["decision positives"])
-    page.get_by_label("Show what is the same, too").check()
-    expect(table.get_by_role("rowheader", name="max length")).to_be_visible()
-    expect(table.get_by_role("rowheader", name="decision")).to_have_text(["decision positives"])
-
-
-def test_thresholds_that_are_nearly_the_same_differ(page, server):
-    page.goto(f"{server.url}/#/tasks/anger?version=3&beside=2")
-    page.get_by_text("of the manifests differ").click()
-    table, row = rows_of(page, "Manifests of both")
-    expect(row("decision thresholds label 1 0.999998 0.999991")).to_be_visible()
-    expect(table.get_by_role("rowheader", name="decision")).to_have_text(["decision thresholds label 1"])
-
-
-def test_scores_of_folds_are_called_so(page, server):
-    page.goto(f"{server.url}/#/tasks/folded")
-    expect(page.get_by_role("listitem", name="Version 1")).to_contain_text("macro_f1, 5 folds")
-    expect(page.get_by_role("region", name="In force")).to_contain_text("macro_f1, 5 folds")
 
 
 def test_promoting_and_rolling_back_ask_first(page, server):
@@ -176,7 +138,7 @@ def tab_to(page, name):
 
 
 def test_everything_can_be_done_without_a_mouse(page, server):
-    expect(names(page)).to_have_count(8)
+    expect(names(page)).to_have_count(5)
     page.keyboard.press("Tab")
     assert focused(page) == "To the content"
     page.keyboard.press("Enter")
@@ -213,7 +175,7 @@ def test_everything_can_be_done_without_a_mouse(page, server):
 def test_every_view_is_accessible_light_and_dark_wide_and_narrow(browser, server, scheme):
     for options in ({}, {"viewport": PHONE}):
         with opened(browser, server.url, color_scheme=scheme, **options) as page:
-            expect(names(page)).to_have_count(8)
+            expect(names(page)).to_have_count(5)
             assert_accessible(page, "tasks")
             page.goto(f"{server.url}/#/tasks/tone")
             expect(page.get_by_role("region", name="Facts of both")).to_be_visible()

@@ -35,15 +35,6 @@ def scores(card):
     return {row.locator("th").inner_text(): float(row.locator("td").first.inner_text()) for row in rows}
 
 
-def test_one_text_with_one_task(page):
-    classify(page, Task="tone")
-    card = page.get_by_role("article", name="tone version 1")
-    expected = TASKS["tone"][0].scores(TEXT)
-    assert scores(card) == pytest.approx(expected, abs=6e-4)
-    expect(card.locator("tr.chosen th")).to_have_text(max(expected, key=expected.get))
-    expect(page.locator("#took")).to_have_text(re.compile(r"^Answered in [\d.]+ ms"))
-
-
 def test_nothing_is_asked_until_a_task_is_chosen(page):
     asked = []
     page.on("request", lambda one: asked.append(urlsplit(one.url).path) if one.method == "POST" else None)
@@ -78,19 +69,6 @@ def test_two_versions_beside_each_other(page):
     assert shown == pytest.approx(both[0][label] - both[1][label], abs=1.1e-3)
 
 
-def test_every_task_at_once(page):
-    page.get_by_label("All tasks").check()
-    classify(page)
-    rows = page.get_by_role("list", name="Answers of all tasks").get_by_role("link")
-    expect(rows).to_have_count(2)
-    best = {name: versions[0].scores(TEXT) for name, versions in TASKS.items()}
-    order = sorted(best, key=lambda name: -max(best[name].values()))
-    assert [row.locator(".title").inner_text() for row in rows.all()] == [f"{name}@1" for name in order]
-    page.get_by_label("Filter by task or label").fill("top")
-    expect(rows).to_have_count(1)
-    assert_accessible(page)
-
-
 def test_the_words_that_mattered_are_those_without_which_the_score_changes(page):
     classify(page, Task="tone@2")
     card = page.get_by_role("article", name="tone version 2")
@@ -119,27 +97,6 @@ def test_a_long_text_is_asked_about_in_one_request(page, server):
     [_, words] = asked
     assert words == {"inputs": text, "explain": True}
     assert page.locator(".mattered .marked").inner_text().split() == text.split()
-
-
-def test_of_a_single_word_there_is_nothing_to_show(page):
-    classify(page, text="late", Task="tone@1")
-    page.get_by_role("button", name="Which words mattered?").click()
-    found = page.get_by_role("region", name="Words that mattered to tone 1")
-    expect(found).to_contain_text("Of a single word nothing can be left out.")
-    expect(found.get_by_role("table")).to_have_count(0)
-    assert_accessible(page)
-
-
-def test_a_new_answer_has_none_of_the_words_of_the_one_before(page):
-    classify(page, Task="tone@2")
-    page.get_by_role("button", name="Which words mattered?").click()
-    expect(page.locator(".mattered table")).to_be_visible()
-    took = page.locator("#took").inner_text()
-    page.get_by_label("Text", exact=True).fill("thanks for the good news")
-    page.get_by_role("button", name="Classify").click()
-    expect(page.locator("#took")).not_to_have_text(took)
-    expect(page.get_by_role("button", name="Which words mattered?")).to_be_visible()
-    assert page.locator(".mattered").count() == 0
 
 
 def test_what_is_asked_by_keys_does_not_take_the_focus_away(page):
@@ -171,31 +128,6 @@ def test_the_call_can_be_made_with_curl_and_in_python(page, server):
     )
     found = dict(re.findall(r"'(label \d)': ([\d.e-]+)", done.stdout))
     assert {label: round(float(score), 3) for label, score in found.items()} == pytest.approx(shown, abs=1e-3)
-
-
-def clipboard(page, setting):
-    """What the browser answers this page, and no other, that wants to write into the clipboard."""
-    devtools = page.context.new_cdp_session(page)
-    context = devtools.send("Target.getTargetInfo")["targetInfo"]["browserContextId"]
-    permission = {"permission": {"name": "clipboard-write"}, "setting": setting, "browserContextId": context}
-    devtools.send("Browser.setPermission", permission)
-
-
-def test_a_call_is_copied_where_the_browser_lets_it_and_else_selected(page):
-    classify(page, Task="tone@2")
-    page.locator(".calls summary").click()
-    snippet = page.get_by_role("region", name="The call with curl")
-    text = snippet.locator("pre").inner_text()
-    clipboard(page, "denied")
-    snippet.get_by_role("button", name="Copy the call with curl").click()
-    expect(snippet.get_by_role("button")).to_have_text("Selected")
-    expect(page.locator("#said")).to_have_text(re.compile("did not let this page copy"))
-    assert page.evaluate("String(getSelection())") == text
-    clipboard(page, "granted")
-    snippet.get_by_role("button").click()
-    expect(snippet.get_by_role("button", name="Copied the call with curl")).to_be_visible()
-    page.context.grant_permissions(["clipboard-read"])
-    assert page.evaluate("navigator.clipboard.readText()") == text
 
 
 def test_what_the_server_refuses_is_shown_in_its_words(browser, server):

@@ -53,14 +53,6 @@ def test_every_mutation_writes_one_change_with_its_number(registry):
     assert abs((datetime.now(UTC) - times[0]).total_seconds()) < 3600
 
 
-def test_it_is_read_in_pieces(registry):
-    for seed in range(5):
-        registry.add("spam", make_delta(seed))
-    assert [change.seq for change in registry.feed.read(2, 2)] == [3, 4]
-    assert [change.seq for change in registry.feed.read(4, 2)] == [5]
-    assert registry.feed.read(5, 2) == []
-
-
 def test_what_changes_nothing_writes_nothing(registry):
     registry.add("spam", make_delta(1))
     with registry.storing(make_delta(1)) as stored:

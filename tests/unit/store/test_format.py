@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import tiny_delta
-from foreign_writer import write_delta
 from onebert_store.errors import InvalidInput, NotFinite, TensorMismatch, TooLarge
 from onebert_store.file.delta import Delta
 from onebert_store.file.format import MAX_FILE_BYTES, dumps, load, loads, save
@@ -150,15 +149,6 @@ def test_tensors_are_read_only():
         back.tensors["head.bias"][0] = 1
 
 
-def test_a_foreign_writer_is_understood_and_made_canonical(tmp_path):
-    tensors = tiny_delta.tensors_for()
-    write_delta(tmp_path / "foreign.safetensors", tiny_delta.manifest_dict(), tensors)
-    foreign = load(tmp_path / "foreign.safetensors")
-    assert same_tensors(foreign.tensors, tensors)
-    ours = tiny_delta.make_delta(tensors=tensors)
-    assert dumps(foreign) == dumps(ours) != (tmp_path / "foreign.safetensors").read_bytes()
-
-
 def test_the_writer_printed_in_format_md_works(tmp_path):
     (block,) = re.findall(r"```python\n(.*?)```", FORMAT_MD.read_text(), re.DOTALL)
     assert len(block.splitlines()) <= 30
@@ -167,12 +157,6 @@ def test_the_writer_printed_in_format_md_works(tmp_path):
     namespace["write_delta"](tmp_path / "x", tiny_delta.manifest_dict(), tiny_delta.tensors_for())
     assert load(tmp_path / "x").digest == tiny_delta.make_delta().digest
     assert block == Path(__file__).parents[2].joinpath("foreign_writer.py").read_text()
-
-
-def test_a_file_of_the_official_writer_is_understood():
-    tensors = tiny_delta.tensors_for(dtype=np.float16)
-    data = safetensors.numpy.save(tensors, tiny_delta.metadata())
-    assert loads(data).digest == tiny_delta.make_delta(tensors=tensors).digest
 
 
 def test_save_leaves_one_file_readable_by_others(tmp_path):

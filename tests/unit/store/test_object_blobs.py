@@ -1,7 +1,6 @@
 """What only a bucket brings: errors of a server that is away, wrong or full, and copies on this machine in front."""
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 
@@ -263,21 +262,6 @@ def test_using_a_copy_keeps_it(tmp_path):
     again = BlobCache(tmp_path, 200)
     again.keep(digest_of(contents[2]), contents[2])
     assert [number for number, content in enumerate(contents) if again.get(digest_of(content))] in ([0, 2], [2])
-
-
-def test_processes_that_share_the_copies_stay_near_the_bound(tmp_path):
-    caches = [BlobCache(tmp_path, 3200) for _ in range(4)]
-    contents = [number.to_bytes(2) * 50 for number in range(400)]
-
-    def work(index):
-        for content in contents[index::4]:
-            caches[index].keep(digest_of(content), content)
-            assert caches[index].get(digest_of(content)) in (content, None)
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(work, range(4)))
-    taken = sum(path.stat().st_size for path in tmp_path.iterdir())
-    assert 1600 <= taken <= 3200 + 4 * 200
 
 
 def test_no_bound_no_copy_and_a_disk_that_refuses_is_an_empty_cache(tmp_path):

@@ -111,13 +111,6 @@ def test_errors_have_a_type_by_their_code(place, state, error, message):
             connection.execute(text("SELECT 1"))
 
 
-def test_a_mistake_of_this_code_is_not_taken_for_a_database_that_is_away(place):
-    with open_store(place) as store, pytest.raises(Exception, match="syntax") as found:  # noqa: SIM117
-        with store.database.writing() as connection:
-            connection.execute(text("SELEKT 1"))
-    assert not isinstance(found.value, StorageUnavailable)
-
-
 def test_who_waits_for_a_row_for_too_long_is_refused_and_comes_back(place):
     impatient = replace(place, registry=f"{place.registry}&options=-c%20lock_timeout%3D100ms")
     with Registry.open(impatient) as registry, join_store(place) as other:

@@ -74,7 +74,7 @@ def test_the_first_version_becomes_live(registry):
     assert registry.tasks() == [task]
 
 
-def test_an_alias_of_an_older_store_whose_target_has_a_level_in_decide_moves_and_is_deleted(registry):
+def test_an_alias_of_an_older_store_moves_and_is_deleted(registry):
     for seed in (1, 2):
         registry.add("spam", make_delta(seed))
     target = Target(((1, 50), (2, 50)), "header:X_User")
@@ -241,21 +241,14 @@ def test_blobs_without_their_database_are_refused_and_kept(tmp_path, lost):
         assert registry.read(record) == dumps(make_delta())
 
 
-@pytest.mark.parametrize("name", ["a?b", "a%20b", "a#b c", "file:x?mode=memory"])
-def test_a_folder_may_have_any_name(tmp_path, name):
+def test_a_folder_may_have_any_name(tmp_path):
+    name = "file:a?b%20c#d e?mode=memory"
     with Registry.open(tmp_path / name) as registry:
         registry.add("spam", make_delta())
     assert (tmp_path / name / "registry.sqlite3").stat().st_size > 0
     assert [path.name for path in tmp_path.iterdir()] == [name]
     with Registry.open(tmp_path / name) as registry:
         assert registry.task("spam").versions == (1,)
-
-
-def test_a_store_in_a_folder_has_one_owner(tmp_path):
-    with Registry.open(tmp_path) as registry:
-        with pytest.raises(StoreLocked):
-            Registry.open(tmp_path)
-        registry.add("spam", make_delta())
 
 
 def test_who_only_joins_a_store_keeps_nobody_from_owning_it(tmp_path):
@@ -398,7 +391,7 @@ def test_a_database_that_cannot_be_opened_read_or_locked_is_a_typed_error(tmp_pa
         pass
 
 
-@pytest.mark.parametrize("manifest", ["{}", "", "not JSON", '{"format":1}'])
+@pytest.mark.parametrize("manifest", ["{}", "not JSON"])
 def test_a_damaged_row_is_one_versions_error_and_healed_by_the_same_upload(registry, place, manifest):
     records = [registry.add(task, make_delta(seed))[0] for seed, task in enumerate(["ham", "spam", "tone"])]
     with join_store(place) as store, store.database.writing() as connection:
@@ -425,11 +418,12 @@ def test_manifests_of_many_versions_come_without_those_that_are_gone_or_damaged(
     assert list(registry.manifests([])) == []
 
 
-def test_closing_twice_is_closing_once(tmp_path):
+def test_a_store_in_a_folder_has_one_owner_and_closing_twice_is_closing_once(tmp_path):
     registry = Registry.open(tmp_path)
     registry.close()
-    with Registry.open(tmp_path):
+    with Registry.open(tmp_path) as owner:
         registry.close()
+        owner.add("spam", make_delta())
         with pytest.raises(StoreLocked):
             Registry.open(tmp_path)
 
@@ -471,15 +465,6 @@ def test_a_rollback_goes_to_the_last_meaning_whose_versions_there_still_are():
     assert alias.back([1, 2, 4, 5, 6]) == alone(2)
     assert alias.back([1, 3, 4, 5, 6]) == alone(1)
     assert alias.back([6]) is None
-
-
-def test_a_promotion_to_an_older_version_that_was_never_live_is_no_rollback(registry):
-    for seed in range(3):
-        registry.add("spam", make_delta(seed))
-    registry.move_alias("spam", "live", 3, 1)
-    registry.move_alias("spam", "live", 2, 3)
-    [change] = registry.feed.moves("spam", 1)
-    assert (change.before, change.version, change.rolled_back) == (3, 2, False)
 
 
 def test_an_upgrade_finds_the_version_before_and_targets_in_the_trail(tmp_path):

@@ -227,46 +227,6 @@ class Histories(RuleBasedStateMachine):
         with pytest.raises(error):
             self.registry.delete_version(name, n)
 
-    @rule(name=TASKS, offset=st.integers(0, 3))
-    def eight_add(self, name, offset):
-        """Contents that are there, and contents that are new, each by two of them."""
-        added = self.at_once(lambda registry, n: registry.add(name, DELTAS[(n + offset) % 4]))
-        task = self.model.setdefault(name, ModelTask())
-        before = len(task.versions)
-        new = {record.version: record.digest for record, created in added if created}
-        assert sorted(new) == list(range(task.last + 1, task.last + 1 + len(new)))
-        assert len(new) == sum(created for _, created in added)
-        task.last += len(new)
-        task.versions.update(new)
-        assert all(task.versions[record.version] == record.digest for record, _ in added)
-        assert len(set(task.versions.values())) == len(task.versions) == 4
-        if not before:
-            task.aliases["live"] = Alias(alone(min(new)))
-
-    @rule(name=TASKS, alias=ALIASES, offset=st.integers(0, 3))
-    def eight_move(self, name, alias, offset):
-        task = self.existing(name)
-        if task is None:
-            return
-        expected, numbers = task.at(alias), list(task.versions)
-        targets = [numbers[(n + offset) % len(numbers)] for n in range(WRITERS)]
-        moves = self.at_once(lambda registry, n: registry.move_alias(name, alias, targets[n], expected)[0])
-        # Who "moves" it to where it is changes nothing, and may do so before the others, or after itself.
-        won = [move for move in moves if move and move.target.tag != expected]
-        assert len(won) == any(str(target) != expected for target in targets)
-        for move in won:
-            assert move == after_move(task.aliases.get(alias), move.target)
-            task.aliases[alias] = move
-
-    @rule(name=TASKS, n=NUMBERS)
-    def eight_delete(self, name, n):
-        task = self.existing(name)
-        gone = self.at_once(lambda registry, _: registry.delete_version(name, n) or True)
-        free = task and n in task.versions and n not in task.needed()
-        assert sum(map(bool, gone)) == bool(free)
-        if free:
-            del task.versions[n]
-
     @rule(name=TASKS)
     def four_delete_the_task_and_four_add_to_it(self, name):
         """However they take turns, what is left is what those added who came after the last deletion."""

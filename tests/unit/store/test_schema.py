@@ -75,6 +75,7 @@ def test_a_store_of_schema_1_is_upgraded_with_every_row(old_store):
         assert (first.digest, first.size) == (make_delta(1, training={"seed": 1}).digest, 1040)
         assert first.created_at == datetime(2026, 11, 20, 19, 10, 58, 403875, UTC)
         assert first.manifest.training == {"seed": 1}
+        assert has_the_tables_of_the_code(registry.database)
         for entry in registry.entries():
             registry.verify(entry)
     assert (dump(old_store, *ROWS), tables(old_store)) == (before, of_schema_1 | NEWER)
@@ -96,16 +97,7 @@ def test_a_new_store_has_the_tables_of_the_code(place):
         assert has_the_tables_of_the_code(store.database)
 
 
-def test_tables_of_schema_1_are_made_as_ever(tmp_path):
-    Registry.open(tmp_path).close()
-    with closing(sqlite3.connect(tmp_path / "registry.sqlite3")) as connection:
-        new = connection.execute("SELECT name, sql FROM sqlite_master WHERE name IN ('tasks', 'versions')").fetchall()
-    with closing(sqlite3.connect(":memory:")) as connection:
-        connection.executescript(SCHEMA_1)
-        assert set(connection.execute("SELECT name, sql FROM sqlite_master")) >= set(new)
-
-
-@pytest.mark.parametrize("older", range(1, schema.REGISTRY.schema))
+@pytest.mark.parametrize("older", [*range(1, schema.REGISTRY.schema - 1, 2), schema.REGISTRY.schema - 1])
 def test_every_older_schema_is_upgraded_with_every_row(place, older):
     with open_store(place) as store:
         registry = Registry(store)
@@ -181,8 +173,9 @@ def test_feedback_of_the_first_schema_is_there_and_takes_more(tmp_path):
         assert [sample.texts for sample in samples.find(["r/0"], "tone".__eq__)] == [("late parcel",)]
 
 
-@pytest.mark.parametrize("older", range(1, samples_tables.TABLES.schema))
-@pytest.mark.parametrize("marked", [True, False], ids=["marked", "from before marks"])
+@pytest.mark.parametrize(
+    ("older", "marked"), [(1, False), *((older, True) for older in range(1, samples_tables.TABLES.schema))]
+)
 def test_every_older_schema_of_samples_is_upgraded_with_every_row(place, older, marked):
     sample = Sample("tone", "r/0", 1, datetime.now(UTC), "key:app", ("late",), ("angry",), None, 1.0)
     with open_store(place) as store, open_samples(store.database, [KEY]) as samples:
@@ -213,7 +206,7 @@ def test_newer_samples_are_refused_in_one_line(place):
             pass
 
 
-@pytest.mark.parametrize("name", ["samples", "feedback", "unknown_samples", "samples_naming"])
+@pytest.mark.parametrize("name", ["samples", "samples_naming"])
 @pytest.mark.parametrize("other", ["DROP TABLE {0}", "DROP TABLE {0}; CREATE TABLE {0} (x)"])
 @pytest.mark.parametrize("marked", [True, False], ids=["marked", "from before marks"])
 def test_samples_with_tables_of_another_program_are_refused_in_one_line(tmp_path, name, other, marked):
