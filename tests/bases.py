@@ -1,6 +1,7 @@
 """Small random bases of every family and size class, and the plain Hugging Face model to hold answers against."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -8,14 +9,13 @@ from typing import Any
 import numpy as np
 import tokenizers
 import torch
-import transformers
 from tokenizers.models import BPE, WordPiece
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer, ByteLevel
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor
 from torch.nn import functional as F
-from transformers import AutoModel, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 from transformers.utils import logging
 
 from onebert_encoder.base.base import Base, load_base
@@ -32,75 +32,53 @@ most know good great bad refund parcel order invoice password screen late broken
 - ##s ##ed ##ing ##ly ##er
 """.split()
 
-_SIZES = {"vocab_size": 0, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 64}
-_POSITIONS = 66
-_DEBERTA: dict[str, Any] = {
-    **{"relative_attention": True, "share_att_key": True, "pos_att_type": ["p2c", "c2p"], "norm_rel_ebd": "layer_norm"},
-    # Distances up to 8 have buckets of their own, those up to 599 share some.
-    **{"position_buckets": 16, "max_position_embeddings": 600, "position_biased_input": False, "type_vocab_size": 0},
-}
+_SIZES = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 64}
+_BERT: dict[str, Any] = {**_SIZES, "max_position_embeddings": 66}
+_ROBERTA: dict[str, Any] = {**_BERT, "type_vocab_size": 1}
 # Without learned positions the number of positions costs nothing.
-_ROTARY: dict[str, Any] = {"max_position_embeddings": 600, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
+_ROTARY: dict[str, Any] = {**_SIZES, "max_position_embeddings": 600, "pad_token_id": 0}
+_ROTARY |= {"bos_token_id": 2, "eos_token_id": 3}
 
-CONFIGS: Mapping[str, Callable[[int], Any]] = {
-    "bert": lambda vocab: transformers.BertConfig(
-        **{**_SIZES, "vocab_size": vocab}, max_position_embeddings=_POSITIONS
-    ),
-    "roberta": lambda vocab: transformers.RobertaConfig(
-        **{**_SIZES, "vocab_size": vocab}, max_position_embeddings=_POSITIONS, type_vocab_size=1
-    ),
-    "xlm-roberta": lambda vocab: transformers.XLMRobertaConfig(
-        **{**_SIZES, "vocab_size": vocab}, max_position_embeddings=_POSITIONS, type_vocab_size=1
-    ),
-    "distilbert": lambda vocab: transformers.DistilBertConfig(
-        vocab_size=vocab, dim=32, n_layers=3, n_heads=4, hidden_dim=64, max_position_embeddings=_POSITIONS
-    ),
-    "mpnet": lambda vocab: transformers.MPNetConfig(
-        **{**_SIZES, "vocab_size": vocab}, max_position_embeddings=_POSITIONS
-    ),
-    "electra": lambda vocab: transformers.ElectraConfig(
-        **{**_SIZES, "vocab_size": vocab}, embedding_size=16, max_position_embeddings=_POSITIONS
-    ),
-    "deberta-v2": lambda vocab: transformers.DebertaV2Config(**{**_SIZES, "vocab_size": vocab}, **_DEBERTA),
+CONFIGS: Mapping[str, Mapping[str, Any]] = {
+    "bert": _BERT,
+    "roberta": _ROBERTA,
+    "xlm-roberta": _ROBERTA,
+    "distilbert": {"dim": 32, "n_layers": 3, "n_heads": 4, "hidden_dim": 64, "max_position_embeddings": 66},
+    "mpnet": _BERT,
+    "electra": {**_BERT, "embedding_size": 16},
+    "deberta-v2": {
+        **_SIZES,
+        **{"relative_attention": True, "share_att_key": True, "pos_att_type": ["p2c", "c2p"]},
+        # Distances up to 8 have buckets of their own, those up to 599 share some.
+        **{"norm_rel_ebd": "layer_norm", "position_buckets": 16, "max_position_embeddings": 600},
+        **{"position_biased_input": False, "type_vocab_size": 0},
+    },
     # The first layer attends globally, the others within 64 tokens.
-    "modernbert": lambda vocab: transformers.ModernBertConfig(
-        **{**_SIZES, "vocab_size": vocab}, **_ROTARY, cls_token_id=2, sep_token_id=3
-    ),
-    "gte": lambda vocab: transformers.GteConfig(**{**_SIZES, "vocab_size": vocab}, **_ROTARY),
-    "nomic_bert": lambda vocab: transformers.NomicBertConfig(**{**_SIZES, "vocab_size": vocab}, **_ROTARY),
-    "eurobert": lambda vocab: transformers.EuroBertConfig(
-        **{**_SIZES, "vocab_size": vocab}, **_ROTARY, mask_token_id=4
-    ),
+    "modernbert": {**_ROTARY, "cls_token_id": 2, "sep_token_id": 3},
+    "gte": _ROTARY,
+    "nomic_bert": _ROTARY,
+    "eurobert": {**_ROTARY, "mask_token_id": 4},
 }
 
 FAMILIES = tuple(CONFIGS)
 
-ALIASES: Mapping[str, Callable[[int], Any]] = {
-    "camembert": lambda vocab: transformers.CamembertConfig(
-        **{**_SIZES, "vocab_size": vocab}, max_position_embeddings=_POSITIONS, type_vocab_size=1
-    ),
-    "data2vec-text": lambda vocab: transformers.Data2VecTextConfig(
-        **{**_SIZES, "vocab_size": vocab}, max_position_embeddings=_POSITIONS, type_vocab_size=1
-    ),
-    "ernie": lambda vocab: transformers.ErnieConfig(
-        **{**_SIZES, "vocab_size": vocab}, max_position_embeddings=_POSITIONS
-    ),
-    "rembert": lambda vocab: transformers.RemBertConfig(
-        **{**_SIZES, "vocab_size": vocab}, input_embedding_size=16, max_position_embeddings=_POSITIONS
-    ),
+ALIASES: Mapping[str, Mapping[str, Any]] = {
+    "camembert": _ROBERTA,
+    "data2vec-text": _ROBERTA,
+    "ernie": _BERT,
+    "rembert": {**_BERT, "input_embedding_size": 16},
 }
 """Families with the modules of another one, under names of their own."""
 
 _BYTES = ("roberta", "xlm-roberta", "mpnet", "camembert", "data2vec-text")
 
 
-def write_base(family: str, folder: Path, seed: int = 0, **sizes: int) -> Path:
-    """A random model of the family, maybe of other sizes, with a small real tokenizer, saved the way the Hub has it."""
+def write_base(family: str, folder: Path, seed: int = 0, **changes: Any) -> Path:
+    """A random model of the family, maybe changed, with a small real tokenizer, saved the way the Hub has it."""
     tokenizer = _byte_tokenizer() if family in _BYTES else _word_tokenizer()
     torch.manual_seed(seed)
-    config = {**CONFIGS, **ALIASES}[family](tokenizer.get_vocab_size())
-    config.update(sizes)
-    model = AutoModel.from_config(config)
+    config = {**{**CONFIGS, **ALIASES}[family], "vocab_size": tokenizer.get_vocab_size(), **changes}
+    model = AutoModel.from_config(AutoConfig.for_model(family, **config))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             # Biases start at zero and gains at one; a base whose biases matter tests more.
@@ -173,6 +151,12 @@ def loaded(family: str = "bert", device: str = "cpu") -> Base:
         return load_base(str(tiny_base(family)), device=device)
 
 
+@cache
+def _plain_model(folder: Path) -> Any:
+    with torch.inference_mode(False):
+        return opened(AutoModel.from_pretrained(folder, attn_implementation="eager")).eval()
+
+
 class Reference:
     """The plain Hugging Face model that carries one task's weights: what every answer must equal.
 
@@ -183,7 +167,7 @@ class Reference:
     """
 
     def __init__(self, folder: Path, tensors: Mapping[str, np.ndarray], pooling: str, activation: str = "tanh") -> None:
-        self.model = opened(AutoModel.from_pretrained(folder, attn_implementation="eager")).eval()
+        self.model = deepcopy(_plain_model(folder))
         self.tensors = torch_tensors({name: np.asarray(value) for name, value in tensors.items()})
         self.pooling, self.activation = pooling, {"tanh": torch.tanh, "gelu": F.gelu, "relu": F.relu}[activation]
         named = ("layer_norm_eps", "norm_eps", "rms_norm_eps")

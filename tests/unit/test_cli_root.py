@@ -13,9 +13,7 @@ import numpy as np
 import pytest
 
 from onebert_store.command import cli, console
-from onebert_store.command.cli import plugged
 from onebert_store.file.format import dumps, save
-from onebert_store.plugins import COMMANDS, installed
 from plugin_packages import write_package
 from tiny_delta import OUTPUT, make_delta, manifest_dict, tensors_for
 
@@ -197,13 +195,6 @@ def test_inspect_shows_the_facts(onebert, delta_file):
     assert "\x1b" not in printed
 
 
-def test_what_stands_above_a_table_is_one_line(onebert, tmp_path):
-    save(tmp_path / "one.safetensors", make_delta(format=2, decision={"temperature": 2.0}, training={"a": 1}))
-    lines = [line.strip() for line in onebert("inspect", tmp_path / "one.safetensors")[1].splitlines()]
-    for title in ("How its answers are decided", "How it was trained"):
-        assert title in lines
-
-
 def test_inspect_names_every_part_of_a_calibration(onebert, tmp_path):
     rates = {name: {"here": 0.95078, "low": 0.8643, "high": 1.0} for name in ("fpr", "precision", "recall")}
     said = {"thresholds": {"target": "precision=0.95", "all": rates}, "temperature": {"nll": {"before": 0.35}}}
@@ -219,28 +210,24 @@ def test_inspect_names_every_part_of_a_calibration(onebert, tmp_path):
     assert "…" not in printed
 
 
-def test_inspect_as_json(onebert, delta_file):
-    facts = json.loads(onebert("inspect", "--json", delta_file)[1])
+def test_inspect_as_json(onebert, tmp_path):
+    """No index counts as a parameter."""
+    module = OUTPUT.format(0)
+    indices = np.array([1, 5, 30], np.int32)
+    sparse = {f"sparse_value.{module}": np.ones(3, np.float32), f"sparse_index.{module}": indices}
+    delta = make_delta(tensors=tensors_for() | sparse, training=TRAINING)
+    save(tmp_path / "x", delta)
+    facts = json.loads(onebert("inspect", "--json", tmp_path / "x")[1])
     assert facts == manifest_dict(training=TRAINING) | {
-        "digest": make_delta(training=TRAINING).digest,
-        "bytes": len(dumps(make_delta(training=TRAINING))),
-        "tensors": 6,
-        "dtypes": ["float32"],
-        "parameters": {"delta": 32, "head": 10},
+        "digest": delta.digest,
+        "bytes": len(dumps(delta)),
+        "tensors": 6 + 2,
+        "dtypes": ["float32", "int32"],
+        "parameters": {"delta": 32 + 3, "head": 10},
         "golden": 0,
         "fingerprint": False,
         "reference": None,
     }
-
-
-def test_inspect_counts_no_index_as_a_parameter(onebert, tmp_path):
-    module = OUTPUT.format(0)
-    indices = np.array([1, 5, 30], np.int32)
-    sparse = {f"sparse_value.{module}": np.ones(3, np.float32), f"sparse_index.{module}": indices}
-    save(tmp_path / "x", make_delta(tensors=tensors_for() | sparse))
-    facts = json.loads(onebert("inspect", "--json", tmp_path / "x")[1])
-    assert (facts["tensors"], facts["dtypes"]) == (6 + 2, ["float32", "int32"])
-    assert facts["parameters"] == {"delta": 32 + 3, "head": 10}
 
 
 def test_inspect_shortens_many_labels(onebert, tmp_path):
@@ -248,18 +235,6 @@ def test_inspect_shortens_many_labels(onebert, tmp_path):
     printed = onebert("inspect", tmp_path / "x")[1]
     assert "77: label-0, label-1," in printed
     assert "and 65 more" in " ".join(printed.split())
-
-
-def test_an_option_of_several_components_says_the_same_everywhere():
-    """Commands that train, score, serve and measure have one sentence for the base, the columns and the encoding."""
-    said = {}
-    for name, one in installed(COMMANDS).items():
-        for option in plugged(one).params:
-            if option.name in ("base", "text", "text_pair", "encoding"):
-                said.setdefault(option.name, {})[name] = getattr(option, "help", None)
-    assert {"train", "evaluate", "score", "serve", "bench"} <= said["base"].keys()
-    assert {"train", "evaluate", "score"} <= said["text"].keys() & said["encoding"].keys()
-    assert {name: len(set(sentences.values())) for name, sentences in said.items()} == dict.fromkeys(said, 1)
 
 
 def test_a_help_has_a_type_beside_each_value_and_none_beside_a_flag(onebert):

@@ -23,12 +23,6 @@ def test_a_log_is_told_that_work_goes_on(monkeypatch, capsys):
     assert said[:2] == ["step 0", "step 1"]
 
 
-def test_what_is_short_says_nothing(capsys):
-    with console.busy("looking"), console.heartbeat(lambda: "still looking"):
-        pass
-    assert capsys.readouterr().err == ""
-
-
 def test_a_heart_stops_when_the_work_fails(monkeypatch):
     monkeypatch.setattr(console, "HEARTBEAT_S", 0.001)
     beaten, before = Event(), threading.enumerate()
@@ -62,11 +56,3 @@ def test_a_bar_without_a_terminal_says_how_far_it_is(monkeypatch, capsys):
         for _ in range(2):  # the first may have begun before the bar advanced
             assert beats.acquire(timeout=180)
     assert capsys.readouterr().err.splitlines()[-1] == "reading files: 1,000 of 1,200"
-
-
-def test_a_bar_says_what_a_command_wants_it_to_say(monkeypatch, capsys):
-    monkeypatch.setattr(console, "HEARTBEAT_S", 0.001)
-    asked = Event()
-    with console.progress(describe=lambda: asked.set() or "step 3, loss 0.5"):
-        assert asked.wait(180)
-    assert capsys.readouterr().err.splitlines()[0] == "step 3, loss 0.5"

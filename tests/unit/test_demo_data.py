@@ -60,27 +60,3 @@ def test_no_question_is_part_of_two_pairs_nor_paired_with_itself() -> None:
     pairs = questions("same-question")
     assert all(len(pair) == 2 for pair in pairs)
     assert [text for text, count in Counter(text for pair in pairs for text in pair).items() if count > 1] == []
-
-
-def test_shared_words_alone_do_not_tell_whether_questions_are_the_same() -> None:
-    """No threshold on the share of common words, either way round, gets far beyond guessing."""
-    examples = [row for split in LEAST for row in rows("same-question", split)]
-    overlaps = []
-    for row in examples:
-        first, second = set(normalized(row["text"]).split()), set(normalized(row["text_pair"]).split())
-        overlaps.append((len(first & second) / len(first | second), int(row["label"])))
-    best = max(
-        max(right, len(overlaps) - right)
-        for cut, _ in overlaps
-        for right in [sum((overlap >= cut) == bool(label) for overlap, label in overlaps)]
-    )
-    assert best / len(overlaps) < 0.65
-
-
-@pytest.mark.parametrize("task", COLUMNS)
-def test_the_task_card_names_the_task_and_its_metric(task: str) -> None:
-    card = json.loads((DATA / task / "labels.json").read_text(encoding="utf-8"))
-    assert card["task"] == task
-    assert card["task_type"] == "single_label"
-    assert card["metric"] == "accuracy"
-    assert len(set(card["labels"])) == len(card["labels"])

@@ -75,22 +75,6 @@ def test_the_layer_of_dependencies_asks_for_those_of_the_project(extras: str, tm
     assert (tmp_path / "needs.txt").read_text().splitlines() == wanted
 
 
-def test_the_image_has_the_extras_that_the_pages_need() -> None:
-    """Kept texts, an issuer's tokens and traces are settings alone, as PostgreSQL and buckets are."""
-    [extras] = re.findall(r'EXTRAS="(\S+)"', stages()[1])
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert set(extras.split(",")) == {"minilm", "oidc", "otel", "postgresql", "s3", "samples"}
-    assert set(extras.split(",")) <= project["optional-dependencies"].keys()
-
-
-def test_added_bases_move_to_a_folder_of_root_in_the_lean_image_alone() -> None:
-    """There the build adds the base; in any other image the server's user adds bases in its own home."""
-    _, running = stages()
-    assert running.count("XDG_DATA_HOME=") == 2
-    assert "XDG_DATA_HOME=/usr/local/share onebert base add" in running
-    assert "XDG_DATA_HOME=${LEAN:+/usr/local/share}\n" in running
-
-
 def test_the_image_installs_the_plugins_of_this_repository_by_its_extras() -> None:
     _, running = stages()
     core = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -10,7 +10,6 @@ from ray.serve.schema import ServeDeploySchema
 
 from kustomize import by_name, render
 from onebert_ray.application import FRONT_ENDS, NAME, REPLICAS, application, layout_of
-from onebert_server.http.auth import OPEN_PATHS
 from onebert_server.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -86,15 +85,6 @@ def test_ray_is_that_of_the_image_and_asks_for_a_token():
     assert extras.keys() >= {"minilm", "postgresql", "s3", "samples", "oidc", "otel", "ray"}
 
 
-def test_probes_ask_rays_node_and_the_front_end_without_a_key():
-    assert container(WORKER)["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
-    assert "/readyz" in OPEN_PATHS
-    for group in (HEAD, WORKER):
-        assert ports(group)["agent"] == 52365  # ray start --dashboard-agent-listen-port
-        for probe in ("startupProbe", "livenessProbe"):
-            assert container(group)[probe]["httpGet"] == {"path": "/api/healthz", "port": "agent"}
-
-
 def test_clients_reach_workers_alone_and_rays_ports_only_each_other_and_kuberay():
     labels = {name: group["template"]["metadata"]["labels"] for name, group in (("head", HEAD), ("worker", WORKER))}
 
@@ -124,15 +114,6 @@ def test_clients_reach_workers_alone_and_rays_ports_only_each_other_and_kuberay(
     assert peer.keys() == {"podSelector"}
     assert chosen(peer["podSelector"]["matchLabels"]) == {"head", "worker"}
     assert policies["onebert-ray"]["policyTypes"] == ["Ingress", "Egress"]
-
-
-def test_workers_go_one_at_a_time_and_kuberay_finds_the_port_that_it_wants():
-    budget = FOUND["PodDisruptionBudget", "onebert"]["spec"]
-    # Kubernetes reckons `maxUnavailable` by a scale that a RayCluster does not have.
-    assert budget["minAvailable"] == WORKER["replicas"] - 1
-    assert "maxUnavailable" not in budget
-    assert SERVICE["excludeHeadPodFromServeSvc"] is True
-    assert "serve" in ports(HEAD)
 
 
 def test_there_is_time_to_leave_a_node(monkeypatch):

@@ -1,15 +1,12 @@
 """`decision.cut`: what is read of a text that is too long, and whether it then abstains, alike wherever it is read."""
 
 import json
-import re
-from itertools import pairwise
 
 import numpy as np
 import pytest
 
 import onebert
 from bases import tiny_base
-from ended import succeeded
 from offline import rows_of, score_here
 from onebert_encoder.base.base import load_base
 from onebert_store.errors import OneBertError
@@ -114,19 +111,6 @@ def test_an_answer_to_a_cut_text_abstains_and_one_by_windows_does_not(client):
     assert whole["abstain"] == whole["head"] | {"abstained": False}
 
 
-def test_the_words_that_decide_are_among_those_that_are_read(client, tmp_path):
-    """A server joins neighboring words, also across what is left out between the ends."""
-    for rule in ("head", "ends"):
-        (tmp_path / rule).write_bytes(TASKS[rule].file)
-        here = onebert.load(tmp_path / rule, base=str(tiny_base())).explain(LONG).words
-        [result] = results(client, rule, [LONG], explain=True)
-        there = result["explanation"]["words"]
-        assert (there[0]["start"], there[-1]["end"]) == (here[0].start, here[-1].end)
-        assert (here[0].start, here[-1].end == len(LONG)) == (0, rule == "ends")
-        widest = max(after.start - before.end for before, after in pairwise(here))
-        assert (widest > len(LONG) / 3) == (rule == "ends")
-
-
 @pytest.mark.parametrize("name", [*RULES, "apart", "span"])
 def test_files_classifiers_and_evaluation_have_the_answers_of_a_server(client, tmp_path, name):
     inputs = PAIRS if name in ("apart", "span") else [LONG, SHORT, *PAIRS]
@@ -183,22 +167,6 @@ def test_training_reads_what_its_file_reads(tmp_path, rule):
     assert [one.abstained for one in answered] == [True if rule == "abstain" else None] * 60
     if rule == "abstain":
         assert manifest.reference.abstained == manifest.reference.rows == 60
-
-
-def test_what_a_person_is_told(onebert, tmp_path):
-    """An evaluation says how many rows abstain and why, and an export what its user has to do."""
-    for rule in ("ends", "abstain"):
-        (tmp_path / f"{rule}.safetensors").write_bytes(TASKS[rule].file)
-    rows = [{"text": text, "label": "good"} for text in (LONG, SHORT, LONG)]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    asked = ("evaluate", tmp_path / "abstain.safetensors", "--data", tmp_path / "rows.jsonl", "--base", tiny_base())
-    record = json.loads(succeeded(onebert(*asked, "--json"))[0])
-    assert (record["rows"], record["abstained"]["rows"], record["decision"]) == (3, 2, {"cut": "abstain"})
-    shown, _ = succeeded(onebert(*asked))
-    assert re.search(r"abstains +texts that are cut *\n", shown), shown
-    out = tmp_path / "exported"
-    succeeded(onebert("export", tmp_path / "ends.safetensors", "--base", tiny_base(), "--merged", out))
-    assert json.loads((out / "config.json").read_text())["decision"] == {"cut": "ends"}
 
 
 def test_a_task_that_cannot_abstain_or_skip_is_refused_before_it_is_trained(tmp_path):

@@ -58,16 +58,8 @@ def trained(base, data, method, pooling, seed):
         method, pooling=pooling, max_length=32, max_steps=4, batch_size=6, learning_rate=0.05, seed=seed
     )
     delta = loads(dumps(train(Run(TaskInputs(base, data, 32), settings, "task")).delta))
-    carried = {
-        "delta": 10,
-        "sparse_value": 10,
-        "head": 10,
-        "lora_A": 3,
-        "lora_B": 3,
-        "lora_xs": 3,
-        "adapter_down": 3,
-        "adapter_up": 3,
-    }
+    carried = dict.fromkeys(("delta", "sparse_value", "head"), 10)
+    carried |= dict.fromkeys(("lora_A", "lora_B", "lora_xs", "adapter_down", "adapter_up"), 3)
     # An exact head is not begun but found: ten times its size its logits would be of order 30, and the tolerance is
     # argued for logits of order 5.
     if method == "head":

@@ -3,7 +3,6 @@
 import os
 import platform
 import re
-import runpy
 import subprocess
 import sys
 import venv
@@ -167,20 +166,6 @@ def test_without_a_compiler_the_wheel_is_for_every_machine_and_its_build_says_wh
     assert not [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so")]
     [line] = [line for line in said.splitlines() if "kernels" in line]
     assert "no compiled CPU kernels (neither g++ nor c++ is installed); they are compiled at first use" in line
-
-
-@needs_kernels
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the tag is of a version of glibc")
-def test_a_library_with_packed_relocations_is_not_for_a_glibc_before_2_36(tmp_path):
-    """Some distributions link like this by default, and an older glibc does not load what was."""
-    source, built = tmp_path / "packed.c", tmp_path / "packed.so"
-    source.write_text("#include <stdlib.h>\nstatic int a; int *b = &a; void c(void) { abort(); }", encoding="utf-8")
-    packed = ("-shared", "-fPIC", "-Wl,-z,pack-relative-relocs")
-    subprocess.run(["gcc", *packed, source, "-o", built], check=True)
-    if b"GLIBC_ABI_DT_RELR" not in built.read_bytes():
-        pytest.skip("this linker does not pack relocations")
-    tag = runpy.run_path(str(ROOT / "hatch_build.py"))["_platform"]("x86_64", [built])
-    assert tag == "manylinux_2_36_x86_64"
 
 
 @pytest.mark.slow

@@ -82,12 +82,6 @@ def test_labels_are_ranked_alike_however_many_and_equal_ones_stay_in_their_order
         assert [*got.top()] == [name for name, _ in wanted]
 
 
-def test_top_k_cuts_the_scores_and_nothing_else() -> None:
-    got = fields_of(answer(LOGITS, manifest("multi_label", 4)), 1)
-    assert list(got["scores"]) == ["label 2"]
-    assert got["labels"] == ["label 2", "label 3", "label 0"]
-
-
 def test_extreme_logits_do_not_overflow() -> None:
     extreme = np.array([-1e4, 1e4], np.float32)
     assert answer(extreme, manifest("single_label", 2)).top() == {"label 1": 1.0, "label 0": 0.0}
@@ -121,13 +115,6 @@ def test_words_of_a_byte_level_tokenizer_have_no_spaces_and_whole_characters() -
     assert "".join(part for part, _ in found) == "é😀sab"
     assert found[-1] == ("ab", "B")
     assert {label for _, label in found[:-1]} == {"A"}
-
-
-def test_a_cut_text_has_the_words_that_are_left() -> None:
-    text = "good " * 30
-    alignment = aligned(text, max_length=8)
-    got = labeled(np.zeros((8, 2)), ["A", "B"], text, alignment)
-    assert [(word.start, word.end) for word in got.words] == [(5 * i, 5 * i + 4) for i in range(6)]
 
 
 @pytest.mark.parametrize("text", ["", "\x00", "   "], ids=["empty", "control", "blank"])
@@ -196,26 +183,10 @@ def test_a_span_is_given_once_and_never_empty_however_many_tokens_it_is_made_of(
     assert set(places) == {(0, 1), (0, 2), (0, 5), (1, 2), (1, 5), (4, 5)}  # no (2, 5), which begins with spaces
 
 
-def test_extreme_span_logits_keep_their_order() -> None:
-    pair = ("good", "late order")
-    alignment = aligned(pair)
-    first = alignment.sequences.index(1)
-    logits = np.zeros((len(alignment.words), 2))
-    # The best end lies before the best start; all other spans have probabilities too small for a double.
-    logits[first + 1, 0], logits[first, 1], logits[first + 1, 1] = 3000, 3000, -500
-    got = extracted(logits, pair, alignment, top_k=3).answers
-    assert [(one.text, one.score) for one in got] == [("late", 0.0), ("order", 0.0), ("late order", 0.0)]
-
-
 def test_what_each_task_type_takes() -> None:
     takes = {name: (kind.takes(pair=False), kind.takes(pair=True)) for name, kind in TASK_TYPES.items()}
     both = dict.fromkeys(("single_label", "multi_label", "regression"), (True, True))
     assert takes == both | {"token": (True, False), "span": (False, True)}
-
-
-def test_a_per_token_task_needs_its_alignment() -> None:
-    with pytest.raises(ValueError, match="alignment"):
-        answer(np.zeros((3, 2), np.float32), per_token("token", ["A", "B"]), "text")
 
 
 def test_the_short_answer_is_read_by_task_type():

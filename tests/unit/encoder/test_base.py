@@ -65,7 +65,7 @@ def test_weights_that_were_packed_have_no_other_copy_and_are_the_files_bit_by_bi
         assert torch.equal(value.view(torch.int32), weights[name].view(torch.int32))
 
 
-@pytest.mark.parametrize(("kind", "dtype"), [("added", "float32"), ("checkpoint", "int8"), ("shards", "float32")])
+@pytest.mark.parametrize(("kind", "dtype"), [("added", "float32"), ("shards", "int8")])
 def test_files_that_change_behind_a_loaded_base_change_no_answer(tmp_path: Path, kind: str, dtype: str) -> None:
     """In a process of its own: it died of SIGBUS."""
     if load_products("cpu", getattr(torch, dtype)) is None:
@@ -75,7 +75,6 @@ def test_files_that_change_behind_a_loaded_base_change_no_answer(tmp_path: Path,
         add_base(str(tiny_base("bert")), "tiny", folder)
     else:
         shutil.copytree(tiny_base("bert"), folder)
-    if kind == "shards":
         model = AutoModel.from_pretrained(folder)
         (folder / "model.safetensors").unlink()
         model.save_pretrained(folder, max_shard_size="20KB")
@@ -183,11 +182,8 @@ WHOLE = "in its config.json is not a whole number"
         ("bert", changed(position_embedding_type="relative_key"), "only absolute ones are supported"),
         ("bert", changed(intermediate_size=48), "has shape [64], its config.json says [48]"),
         ("bert", changed(hidden_size="x"), f'hidden_size {WHOLE} of 1 to 2147483647: "x"'),
-        ("bert", changed(intermediate_size=None), f"intermediate_size {WHOLE}"),
-        ("bert", changed(vocab_size=True), f"vocab_size {WHOLE}"),
         ("distilbert", changed(n_layers=0), f"n_layers {WHOLE} of 1 to 1000: 0"),
         ("bert", changed(num_hidden_layers=10**9), f"num_hidden_layers {WHOLE} of 1 to"),
-        ("electra", changed(embedding_size=-16), f"embedding_size {WHOLE}"),
         ("bert", changed(num_attention_heads=5), "its hidden size is not a multiple of its number of heads"),
         ("bert", changed(hidden_act="unheard_of"), "its activation 'unheard_of' is not one of gelu, "),
         (
@@ -201,39 +197,32 @@ WHOLE = "in its config.json is not a whole number"
             changed(attention_bias=True),
             "attention_bias in its config.json is True; only False is supported",
         ),
-        ("modernbert", changed(mlp_bias=True), "mlp_bias in its config.json is True; only False is supported"),
         ("modernbert", changed(norm_bias=True), "norm_bias in its config.json is True; only False is supported"),
         ("modernbert", changed(rope_parameters=YARN), "its rotary positions are scaled (yarn); only unscaled ones are"),
         ("modernbert", changed(rope_scaling={"rope_type": "dynamic", "factor": 2.0}), "positions are scaled (dynamic)"),
         ("modernbert", changed(local_attention=1), "a token of its local attention reads no other"),
         ("modernbert", changed(layer_types=["full_attention"]), "its config.json cannot be read; transformers says: "),
         ("modernbert", with_rows("layers.1.attn.Wqkv.weight", 95), "Wqkv.weight has 95 rows for 3 maps"),
-        ("gte", changed(rope_parameters={"rope_type": "unheard_of", "rope_theta": 1e4}), "scaled (unheard_of)"),
         ("nomic_bert", changed(rope_parameters={"rope_theta": "far"}), "its config.json cannot be read"),
         ("eurobert", changed(num_key_value_heads=2), "its queries have 4 heads and its keys 2; only equal numbers"),
         ("gte", changed(num_attention_heads=32), "its heads have an odd width, and rotary positions turn pairs"),
         ("gte", changed(rope_parameters={"rope_type": "default", "rope_theta": -1.0}), "a base or a window of its rot"),
         ("modernbert", changed(max_position_embeddings=2**31 - 1), f"max_position_embeddings {WHOLE} of 1 to 1048576"),
-        ("deberta-v2", changed(max_position_embeddings=2**31 - 1), f"max_position_embeddings {WHOLE} of 1 to 1048576"),
         ("deberta-v2", changed(position_buckets=1), "it has 1 buckets of relative positions, not 2 or more"),
         ("bert", changed(layer_norm_eps=-1.0), "the epsilon of its LayerNorms is -1.0"),
         ("ernie", changed(use_task_id=True), "use_task_id in its config.json is True; only False is supported"),
         ("deberta-v2", changed(conv_kernel_size=3), "conv_kernel_size in its config.json is 3; only 0 is supported"),
         ("deberta-v2", changed(share_att_key=None), "share_att_key in its config.json is None; only True is"),
         ("deberta-v2", changed(pos_att_type="c2p"), "pos_att_type in its config.json is ['c2p']; only ['c2p', 'p2c']"),
-        ("deberta-v2", changed(position_buckets=-1), f"position_buckets {WHOLE} of 1 to"),
         ("deberta-v2", changed(position_biased_input=True), "position_biased_input in its config.json is True; only"),
         ("deberta-v2", changed(model_type="deberta"), "architecture 'deberta' is not supported; supported: bert, "),
-        ("camembert", changed(model_type="xmod"), "architecture 'xmod' is not supported; supported: bert, "),
         ("bert", changed(is_decoder=True), "it is a decoder, in which a token reads only those before it"),
         ("roberta", changed(pad_token_id=-5), "its pad_token_id -5 leaves no positions for tokens"),
-        ("roberta", changed(pad_token_id=100), "its pad_token_id 100 leaves no positions for tokens"),
         ("bert", written("config.json", DEEP), "config.json of base cannot be read: it is nested too deeply"),
         ("bert", written("config.json", '{"a":' * 40 + "1" + "}" * 40), "nested deeper than 32"),
         ("bert", huge("config.json"), "it is not a regular file of at most 64 MiB"),
         ("bert", written("config.json", "[]"), "config.json of base cannot be read: it is no JSON object"),
         ("bert", written("tokenizer.json", DEEP), "its tokenizer cannot be read: "),
-        ("bert", written("tokenizer_config.json", DEEP), "its tokenizer cannot be read: "),
         ("bert", huge("tokenizer.json"), "its tokenizer cannot be read: tokenizer.json has over 64 MiB"),
         ("bert", without_tokenizer, "it has no tokenizer"),
         ("bert", with_an_unseen_word, "its word table has"),
@@ -242,7 +231,7 @@ WHOLE = "in its config.json is not a whole number"
         ("bert", without_a_parameter, "encoder.layer.1.output.dense.bias among them"),
         *(
             ("bert", indexed(index), "no model.safetensors")
-            for index in ("[]", '{"weight_map": 5}', '{"weight_map": {"a": ["b"]}}', '{"a":' * 10_000)
+            for index in ('{"weight_map": 5}', '{"weight_map": {"a": ["b"]}}', '{"a":' * 10_000)
         ),
     ],
 )
@@ -276,12 +265,6 @@ def test_a_pipe_in_a_folder_is_refused_before_it_is_opened(folder: Path, name: s
     for load in (load_base, load_tokenizer):
         with pytest.raises(UnsupportedBase, match=rf"^[^\n]*{name} is a pipe, a socket or a device[^\n]*$"):
             load(str(folder))
-
-
-def test_a_number_of_segments_that_is_text_is_refused_for_a_tokenizer_too(folder: Path) -> None:
-    edit_config(folder, type_vocab_size="2")
-    with pytest.raises(UnsupportedBase, match=r"its config\.json cannot be read; transformers says: "):
-        load_tokenizer(str(folder))
 
 
 def test_two_tokenizers_differ_in_named_parts() -> None:
@@ -337,12 +320,13 @@ def test_checkpoints_with_a_head_and_old_layer_norm_names_load(folder: Path) -> 
     assert load_base(str(folder)).spec.digest == plain.spec.digest
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_the_digest_is_stable_and_depends_on_the_family(family: str) -> None:
-    digest = load_base(str(tiny_base(family))).spec.digest
-    assert digest == load_base(str(tiny_base(family)), dtype=torch.bfloat16).spec.digest
-    others = {load_base(str(tiny_base(other))).spec.digest for other in FAMILIES if other != family}
-    assert digest not in others
+def test_the_digest_depends_on_the_family_and_not_on_the_dtype() -> None:
+    exact, rounded = (
+        [load_base(str(tiny_base(family)), dtype=dtype).spec.digest for family in FAMILIES]
+        for dtype in (torch.float32, torch.bfloat16)
+    )
+    assert exact == rounded
+    assert len({*exact}) == len(FAMILIES)
 
 
 def test_a_configuration_of_an_earlier_transformers_is_the_same_base(tmp_path: Path) -> None:

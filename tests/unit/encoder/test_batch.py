@@ -1,10 +1,7 @@
 """Packing: every token stands once, in its own sequence, with its own row; and which layers sequences share."""
 
-from collections import Counter
 from itertools import pairwise
-from typing import NamedTuple
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -14,10 +11,9 @@ from bases import Reference, far_row, far_task, loaded, tiny_base
 from bases import loaded as base
 from batches import logits_of, packed
 from onebert_encoder.layout.shapes import round_up
-from onebert_encoder.maths.batch import BASE_ROW, pack
+from onebert_encoder.maths.batch import BASE_ROW
 from onebert_encoder.maths.encode import encode
 from onebert_encoder.maths.rows import stack_rows
-from onebert_encoder.maths.sequences import Sequences
 from onebert_encoder.text.tokens import Tokens
 
 LAYERS = 3
@@ -82,66 +78,11 @@ def test_sharing_gives_every_sequence_its_own_text_and_row_at_the_end(drawn: lis
             assert part_of[row] <= stage.layers.start
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 5), st.integers(1, 6), st.booleans()), min_size=1, max_size=30),
-    st.booleans(),
-    st.integers(0, 1),
-)
-def test_stages_have_each_text_once_a_row_by_length_and_row_in_the_callers_order(
-    drawn: list[tuple[int, int, bool]], shared: bool, low: int
-) -> None:
-    """The order decides how matrices are laid out, so it stays; beside the same in plain Python, one by one."""
-    texts = {
-        (i, pair): tokens(2 + 13 * i, start=7 * i, second=(1 + i) * pair) for i in range(6) for pair in (False, True)
-    }
-    chosen, rows = [texts[i, pair] for i, _, pair in drawn], [row for _, row, _ in drawn]
-    diverges_at = {row: row % 4 for row in range(1, 7)}
-    # As the engine has its arrays: columns of a table, of small integers.
-    table = np.zeros(len(drawn), np.dtype([("tokens", "i4"), ("second", "i4"), ("row", "i4")]))
-    inputs = Sequences.of(chosen)
-    table["tokens"], table["second"], table["row"] = inputs.lengths, inputs.second, rows
-    inputs = Sequences(inputs.ids, table["tokens"], table["second"], inputs.text)
-    until = [diverges_at[row] for row in rows] if shared else None
-    batch = pack(base(), inputs, table["row"], until, range(low, LAYERS))
-
-    parts = [(part, row) for (i, row, pair) in drawn for part in parts_of((i, pair), texts[i, pair])]
-    uses = Counter(part for part, _ in parts)
-    bare_until = {(part, row): diverges_at[row] if shared and uses[part] > 1 else 0 for part, row in parts}
-    lows = sorted({low, *(layer for layer in bare_until.values() if low <= layer < LAYERS)})
-    assert [stage.layers.start for stage in batch.stages] == lows
-    word = batch.word if low == 0 else None
-    for stage in batch.stages:
-        keys = [(part, row if bare_until[part, row] <= stage.layers.start else BASE_ROW) for part, row in parts]
-        order = sorted(dict.fromkeys(keys), key=lambda key: (max(len(key[0].ids) - 1, 15).bit_length(), key[1]))
-        assert list(zip(stage.lengths, stage.rows, strict=True)) == [(len(part.ids), row) for part, row in order]
-        word = word[stage.source] if word is not None and stage.source is not None else word
-    assert batch.sequence.tolist() == [order.index(key) for key in keys]
-    for (part, _), first in zip(parts, batch.first.tolist(), strict=True):
-        assert word is None or word[first : first + len(part.ids)].tolist() == list(part.ids)
-
-
-class Part(NamedTuple):
-    """A sequence of an input, which `name` names, and its number there."""
-
-    name: tuple[int, bool]
-    number: int
-    ids: tuple[int, ...]
-
-
-def parts_of(name: tuple[int, bool], text: Tokens) -> list[Part]:
-    edges = [0, text.second, len(text)] if text.second else [0, len(text)]
-    return [Part(name, number, tuple(text.input_ids[a:b])) for number, (a, b) in enumerate(pairwise(edges))]
-
-
 @given(st.integers(1, 20_000))
 def test_the_filling_stays_small(tokens: int) -> None:
     filling = round_up(tokens) - tokens
     assert 0 <= filling < 128
     assert filling < max(8, 0.5 * tokens if tokens < 128 else 0.25 * tokens)
-
-
-def test_a_batch_of_any_size_has_one_of_eighty_two_shapes() -> None:
-    assert len({round_up(tokens) for tokens in range(1, 8193)}) == 82
 
 
 def test_a_shared_text_is_computed_once_up_to_where_its_tasks_part() -> None:

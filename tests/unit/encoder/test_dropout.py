@@ -12,7 +12,7 @@ from torch import Tensor
 from bases import far_row
 from bases import loaded as base
 from batches import logits_of, packed
-from onebert_encoder.layout.dropout import NO_DROPOUT, Dropout
+from onebert_encoder.layout.dropout import Dropout
 from onebert_encoder.layout.stage import Bucket
 from onebert_encoder.maths.batch import Batch
 from onebert_encoder.maths.rows import stack_rows
@@ -87,13 +87,6 @@ def test_so_many_are_dropped_and_the_rest_is_larger_by_as_much(drop: float, dtyp
         kept, n = mask.count_nonzero().item() / mask.numel(), mask.numel()
         # Five standard deviations of a frequency over n draws.
         assert kept == pytest.approx(1 - drop, abs=5 * (drop * (1 - drop) / n) ** 0.5)
-
-
-def test_no_dropout_draws_nothing() -> None:
-    (stage,) = packed(base(), [text_of(9)], [0]).stages
-    x, probabilities = torch.ones(len(stage.row_of_token), 32), ones_for(stage.buckets[0])
-    assert NO_DROPOUT.on_tokens(x, stage) is x
-    assert NO_DROPOUT.on_attention(probabilities, stage.buckets[0]) is probabilities
 
 
 def test_logits_with_dropout_are_the_same_alone_and_in_a_mixture() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 import stages
 from onebert_encoder.compute.kernels.gpu import kernels as gpu
 from onebert_encoder.compute.kernels.gpu.kernels import GpuKernels
-from onebert_encoder.layout.branches import Branches, Core, Joined, LowRank, Sparse
+from onebert_encoder.layout.branches import Branches, Core, Joined, LowRank
 from onebert_encoder.layout.stage import stage_of
 from stages import DEVICE, HALF, bottleneck, directions, exact
 
@@ -75,18 +75,6 @@ def test_cores_of_all_ranks_share_directions_beside_low_rank_branches(dtype: tor
     assert_joined([(*span, branches) for span, branches in zip(SPANS, rows, strict=True)], into, 2 * out, dtype)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", [torch.float32, HALF])
-def test_adapters_beside_low_rank_branches(dtype: torch.dtype) -> None:
-    makers = (low_rank(4, 40, 40, dtype, 0), adapter(8, 40, dtype, 1), adapter(70, 40, dtype, 2))
-    assert_joined([(*span, (makers[i % 3],)) for i, span in enumerate(SPANS)], 40, 40, dtype)
-
-
-def test_several_branches_of_one_span_are_all_added() -> None:
-    several = tuple(low_rank(2 + i, 24, 24, torch.float32, i) for i in range(3))
-    assert_joined([(*span, several[: 1 + i % 3]) for i, span in enumerate(SPANS)], 24, 24, torch.float32)
-
-
 def test_an_adapter_reads_what_it_adds_to() -> None:
     y = draw(TOKENS, 40, dtype=torch.float32)
     own = adapter(8, 40, torch.float32, 1)
@@ -95,12 +83,6 @@ def test_an_adapter_reads_what_it_adds_to() -> None:
     got = y.clone()
     got = add(got, got, [(3, 150, (own,))])
     torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5)
-
-
-def test_sparse_branches_come_with_the_others() -> None:
-    indices = torch.tensor([[0, 3, 23], [5, 0, 23]], device=DEVICE)
-    sparse = Sparse(indices, draw(3, dtype=torch.float32), (24, 24))
-    assert_joined([(0, 300, (low_rank(2, 24, 24, torch.float32, 0), sparse))], 24, 24, torch.float32)
 
 
 def test_matrices_that_lie_askew_are_left_to_the_plain_kernels(monkeypatch: pytest.MonkeyPatch) -> None:

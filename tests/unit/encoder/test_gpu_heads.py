@@ -41,29 +41,6 @@ def logits_by(heads: list[Head], pooled: torch.Tensor) -> tuple[torch.Tensor, ..
     return torch.split(flat, [len(head.bias) for head in heads])
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_pooled_vectors_are_means_or_first_tokens(dtype: torch.dtype) -> None:
-    width = 200
-    lengths, first = np.array([1, 16, 17, 90, 3]), np.array([130, 0, 16, 40, 33])
-    x, mean = draw(131, width, dtype=dtype), [True, True, False, True, False]
-    heads = [head_of(2, width, 0, "mean" if whole else "cls") for whole in mean]
-    pooled = pooled_by(heads, first, lengths, x)
-    assert pooled.dtype == torch.float32
-    for vector, start, length, whole in zip(pooled, first, lengths, mean, strict=True):
-        want = x[start : start + (length if whole else 1)].double().mean(0)
-        torch.testing.assert_close(vector.double(), want, rtol=1e-5, atol=1e-5)
-
-
-def test_logits_are_those_of_each_sequences_own_head() -> None:
-    width = 200
-    tasks = [head_of(labels, width, seed) for seed, labels in enumerate((2, 1, 9, 4))]
-    heads = [tasks[i % 4] for i in range(11)]
-    pooled = draw(11, width, dtype=torch.float32, seed=9)
-    for vector, head, got in zip(pooled, heads, logits_by(heads, pooled), strict=True):
-        want = head.weight.double() @ vector.double() + head.bias.double()
-        torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-4)
-
-
 def test_a_sequence_has_the_same_bits_alone_and_among_others() -> None:
     x, heads = draw(64, 48, dtype=torch.bfloat16), [head_of(n, 48, n) for n in (2, 30, 5)]
     first, lengths = np.array([40, 0, 33]), np.array([20, 33, 7])

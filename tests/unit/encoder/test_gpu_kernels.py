@@ -95,28 +95,6 @@ def test_attention_never_reads_the_filling_or_a_neighbor() -> None:
     assert not context[49:].any()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("own_gains", [False, True])
-def test_add_norm(dtype: torch.dtype, own_gains: bool) -> None:
-    at, width = stage([5, 9], [2, 0], 2, dtype), 100
-    y, x = (draw(16, width, dtype=dtype, seed=seed) for seed in (0, 1))
-    # Tables are slices of larger ones, like those of one layer in the bank.
-    b, gains = (draw(3, 2, width, dtype=dtype, seed=seed)[:, 1] for seed in (2, 3))
-    gain = Gain(b[1].contiguous(), gains, torch.arange(16, device=DEVICE) % 3 if own_gains else None)
-    got = fast().add_norm(y.clone(), x, b, at, gain, 1e-5)
-    assert_close(got, PLAIN.add_norm(y.clone(), x, b, at, gain, 1e-5))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_add_activate(dtype: torch.dtype) -> None:
-    at, width = stage([5, 9], [2, 0], 2, dtype), 1100
-    z = 3 * draw(16, width, dtype=dtype)
-    b = draw(3, 2, width, dtype=dtype, seed=2)[:, 1]
-    assert_close(fast().add_activate(z.clone(), b, at), PLAIN.add_activate(z.clone(), b, at))
-
-
 def test_the_activation_is_gelu() -> None:
     """The error function is exact to 1.5e-7, and counts up to half of an input; the rest is rounding in float32."""
     x = torch.linspace(-12, 12, 3000, device=DEVICE)[None]

@@ -156,15 +156,6 @@ def test_batches_are_replayed_where_they_can_be(
         assert recorder.replays == replays
 
 
-def test_large_batches_are_not_recorded(recorder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs_module, "_MOST_TOKENS", 7)
-    base, rows = zoo()
-    graphs = Graphs(base, recorder)
-    for seed in range(4):
-        assert_same(graphs, base, rows, [8], [1], seed)
-    assert not graphs.sizes
-
-
 def test_recordings_are_bounded(recorder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphs_module, "_MOST_RECORDINGS", 1)
     monkeypatch.setattr(graphs_module, "_MOST_KINDS", 2)
@@ -187,38 +178,6 @@ def test_the_recording_that_was_not_replayed_for_longest_gives_way_to_another(
         for length in lengths:
             assert_same(graphs, base, rows, [length], [1])
         assert graphs.sizes == kept
-
-
-def test_kinds_whose_recording_failed_take_no_place(recorder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs_module, "_MOST_RECORDINGS", 1)
-    base, rows = zoo()
-    graphs = Graphs(base, Broken())
-    for _ in range(3):
-        assert_same(graphs, base, rows, [8], [1])
-    graphs._recorder = recorder
-    for _ in range(3):
-        assert_same(graphs, base, rows, [16], [1])
-    assert graphs.sizes == {16}
-
-
-def test_after_a_first_recording_that_is_wrong_others_are_still_made(
-    recorder: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    base, rows = zoo()
-    graphs, record = Graphs(base, recorder), recorder.record
-
-    def wrong(run: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        replay = record(run)
-        return lambda: replay().mul_(2)
-
-    monkeypatch.setattr(recorder, "record", wrong)
-    for seed in range(4):
-        assert_same(graphs, base, rows, [8], [1], seed)
-    assert not graphs.sizes
-    monkeypatch.setattr(recorder, "record", record)
-    for seed in range(4):
-        assert_same(graphs, base, rows, [16], [1], seed)
-    assert graphs.sizes == {16}
 
 
 def test_large_batches_of_long_texts_are_not_recorded(recorder: Any, monkeypatch: pytest.MonkeyPatch) -> None:

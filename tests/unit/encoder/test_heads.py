@@ -6,14 +6,13 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from bases import Reference, as_read, far_delta, random_texts, tiny_base, torch_tensors
 from bases import loaded as base
 from batches import heads_of, logits_of, packed
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.heads import classify
-from onebert_encoder.maths.rows import Dense, Head, Rows, diverges_at, stack_rows
+from onebert_encoder.maths.rows import Head, Rows, diverges_at, stack_rows
 from onebert_encoder.text.tokens import Tokens
 
 # The tolerance of tests/integration/exactness/test_exactness.py, which gives the reason.
@@ -129,30 +128,3 @@ def test_many_labels_and_many_tasks_take_one_product_a_task_with_the_same_answer
         logits = classify(heads_of(some), replace(batch, first=places, inputs=places), pooled, EPS).split()
         for head, x, got in zip(some, pooled, logits, strict=False):
             torch.testing.assert_close(got, head.weight @ x + head.bias, rtol=0, atol=1e-4)
-
-
-def test_a_head_that_reads_every_token_gives_what_it_gives_each_alone() -> None:
-    generator = torch.Generator().manual_seed(1)
-
-    def drawn(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=generator)
-
-    heads = [
-        Head("none", (), drawn(3, 32), drawn(3)),
-        Head("mean", (), drawn(3, 32), drawn(3)),
-        Head("none", (Dense(drawn(32, 32), drawn(32)),), drawn(2, 32), drawn(2)),
-    ]
-    lengths = [4, 1, 20, 7, 7, 33, 2]
-    batch = packed(base(), [Tokens([5] * n, [0] * n) for n in lengths], [i % 3 for i in range(7)])
-    x = drawn(len(batch.word), 32)
-    chosen = [heads[i % 3] for i in range(7)]
-    for head, first, length, got in zip(
-        chosen, batch.first.tolist(), lengths, classify(heads_of(chosen), batch, x, EPS).split(), strict=True
-    ):
-        vectors = [x[first + place] for place in range(length)]
-        if head.pooling == "mean":
-            vectors = [torch.stack(vectors).mean(0)]
-        for layer in head.dense:
-            vectors = [torch.tanh(layer.weight @ vector + layer.bias) for vector in vectors]
-        wanted = torch.stack([head.weight @ vector + head.bias for vector in vectors])
-        torch.testing.assert_close(got if head.pooling == "none" else got[None], wanted, rtol=0, atol=1e-4)

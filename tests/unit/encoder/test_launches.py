@@ -38,11 +38,6 @@ WAITING = {
     *("_local_scalar_dense", "item", "is_nonzero", "equal", "nonzero", "masked_select", "unique", "_unique2"),
     *("index by bool", "repeat_interleave", "lift_fresh", "bincount"),
 }
-LAYERS = 3
-# A layer's four products, attention, two sums with LayerNorm, one with the activation.
-OF_A_LAYER = 4 + 1 + 2 + 1
-# Two lookups and their sum with LayerNorm, pooling, classifiers.
-AROUND = 3 + 2
 MAKES_NO_LAUNCH = {"empty", "new_empty", "empty_like", "empty_strided", "detach", "lift_fresh"}
 
 
@@ -125,16 +120,6 @@ def test_many_tasks_take_as_many_launches_as_few(monkeypatch: pytest.MonkeyPatch
     assert few == many
 
 
-def test_biases_take_nothing_but_the_layers_and_branches_two_launches_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    biases = launches(monkeypatch, ("bitfit",), 20)
-    assert biases.total() == LAYERS * OF_A_LAYER + AROUND
-    # LoRA on queries and values together. Cores one after the other: queries, keys and values, the outputs of attention
-    # and both maps of the MLP.
-    for kind, each in (("lora", 1), ("lora-xs", 6), ("adapter", 2)):
-        found = launches(monkeypatch, (kind,), 20)
-        assert found - biases == Counter(shrink=each * LAYERS, expand=each * LAYERS)
-
-
 @contextmanager
 def must_not_wait() -> Iterator[None]:
     if ON_GPU:
@@ -193,47 +178,3 @@ def test_a_mixed_batch_waits_for_nothing(kinds: tuple[str, ...], poolings: tuple
         with must_not_wait():
             got = answer()
     assert all(map(torch.equal, got, expected))
-
-
-@pytest.mark.gpu
-@pytest.mark.slow
-@pytest.mark.usefixtures("as_on_a_gpu")
-@pytest.mark.parametrize(
-    ("kinds", "copies"),
-    [
-        (("bitfit",), 2),  # tokens with their rows; heads
-        (("bitfit", "lora", "adapter"), 3),  # tiles, too
-        (("gains", "scale"), 3),  # indices of gains and scales, too
-    ],
-)
-def test_a_step_makes_few_copies(monkeypatch: pytest.MonkeyPatch, kinds: tuple[str, ...], copies: int) -> None:
-    base, rows, parts = tasks(kinds, ("mean", "cls"))
-    made: list[int] = []
-
-    def counted(arrays: dict[Any, np.ndarray], device: torch.device) -> dict[Any, Tensor]:
-        made.extend([len(arrays)] if arrays else [])
-        return upload.upload_at_once(arrays, device)
-
-    for module in users_of_upload():
-        monkeypatch.setattr(module, "upload", counted)
-    which = list(range(1, len(parts)))
-    with torch.inference_mode():
-        logits_of(base, rows, packed(base, [Tokens([5] * n, [0] * n) for n in which], which))
-    assert len(made) == copies
-
-
-@pytest.mark.gpu
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "wait",
-    [
-        lambda x: int(x[0]),
-        lambda x: x.repeat_interleave(x),
-        lambda x: x[torch.tensor([0, 1], device=DEVICE)],
-        lambda x: x[x > 0],
-    ],
-)
-def test_what_waits_is_noticed(wait: Callable[[Tensor], Any]) -> None:
-    x = torch.ones(3, dtype=torch.int64, device=DEVICE)
-    with pytest.raises((AssertionError, RuntimeError)), must_not_wait():
-        wait(x)

@@ -47,13 +47,6 @@ def test_the_product_of_any_shape_is_as_near_as_its_rounded_factors(
     assert_within_rounding(x, weight, Int8Linear(weight)(x))
 
 
-def test_errors_average_out_over_a_sum() -> None:
-    x, weight = draw(64, 384, dtype=torch.bfloat16), draw(384, 384, dtype=torch.float32, seed=1)
-    want = x.float() @ weight.T
-    # Uniform errors: x of a step of 6/255 and W of 3/127, each divided by the root of 12, together 0.0098.
-    assert float((Int8Linear(weight)(x).float() - want).norm() / want.norm()) < 0.015
-
-
 def test_the_largest_sums_of_a_deep_product_are_exact() -> None:
     """Every factor is 255 or 127, so all sums of neighbors are the largest there are."""
     signs = torch.tensor([1.0, -1.0, 1.0]).repeat(22)[:64, None].expand(-1, 4096).clone()
@@ -76,12 +69,6 @@ def test_a_row_keeps_its_zeros_and_is_off_by_half_a_step(row: list[float]) -> No
     assert (back[x == 0].abs() <= 1e-5 * step(x.double()).max()).all()
     weight = draw(24, 40, dtype=torch.float32)
     assert_within_rounding(x, weight, Int8Linear(weight)(x))
-
-
-def test_a_row_of_the_weight_that_is_zero_gives_zero() -> None:
-    weight = draw(8, 24, dtype=torch.float32)
-    weight[3] = 0
-    assert torch.equal(Int8Linear(weight)(draw(5, 24, dtype=torch.bfloat16))[:, 3], torch.zeros(5).bfloat16())
 
 
 @pytest.mark.parametrize("place", [5, 97])

@@ -160,15 +160,6 @@ def test_a_single_text_is_no_siamese_pair() -> None:
         both("bert")[0].reading("siamese").encode(["good"], 20)
 
 
-def test_alignment_is_made_only_where_it_is_asked_for() -> None:
-    ours, _ = both("bert")
-    for max_length in (4, 40):
-        one, aligned = (ours.encode(["the refund of a parcel"], max_length, align)[0] for align in (False, True))
-        assert one.alignment is None
-        assert aligned.alignment is not None
-        assert vars(one) == {**vars(aligned), "alignment": None}
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -185,12 +176,6 @@ def test_a_word_has_the_combining_marks_at_its_end(text: str) -> None:
     ours, _ = both("bert")
     (tokens,) = ours.encode([text], 60, align=True)
     assert [text[start:end] for start, end in find_words(tokens.alignment)[1]] == text.split()
-
-
-def test_offsets_count_code_points() -> None:
-    ours, _ = both("bert")
-    (tokens,) = ours.encode(["😀 good"], 10, align=True)
-    assert tokens.alignment.offsets == [(0, 0), (0, 1), (2, 6), (0, 0)]
 
 
 def test_threads_with_different_lengths_do_not_disturb_each_other() -> None:

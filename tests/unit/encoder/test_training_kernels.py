@@ -136,7 +136,7 @@ def test_attention_of_a_long_text(dtype: torch.dtype, drop: float) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("own_gains", [False, True])
-@pytest.mark.parametrize("width", [1, 7, 16, 48, 100, 384])
+@pytest.mark.parametrize("width", [1, 16, 100])
 def test_add_norm(dtype: torch.dtype, own_gains: bool, width: int) -> None:
     stage = packed([(5, 2), (9, 0)], 0, dtype)
 
@@ -151,7 +151,7 @@ def test_add_norm(dtype: torch.dtype, own_gains: bool, width: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("width", [1, 7, 16, 100, 1536])
+@pytest.mark.parametrize("width", [1, 16, 1536])
 def test_add_activate(dtype: torch.dtype, width: int) -> None:
     stage = packed([(5, 2), (9, 0)], 2, dtype)
 

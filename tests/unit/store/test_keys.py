@@ -102,10 +102,11 @@ def test_what_no_database_takes_as_a_text_is_refused_by_name(registry, odd):
         ({"quotas": Quotas(tokens=float("inf"))}, "quota of tokens"),
     ],
 )
-def test_no_key_is_made_that_breaks_a_rule(registry, changes, rule):
-    with pytest.raises(InvalidInput, match=rule):
-        registry.keys.create(Grant(**vars(CI) | changes))
-    assert registry.keys.all() == []
+def test_no_key_is_made_that_breaks_a_rule(tmp_path, changes, rule):
+    with Registry.open(tmp_path) as registry:
+        with pytest.raises(InvalidInput, match=rule):
+            registry.keys.create(Grant(**vars(CI) | changes))
+        assert registry.keys.all() == []
 
 
 def test_no_key_is_made_that_has_expired(registry):

@@ -14,22 +14,17 @@ from onebert_store.tables.cells import BadRow, Nested, find_form, parse_list
         ('["late", "size"]', ["late", "size"]),
         ("['late', 'size']", ["late", "size"]),
         ("['it\\'s', \"a 'b'\", 'x, y']", ["it's", "a 'b'", "x, y"]),
-        ("['late' 'size']", ["late", "size"]),
         ("array(['late', 'size'], dtype=object)", ["late", "size"]),
         ("[np.str_('late'), np.str_('size')]", ["late", "size"]),
         ("{'late', 'size'}", ["late", "size"]),
-        ("frozenset({'late'})", ["late"]),
         ("('late',)", ["late"]),
         ("[very late, size]", ["very late", "size"]),
-        ("[3 0 0]", ["3", "0", "0"]),
         ("[1. 0.]", ["1", "0"]),
         ("[3, 0]", [3, 0]),
         ("[]", []),
-        ("set()", []),
         ("['a', None]", ["a", None]),
         ("['a \"b\" \"c\"', 'd']", ['a "b" "c"', "d"]),
         ("['a', 'b'", None),
-        ("[see (a)]", None),
         ("['a'] is a list", None),
     ],
 )
@@ -46,13 +41,6 @@ def test_lists_in_lists_and_objects_are_no_labels(text):
         parse_list(text)
     with pytest.raises(InvalidData, match="hold lists in lists, or objects"):
         find_form(["[]", text], None)
-
-
-@pytest.mark.parametrize("cell", [[[5, 9, "city"]], [{"start": 5}], {"choices": ["a"]}, [("a", 1)]])
-def test_decoded_cells_are_refused_alike(cell):
-    for task_type in (None, "multi_label", "single_label", "token"):
-        with pytest.raises(InvalidData, match="neither names nor spans"):
-            find_form([["a"], cell], task_type)
 
 
 def test_a_number_for_each_label_is_no_list_of_names():

@@ -14,7 +14,6 @@ from onebert_store.blobs.cache import BlobCache
 from onebert_store.blobs.objects import Objects
 from onebert_store.blobs.staging import digest_of
 from onebert_store.errors import BlobsAway, InvalidSettings, StorageFull, StorageUnavailable, StoreCorrupt
-from ports import free_port
 from tcp_proxy import TcpProxy
 
 HELLO = digest_of(b"hello")
@@ -134,28 +133,11 @@ def test_variables_that_are_none_of_a_bucket_are_refused_and_not_repeated(wrong_
     assert "'secret'" not in caught.value.detail
 
 
-def test_what_is_no_answer_of_a_bucket_is_typed(wrong_server, tmp_path):
-    wrong_server.answer = 200, b"<html>Sign in to this network</html>"
-    blobs = away(tmp_path)
-    for call in (lambda: blobs.get(HELLO), lambda: blobs.delete(HELLO)):
-        with pytest.raises((StorageUnavailable, StoreCorrupt)):
-            call()
-
-
 def test_wrong_credentials_are_refused_by_the_server_itself(location, tmp_path, monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     for call in every_call(away(tmp_path)).values():
         with pytest.raises(StorageUnavailable, match="credentials"):
             call()
-
-
-def test_nobody_listens(tmp_path, bucket_at):
-    bucket_at(free_port())
-    blobs = away(tmp_path)
-    for call in every_call(blobs).values():
-        with pytest.raises(StorageUnavailable, match="cannot be reached"):
-            call()
-    assert list(blobs.unfinished()) == []
 
 
 def test_a_bucket_that_comes_back_is_used_again(proxy, location):

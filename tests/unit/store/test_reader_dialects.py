@@ -113,11 +113,6 @@ def test_the_rows_decide_where_a_header_has_several(header, rows, delimiter):
     assert len(found) == (1 if delimiter is None else 2)
 
 
-def test_columns_without_a_name_are_called_by_their_place():
-    found = read_file(file("a.csv", b"text;label;;\na;b;;\n"))
-    assert list(found) == ["text", "label", "column 3", "column 4"]
-
-
 @pytest.mark.parametrize("before", ["\n", "\r\n\r\n", "  \n", "{0}{0}\n\n"])
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
 def test_blank_rows_before_the_header_are_no_header(before, delimiter):

@@ -59,14 +59,10 @@ BIG = b"x" * (16 * 2**20 + 1)
         ("a.jsonl", b'{"text": "a"}\n{"text": \n[1]\n', "a.jsonl lines 2 and 3: not a JSON object"),
         ("a.json", b'[{"text": "a"},\n {"text": }]', "a.json line 2 is not JSON: Expecting value"),
         ("a.json", b'[{"text": "a"},\n {"text": "b"}', "a.json line 2 is not JSON: , is missing"),
-        ("a.json", b'[{"text": "a"},\n]', "a.json line 2 is not JSON: a value is missing"),
         ("a.json", b'[{"text": "a"}]\n[1]', "a.json line 2 is not JSON: something follows"),
         ("a.json", b'[{"text": "a"}, 7]', "a.json row 2: not a JSON object"),
         ("a.json", b'[{"text": ' + b"[" * 99999, "a.json line 1 is not JSON: it is nested too deeply"),
-        ("a.json", b'[{"text": ' + b"9" * 9999 + b"}]", "a.json line 1 is not JSON: a number is too long"),
-        ("a.json", b'{"text": "a"}\nnull\n{"text": "b"}\n', "a.json row 2: not a JSON object"),
         ("a.json", b'{"data": []}', "a.json has no rows"),
-        ("a.json", b'"text"', "a.json has neither an array of JSON objects nor"),
         ("a.json", b"", "a.json has neither an array of JSON objects nor"),
         ("a.json", b'{"text": ["a", "b"], "label": ["c"]}', "a.json: the columns have different numbers of rows"),
         (
@@ -74,9 +70,7 @@ BIG = b"x" * (16 * 2**20 + 1)
             b'{"columns": ["text", "label"], "data": [["a", "b"], ["c"], ["d", "e", "f"]]}',
             "a.json rows 2 and 3: not as many cells as there are columns, 2",
         ),
-        ("a.json", b'{"columns": ["text", "text"], "data": [["a", "b"]]}', "a.json: two columns have one name"),
         ("a.xlsx", b"PK\x03\x04 nonsense", r"a.xlsx is not readable \(no workbook\)"),
-        ("a.xlsx", TABLE[:-300], r"a.xlsx is not readable"),
         ("a.xlsx", book(One=[("text", "label"), ("a", "b"), ("c", "d", "e")]), "a.xlsx row 3: 3 cells under 2 columns"),
         ("a.xlsx", book(One=[]), "a.xlsx has no rows"),
         ("a.xlsx", replaced(TABLE, SHEET, "<worksheet><sheetData><row>"), "not readable"),
@@ -85,7 +79,6 @@ BIG = b"x" * (16 * 2**20 + 1)
         ("a.parquet", parquet()[:-200], "a.parquet is not readable"),
         ("a.parquet", parquet()[:4] + b"\xff" * 90 + parquet()[94:], "a.parquet is not readable|has no rows"),
         ("a.arrow", b"ARROW1 nonsense", "a.arrow is not readable"),
-        ("a.arrow", b"\xff\xff\xff\xff\x10\0\0\0", "a.arrow is not readable"),
     ],
 )
 def test_what_is_wrong_is_one_line(name, content, said):
@@ -117,14 +110,10 @@ class Endless(io.RawIOBase):
     ("name", "first", "again", "said"),
     [
         ("a.csv", b"text,label\na,b\n", b"no line end, ", "line 3 is not CSV: a row has more than 65,536 characters"),
-        ("a.csv", b"", b"no line end, ", "line 1 is not CSV: a row has more than 65,536 characters"),
-        ("a.csv", b"sep=;", b" ", "line 1 is not CSV: a row has more than 65,536 characters"),
         ("a.csv", b'text,label\na,b\n"x\n', b'","x\n', "line 3 is not CSV: a row has more than 65,536 characters"),
         ("a.jsonl", b'{"text": "a"}\n\n{"text": "', b"x", "line 3: a row has more than 65,536 characters"),
         ("a.json", b'[{"text": "a"},\n{"text": "', b"x", "line 2 is not JSON: a value has more than 65,536 characters"),
         ("a.json", b'{"data": [', b'{"text": "a"},', "line 1 is not JSON: a value has more than 131,072 characters"),
-        ("a.json", b'{"text": "a"} and the rest is', b" none", "line 1 is not JSON: Expecting value"),
-        ("a.json", b'[{"text": "a"}]\n', b"none", "line 2 is not JSON: something follows the array"),
         ("a.json", b'[{"text": ' + b"9" * 9999, b"9", "line 1 is not JSON: a number is too long"),
     ],
 )
@@ -138,36 +127,12 @@ def test_a_file_without_an_end_is_refused_at_a_row_without_one(monkeypatch, name
         read_file(endless, "utf-8")
 
 
-def test_a_row_as_long_as_a_row_may_be_is_read(monkeypatch):
-    monkeypatch.setattr(lines, "MAX_ROW_CHARACTERS", 2**12)
-    for name, content in (("a.csv", b"text\n%s\n"), ("a.csv", b'text\n"\n%s"\n'), ("a.jsonl", b'{"text": "%s"}\n')):
-        room = 2**12 - len(content.partition(b"text\n")[2] or content) + 2
-        assert len(read_file(file(name, content % (b"x" * room)))["text"][0].strip()) == room
-        with pytest.raises(InvalidData):
-            read_file(file(name, content % (b"x" * (room + 1))))
-
-
 def test_rows_that_share_no_column_do_not_become_a_table_of_empty_cells(monkeypatch):
     monkeypatch.setattr(tables, "_EMPTY", 2**18)
     content = b"".join(b'{"k%d": 1}\n' % i for i in range(30_000))
     with pytest.raises(InvalidData, match=r"a\.jsonl has [\d,]+ columns of which nearly all cells are empty"):
         read_file(file("a.jsonl", content))
     assert len(sample_of(file("a.jsonl", content))) == 30_000
-
-
-@pytest.mark.parametrize("depth", [100, 900, 2000, 5000, 99_999])
-def test_objects_inside_each_other_are_read_or_refused_however_deep_they_are(depth):
-    """Newer versions of Python read JSON that is nested deeper than calls may be."""
-    deep = file("a.jsonl", b'{"a":' * depth + b"1" + b"}" * depth + b"\n")
-    assert set(sample_of(deep)) <= {"a"}
-    with suppress(InvalidData):
-        assert read_file(deep).rows == 1
-
-
-def test_columns_that_few_rows_have_are_no_mistake(monkeypatch):
-    monkeypatch.setattr(tables, "_EMPTY", 2**12)
-    rows = [b'{"text": "t%d", "label": "a"%s}\n' % (i, b', "n%d": 1' % i if i % 9 == 0 else b"") for i in range(999)]
-    assert len(read_file(file("a.jsonl", b"".join(rows)))) == 2 + 111
 
 
 @given(

@@ -10,7 +10,6 @@ from onebert_store.tables.columns import Columns, find_columns
 from onebert_store.tables.sample import sample_of
 from onebert_store.tables.table import Table
 from onebert_store.tables.tables import Faults, read_file
-from onebert_store.tables.text import json_rows, lines
 from onebert_store.tables.text.unicode import escaped, is_blank, text_fault
 from onebert_store.tables.writers import WRITERS
 from table_files import book, file
@@ -97,13 +96,6 @@ def test_titles_above_the_header_of_a_sheet_are_left_out_and_said():
     assert read_file(file("a.xlsx", book(One=[("text",), ("a",), ("b",)])))["text"] == ["a", "b"]
 
 
-def test_an_empty_cell_is_a_text_where_all_cells_are():
-    assert read_file(file("a.xlsx", book(One=[*TABLE, ("c",)])))["label"] == ["x", "y", ""]
-    assert read_file(file("a.jsonl", '{"text": "a", "label": "x"}\n{"text": "b"}\n{"text": "c", "label": null}\n'))[
-        "label"
-    ] == ["x", None, None]
-
-
 HALF = "\ud83d"
 
 
@@ -137,24 +129,6 @@ def test_different_ids_stay_different_when_they_are_written(tmp_path, ending):
         assert found == ["a\\ud83d", "a\\ud83e", '["x", "\\ud83d"]', "fine"]
         assert json.loads(found[2]) == ids[2]
     assert escaped("größe") == "größe"
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "said"),
-    [
-        ("a.conll.gz", b"a O\n", "the name ends in one of"),
-        ("a.csv", b"text\n" + b"\n" * 2000, "line 1002 is not CSV: more than 1,000 lines are blank"),
-        ("a.jsonl", b'{"text": "a"}\n' + b" \r\n" * 2000, "line 1002: more than 1,000 lines are blank"),
-        ("a.txt", "\u200b\n".encode() * 2000, "line 1001: more than 1,000 lines are blank"),
-        ("a.conll", b"a O\n" + b"\n" * 2000, "line 1002: more than 1,000 lines are blank"),
-        ("a.json", b"[" + b" " * 2**21, "line 1 is not JSON: more than 65,536 blanks stand between values"),
-    ],
-)
-def test_blanks_are_not_read_on_and_on(monkeypatch, name, content, said):
-    monkeypatch.setattr(lines, "MAX_BLANK_LINES", 1000)
-    monkeypatch.setattr(json_rows, "MAX_ROW_CHARACTERS", 2**16)
-    with pytest.raises(InvalidData, match=said):
-        read_file(file(name, content))
 
 
 def test_all_missing_columns_are_said_at_once_with_what_may_be_meant():

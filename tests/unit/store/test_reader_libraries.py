@@ -69,7 +69,7 @@ def test_rows_are_those_that_were_written(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", [name for name in WRITERS if "index" not in name])
-@pytest.mark.parametrize("label", ["label", "stars", "share"])
+@pytest.mark.parametrize("label", ["label", "share"])
 def test_a_task_is_the_same_from_every_file(tmp_path, name, label):
     WRITERS[name](tmp_path / name)
     expected = load_dataset(str(_reference(tmp_path)), DataOptions(label=label))
@@ -140,9 +140,7 @@ TWO = {"text": "b", "label": "y", "meta": None, "late": [1]}
     [
         [ONE, TWO],
         [TWO, ONE],
-        {"data": [TWO, ONE]},
         {"version": 2, "labels": ["x", "y"], "rows": [ONE, TWO]},
-        {"rows": [None, ONE, TWO][1:], "more": {"x": 1}},
         {"columns": ["text", "label", "meta", "late"], "data": [["a", "x", {"kind": 1}, None], ["b", "y", None, [1]]]},
         {"text": ["a", "b"], "label": ["x", "y"], "meta": [{"kind": 1}, None], "late": [None, [1]]},
         {"text": ["a", "b"], "label": ["x", "y"], "meta": [None, None], "meta.kind": [1, None], "late": [None, [1]]},
@@ -162,12 +160,6 @@ def test_no_cell_of_json_is_lost_whatever_row_has_it(tmp_path, content):
     assert sorted(rows, key=str) == [("a", "x", 1, None), ("b", "y", None, [1])]
 
 
-def test_what_stands_beside_the_rows_of_json_is_said(tmp_path):
-    (tmp_path / "a.json").write_text(json.dumps({"version": 2, "data": [ONE], "labels": ["x", "y"]}))
-    note = "a.json: the rows are those of data; other keys are ignored: version, labels"
-    assert read_file(tmp_path / "a.json").notes == (note,)
-
-
 def test_a_column_with_a_point_in_its_name_and_a_field_are_one(tmp_path):
     rows = [{"text": "a", "meta.kind": "x"}, {"text": "b", "meta": {"kind": "y"}}, {"text": "c", "meta": "z"}]
     for order in (rows, rows[::-1]):
@@ -180,8 +172,6 @@ def test_a_column_with_a_point_in_its_name_and_a_field_are_one(tmp_path):
     ("kind", "value"),
     [
         (pyarrow.date32(), 2**31 - 1),
-        (pyarrow.date64(), 2**62),
-        (pyarrow.timestamp("s"), 2**62),
         (pyarrow.timestamp("us"), 2**62),
         (pyarrow.duration("s"), 2**62),
     ],
@@ -191,37 +181,6 @@ def test_a_time_that_python_has_not_is_one_bad_row(tmp_path, kind, value):
     pyarrow.feather.write_feather(table, str(tmp_path / "a.arrow"))
     with pytest.raises(InvalidData, match=r"^a\.arrow row 2: .* a time is in nanoseconds or out of range$"):
         read_file(tmp_path / "a.arrow")
-
-
-@pytest.mark.parametrize("name", ["a.parquet", "a.arrow", "a.csv.gz"])
-def test_a_column_that_packs_well_is_read(tmp_path, name):
-    frame = pandas.DataFrame({"text": ["x" * 2**12] * 17_000, "label": "a"})
-    if name == "a.arrow":
-        pyarrow.feather.write_feather(pyarrow.Table.from_pandas(frame), str(tmp_path / name), compression="zstd")
-    else:
-        (frame.to_parquet if name == "a.parquet" else frame.to_csv)(tmp_path / name)
-    assert read_file(tmp_path / name).rows == 17_000
-
-
-def test_a_file_that_breaks_off_says_after_which_row(tmp_path):
-    path = tmp_path / "a.arrow"
-    batches = pyarrow.Table.from_pylist(ROWS).to_batches(max_chunksize=10)
-    with pyarrow.OSFile(str(path), "wb") as sink, pyarrow.ipc.new_stream(sink, batches[0].schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) * 2 // 3])
-    with pytest.raises(InvalidData, match=r"^a\.arrow is not readable after row 20 \("):
-        read_file(path)
-
-
-def test_a_column_whose_name_is_no_text_is_one_line(tmp_path):
-    """Of a file without lines, no line is named."""
-    table, path = pyarrow.table({"tex\xe9": ["a"] * 9}), tmp_path / "a.parquet"
-    pyarrow.parquet.write_table(table, path, store_schema=False)
-    path.write_bytes(path.read_bytes().replace("tex\xe9".encode(), b"tex\xff\xff"))
-    with pytest.raises(InvalidData, match=r"^a\.parquet is not readable \(\w+\)$"):
-        read_file(path, "cp1251")
 
 
 def test_cells_of_a_sheet_are_texts_whatever_they_look_like(tmp_path):

@@ -15,7 +15,6 @@ from foreign_writer import write_delta
 from onebert_store.errors import (
     InvalidInput,
     NotFinite,
-    OverQuota,
     StorageFull,
     StorageUnavailable,
     StoreCorrupt,
@@ -27,13 +26,12 @@ from onebert_store.registry import statements
 from onebert_store.registry.database import ALIASES, VERSIONS
 from onebert_store.registry.dialects import sqlite
 from onebert_store.registry.dialects.sqlite import SqliteDatabase
-from onebert_store.registry.grants import Grant, Quotas, Scope
+from onebert_store.registry.grants import Grant, Scope
 from onebert_store.registry.records import Actor, Alias
 from onebert_store.registry.registry import Registry
 from onebert_store.registry.store import join_store, open_store
 from onebert_store.registry.target import Shadow, Target, alone
 from onebert_store.upkeep import gc
-from registry_changes import rename_as_before
 from stores import all_at_once, go_back, name_of, orphans
 from tiny_delta import make_delta, manifest_dict, tensors_for
 
@@ -173,21 +171,6 @@ def test_a_task_is_deleted_by_as_many_statements_however_many_versions_it_has(pl
     assert orphans(place) == {make_delta(seed).digest for seed in range(12)} - {make_delta(1).digest}
 
 
-def test_what_was_uploaded_counts_for_who_did_it_under_every_name(registry):
-    ann = Actor("key:ann", quotas=Quotas(bytes=2 * len(dumps(make_delta(1)))))
-    registry.add("tone", make_delta(1), by=ann)
-    rename_as_before(registry, "tone", "mood")
-    registry.add("mood", make_delta(2), by=ann)
-    rename_as_before(registry, "mood", "air")
-    with pytest.raises(OverQuota):
-        registry.add("air", make_delta(3), by=ann)
-    registry.move_alias("air", "live", 2, 1)
-    registry.delete_version("air", 1)
-    registry.add("air", make_delta(3), by=ann)
-    with pytest.raises(OverQuota):
-        registry.add("else", make_delta(4), by=ann)
-
-
 def test_damage_is_found_on_reading_and_healed_by_the_same_upload(registry, tmp_path):
     other, _ = registry.add("ham", make_delta(1))
     record, _ = registry.add("spam", make_delta())
@@ -211,16 +194,6 @@ def test_reading_a_version_deleted_meanwhile_is_not_damage(registry, place):
     for look in (registry.read, registry.verify):
         with pytest.raises(VersionNotFound):
             look(record)
-
-
-def test_opening_removes_nothing(place, tmp_path):
-    with Registry.open(place) as registry:
-        record, _ = registry.add("spam", make_delta())
-    for name in ("0" * 64, "tmp-abc", "note"):
-        (tmp_path / "store" / "blobs" / name).write_bytes(b"something")
-    with Registry.open(place) as registry:
-        assert all_versions(registry) == [record]
-    assert blob_files(tmp_path) == {name_of(record), "0" * 64, "tmp-abc", "note"}
 
 
 @pytest.mark.parametrize("lost", ["missing", "empty"])

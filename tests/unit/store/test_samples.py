@@ -576,12 +576,3 @@ def test_a_damaged_row_is_left_out_and_counted(tmp_path, table, column):
         assert len(ids(samples)) == 4 - (table == "samples")
         # What an outcome counts by stands apart.
         assert sum(samples.outcomes("tone", 3, [4])[4]) == 4
-
-
-def test_of_damaged_outcomes_the_others_count(tmp_path):
-    with opened(tmp_path, KEY) as (samples, _):
-        record(samples, [feedback(f"r/{at}") for at in range(3)])
-        damage = text("UPDATE feedback SET counted = :junk WHERE identifier = 'r/1'")
-        for junk in ("x", "[1]", "[1, 2]", "7"):
-            samples.database.erase(lambda connection, by=junk: connection.execute(damage, {"junk": by}))
-            assert sum(samples.outcomes("tone", 3, [4])[4]) == 2

@@ -13,12 +13,13 @@ from sqlalchemy import text
 
 from onebert_store.errors import StoreCorrupt
 from onebert_store.registry.registry import Registry
-from onebert_store.registry.store import StoreAddress, join_store
+from onebert_store.registry.store import join_store
 from onebert_store.samples.records import Feedback, Kind
 from onebert_store.samples.store import open_samples
-from onebert_store.upkeep.check import check_versions
 from stores import name_of
 from tiny_delta import make_delta
+
+on_sqlite = pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 
 
 @pytest.fixture
@@ -57,13 +58,6 @@ def versions(place):
         return {(entry.task, entry.version): entry.digest for entry in registry.entries()}
 
 
-def test_a_whole_store(onebert, store):
-    code, out, err = onebert("check")
-    assert (code, err) == (0, "")
-    assert out.startswith("3 versions, 3 of them whole\n1 file (1,024 bytes) of no version:\n")
-    assert short(make_delta(2)) in out
-
-
 def test_a_check_may_run_beside_the_owner(onebert, store):
     with Registry.open(store) as registry:
         registry.add("new", make_delta(9))
@@ -72,6 +66,7 @@ def test_a_check_may_run_beside_the_owner(onebert, store):
         registry.add("new", make_delta(10))
 
 
+@on_sqlite
 def test_what_is_missing_or_damaged_is_named_and_the_rest_is_whole(onebert, store):
     blob(store, make_delta(1)).unlink()
     other = blob(store, make_delta(4, labels=["calm", "angry"]))
@@ -126,16 +121,6 @@ def test_a_repair_that_is_not_possible_is_named_and_the_rest_is_repaired(onebert
     assert (code, err) == (1, "error: 1 of 3 versions cannot be served as they are\n")
 
 
-def test_a_version_that_is_deleted_while_it_is_checked_is_no_problem(store):
-    """Its file may be swept already."""
-    with Registry.open(store) as registry, join_store(store) as opened:
-        entries = registry.entries()
-        registry.delete_version("spam", 3)
-        registry.delete_task("tone")
-        blob(store, make_delta(3)).unlink()
-        assert [one.problem for one in check_versions(opened, entries)] == [None] * 3
-
-
 def test_sweeping_keeps_what_is_young_and_takes_what_is_not(onebert, store):
     code, out, _ = onebert("gc")
     assert (code, out.splitlines()[0]) == (0, "0 files (0 bytes) removed")
@@ -171,21 +156,7 @@ def test_feedback_that_the_registry_does_not_know_is_named_and_goes_after_a_day(
     assert json.loads(onebert("check", "--json")[1])["unknown"] == []
 
 
-def test_damaged_feedback_is_counted_and_an_error(onebert, store):
-    rows = [
-        Feedback("tone", f"order-{at}", Kind.OUTCOME, "calm", {1: "angry"}, datetime.now(UTC), "key:app")
-        for at in range(3)
-    ]
-    # JSON, though not the kind that was written.
-    damage = text("UPDATE feedback SET answers = '[1]' WHERE identifier = 'order-1'")
-    with join_store(store) as opened, open_samples(opened.database) as samples:
-        samples.record([(samples.owner("tone"), row) for row in rows])
-        samples.database.erase(lambda connection: connection.execute(damage))
-    code, out, err = onebert("check")
-    assert (code, "0 kept answers, 2 rows of feedback" in out) == (1, True)
-    assert err == "error: 1 rows of kept answers and feedback are damaged, and left out everywhere\n"
-
-
+@on_sqlite
 @pytest.mark.parametrize("as_json", [(), ("--json",)], ids=["table", "json"])
 def test_a_sweep_that_fails_halfway_prints_what_went_and_then_the_error(onebert, store, monkeypatch, as_json):
     with Registry.open(store) as registry:
@@ -211,12 +182,14 @@ def test_a_sweep_that_fails_halfway_prints_what_went_and_then_the_error(onebert,
         assert short(last) in out
 
 
+@on_sqlite
 @pytest.mark.parametrize("time", ["1", "h", "-1h", "1w", "24h ", "9999999d"])
 def test_a_time_is_a_number_and_a_unit(onebert, store, time):
     code, _, err = onebert("gc", f"--older-than={time}")
     assert (code, "is not a time" in err) == (1, True)
 
 
+@on_sqlite
 def test_a_deleted_version_is_brought_back_under_a_name(onebert, store):
     code, out, err = onebert("recover", short(make_delta(2)), "--task", "spam")
     assert (code, out, err) == (0, f"{short(make_delta(2))} is spam@4\n", "")
@@ -243,6 +216,7 @@ def test_a_lost_database_is_made_anew_of_the_files(onebert, store, tmp_path):
     assert onebert("check")[1].startswith("4 versions, 4 of them whole")
 
 
+@on_sqlite
 def test_what_is_no_delta_file_is_left_and_the_others_come_back(onebert, store):
     blob(store, make_delta(1)).with_name("0" * 64).write_bytes(b"nonsense")
     code, out, err = onebert("recover")
@@ -251,6 +225,7 @@ def test_what_is_no_delta_file_is_left_and_the_others_come_back(onebert, store):
     assert err.endswith("error: 1 file was not recovered\n")
 
 
+@on_sqlite
 @pytest.mark.parametrize(
     ("digest", "message"),
     [("abc", "at least 8 digits"), ("0" * 64, "no blob"), ("sha256:../../etc", "no blob")],
@@ -260,19 +235,20 @@ def test_a_digest_that_is_none_is_refused(onebert, store, digest, message):
     assert (code, message in err, err.count("\n")) == (1, True, 1)
 
 
+@on_sqlite
 def test_recovering_beside_the_owner_is_refused(onebert, store):
-    if store.registry.startswith("sqlite"):
-        with Registry.open(store):
-            assert onebert("recover")[::2] == (1, "error: another process is using this store\n")
+    with Registry.open(store):
+        assert onebert("recover")[::2] == (1, "error: another process is using this store\n")
 
 
+@pytest.mark.parametrize("place", ["postgresql"], indirect=True)
 def test_where_nobody_is_the_owner_versions_come_back_beside_the_replicas(onebert, store):
-    if store.registry.startswith("postgresql"):
-        with Registry.open(store) as registry:
-            assert onebert("recover", "--task", "back")[0] == 0
-            assert registry.task("back").versions == (1,)
+    with Registry.open(store) as registry:
+        assert onebert("recover", "--task", "back")[0] == 0
+        assert registry.task("back").versions == (1,)
 
 
+@on_sqlite
 @pytest.mark.parametrize("command", ["check", "gc", "recover"])
 def test_a_folder_that_is_no_store_is_left_alone(onebert, tmp_path, command):
     (tmp_path / "store").mkdir()
@@ -280,15 +256,7 @@ def test_a_folder_that_is_no_store_is_left_alone(onebert, tmp_path, command):
     assert list((tmp_path / "store").iterdir()) == []
 
 
-def test_a_database_that_is_a_folder_is_one_line(onebert, store, tmp_path, monkeypatch):
-    monkeypatch.delenv("ONEBERT_REGISTRY")
-    (tmp_path / "store/registry.sqlite3").unlink(missing_ok=True)
-    (tmp_path / "store/registry.sqlite3").mkdir()
-    for command in ("check", "recover"):
-        code, _, err = onebert(command)
-        assert (code, err.count("\n"), "is not a file; put the database" in err) == (1, 1, True)
-
-
+@on_sqlite
 @pytest.mark.parametrize("url", ["mysql://u:s3cret@h/db", "/some/file", "sqlite://x", "sqlite:///", "sqlite:///a?b=1"])
 def test_an_address_that_is_none_is_one_line_without_it(onebert, store, url):
     code, _, err = onebert("check", "--registry", url)
@@ -296,14 +264,7 @@ def test_an_address_that_is_none_is_one_line_without_it(onebert, store, url):
     assert "ONEBERT_REGISTRY is a URL" in err or "sqlite:///FILE" in err
 
 
-def test_a_database_beside_the_folder_is_found_by_its_url(onebert, tmp_path):
-    address = StoreAddress.within(tmp_path / "store", f"sqlite:///{tmp_path}/a%20b.sqlite3")
-    with Registry.open(address) as registry:
-        registry.add("spam", make_delta(1))
-    assert (tmp_path / "a b.sqlite3").exists()
-    assert onebert("check", "--registry", address.registry)[1].startswith("1 versions, 1 of them whole")
-
-
+@on_sqlite
 def test_without_psycopg_one_line_says_what_to_install(onebert, store, monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
     for name in [name for name in sys.modules if name.startswith("onebert_store.registry.dialects.postgresql")]:

@@ -9,7 +9,6 @@ from sqlalchemy import select, text
 
 from onebert_store.errors import InvalidInput
 from onebert_store.registry.database import ORPHANS, TABLES
-from onebert_store.registry.dialects.sqlite import sqlite_url
 from onebert_store.registry.keeping import Keeping
 from onebert_store.registry.queries import version_entries
 from onebert_store.registry.registry import Registry
@@ -165,14 +164,6 @@ def test_a_copy_has_every_row_and_the_blobs_that_they_name(onebert, source, targ
         assert registry.task("spam").aliases["live"].earlier == (alone(1),)
 
 
-def test_a_copy_of_a_copy_is_the_store(source, target, tmp_path):
-    copy(source, target)
-    back = StoreAddress.within(tmp_path / "back")
-    copy(target, back)
-    assert rows(back) == rows(source)
-    assert problems(back) == []
-
-
 def test_a_finished_copy_is_brought_up_to_date(source, target):
     copy(source, target)
     with Registry.open(source) as registry:
@@ -245,16 +236,6 @@ def test_a_registry_restored_beside_later_feedback_leaves_it(onebert, source, tm
     assert (code, out.splitlines()[1][:44]) == (0, "kept answers and feedback stay as they are: ")
     assert labels(source).keys() == {"order-1", "order-2", "order-3"}
     assert unknown(source) == 1
-
-
-def test_a_damaged_row_of_feedback_is_left_out_and_named(onebert, source, tmp_path):
-    damage = text("UPDATE feedback SET answers = 'x' WHERE identifier = 'order-1'")
-    with join_store(source) as store, open_samples(store.database) as samples:
-        samples.database.erase(lambda connection: connection.execute(damage))
-    code, out, err = onebert("backup", tmp_path / "backup")
-    assert (code, out.splitlines()[1]) == (1, "1 kept answers, 1 rows of feedback")
-    assert err == "error: 1 damaged rows of kept answers and feedback were left out\n"
-    assert labels(StoreAddress.within(tmp_path / "backup")).keys() == {"order-2"}
 
 
 def test_deleted_texts_leave_the_next_backup(onebert, source, tmp_path):
@@ -346,17 +327,6 @@ def test_another_store_is_not_overwritten(source, folder):
         copy(source, newer)
 
 
-def test_a_backup_is_a_store_and_may_be_made_beside_the_owner(onebert, source, tmp_path):
-    backup = tmp_path / "backup"
-    with Registry.open(source) as registry:
-        assert onebert("backup", backup)[::2] == (0, "")
-        registry.add("spam", make_delta(10))
-        code, out, _ = onebert("backup", backup)
-        assert (code, out) == (0, "4 versions; 1 files (1,024 bytes) were new\n" + KEPT)
-        assert rows(StoreAddress.within(backup)) == rows(source)
-    assert onebert("check", "--data-dir", backup)[1].startswith("4 versions, 4 of them whole")
-
-
 def test_a_store_that_is_not_empty_is_not_restored_into(onebert, source, tmp_path):
     onebert("backup", tmp_path / "backup")
     assert onebert("restore", tmp_path / "backup")[::2] == (1, "error: the store is not empty\n")
@@ -386,14 +356,6 @@ def test_a_damaged_file_is_named_and_the_rest_is_copied(onebert, source, tmp_pat
 def test_a_place_is_a_folder_or_two_urls(onebert, source, tmp_path, place):
     code, _, err = onebert("copy", tmp_path / "store", place)
     assert (code, err.count("\n"), "a store is a folder, or the URLs of database and blobs" in err) == (1, 1, True)
-
-
-def test_a_folder_that_is_no_store_is_not_copied(onebert, tmp_path):
-    (tmp_path / "nothing").mkdir()
-    code, _, err = onebert(
-        "copy", tmp_path / "nothing", f"{sqlite_url(tmp_path / 'x' / 'y')},file://{tmp_path}/x/blobs"
-    )
-    assert (code, err) == (1, "error: there is no store in this folder\n")
 
 
 def test_a_copy_is_not_ended_by_the_time_that_other_statements_have(source, postgres, postgres_url, tmp_path):
