@@ -1,8 +1,7 @@
-"""A TCP proxy on loopback whose network a test can take away: refuse, go silent, slow down, and be itself again."""
+"""A TCP proxy on loopback whose network a test can take away: refuse, go silent, and be itself again."""
 
 import socket
 import threading
-import time
 from contextlib import suppress
 
 
@@ -11,14 +10,12 @@ class TcpProxy:
 
     Attributes:
         port: where it listens; the same while it refuses.
-        delay: seconds that every piece of data waits.
     """
 
     def __init__(self, connect) -> None:
         self._connect = connect
         self._flowing = threading.Event()
         self._flowing.set()
-        self.delay = 0.0
         self._open: list[socket.socket] = []
         self._forwarding: list[threading.Thread] = []
         self.port = 0
@@ -75,8 +72,6 @@ class TcpProxy:
         with suppress(OSError):
             while data := source.recv(65536):
                 self._flowing.wait()
-                if self.delay:
-                    time.sleep(self.delay)
                 target.sendall(data)
         for one in (source, target):
             with suppress(OSError):

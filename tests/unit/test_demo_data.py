@@ -40,7 +40,7 @@ def questions(task: str) -> list[frozenset[str]]:
 
 @pytest.mark.parametrize("split", LEAST)
 @pytest.mark.parametrize("task", COLUMNS)
-def test_a_split_is_as_large_as_promised_with_each_label_as_often_and_whole_texts(task: str, split: str) -> None:
+def test_splits_are_balanced_and_as_large_as_promised(task: str, split: str) -> None:
     found = rows(task, split)
     assert len(found) >= LEAST[split]
     counts = Counter(int(row["label"]) for row in found)

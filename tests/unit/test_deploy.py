@@ -42,26 +42,6 @@ def runs(stage: str) -> list[str]:
     return [re.sub(r"--mount=\S+ +", "", line.removeprefix("RUN ")) for line in lines if line.startswith("RUN ")]
 
 
-def test_the_image_takes_a_compiled_wheel_and_has_no_compiler() -> None:
-    building, running = stages()
-    assert building.startswith("python:3.12 "), "this image has a compiler, and the slim one has none"
-    assert "ARG PYTHON=python:3.12-slim\n" in (ROOT / "deploy/Dockerfile").read_text(encoding="utf-8")
-    assert "pip wheel" in building
-    assert running.startswith("$PYTHON\n")
-    assert "manylinux" in running
-
-
-def test_a_change_of_the_source_downloads_no_dependency_again() -> None:
-    """The layer of the dependencies is made of two files; later ones take no package from an index."""
-    _, running = stages()
-    before, after = running.split("--mount=type=bind,from=wheel", 1)
-    assert re.findall(r"source=(\S+),", before) == ["pyproject.toml", "constraints.txt"]
-    assert "COPY" not in before
-    lean = after[after.index('if test -n "$LEAN"') :]
-    installs = re.findall(r"pip install .*", after)
-    assert [one for one in installs if "--no-index --no-deps" not in one and one not in lean] == []
-
-
 @pytest.mark.parametrize("extras", ["minilm,postgresql,s3,samples,oidc,otel", "ray"])
 def test_the_layer_of_dependencies_asks_for_those_of_the_project(extras: str, tmp_path: Path) -> None:
     dependencies, _ = runs(stages()[1])

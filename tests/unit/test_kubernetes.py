@@ -215,35 +215,7 @@ def test_what_selects_finds_the_pods(overlay):
     assert found["NetworkPolicy", "onebert"]["spec"]["policyTypes"] == ["Ingress", "Egress"]
 
 
-def test_the_owner_of_a_folder_ends_before_the_next_one_starts():
-    spec = deployment(KUBERNETES / "overlays/volume")["spec"]
-    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
-    found = by_name(render(KUBERNETES / "overlays/volume"))
-    # One replica with a budget would keep its node from being emptied; it needs nothing outside.
-    assert ("PodDisruptionBudget", "onebert") not in found
-    assert found["NetworkPolicy", "onebert"]["spec"]["egress"] == []
-
-
-def test_a_replica_goes_when_another_answers_and_the_autoscaler_says_how_many_there_are():
-    found = by_name(render(KUBERNETES / "overlays/replicas"))
-    spec = found["Deployment", "onebert"]["spec"]
-    assert spec["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
-    scaler = found["HorizontalPodAutoscaler", "onebert"]["spec"]
-    # A number in the manifest would undo the autoscaler's at every change of it.
-    assert "replicas" not in spec
-    assert scaler["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": "onebert"}
-    # Each may be taken from a node while the others answer.
-    assert scaler["minReplicas"] > found["PodDisruptionBudget", "onebert"]["spec"]["maxUnavailable"]
-    # Work is seen to wait long before it is refused for that.
-    [metric] = scaler["metrics"]
-    target = metric["pods"]["target"]["averageValue"]
-    assert float(target.removesuffix("m")) / 1000 <= Settings.model_fields["max_queue_seconds"].default / 2
-    # Nothing that a replica has is its own.
-    assert {"ONEBERT_REGISTRY", "ONEBERT_BLOBS"} <= environment(KUBERNETES / "overlays/replicas").keys()
-    assert all("emptyDir" in volume for volume in pod(KUBERNETES / "overlays/replicas")["volumes"])
-
-
-def test_the_monitor_finds_the_service_and_the_rules_are_those_of_the_file(tmp_path):
+def test_the_monitor_finds_the_service(tmp_path):
     found = by_name(render(example(tmp_path)))
     monitor = found["ServiceMonitor", "onebert"]["spec"]
     service = found["Service", "onebert"]

@@ -91,7 +91,7 @@ def test_both_ends_are_read(client):
         assert result["truncated"] == (pair != PAIRS[3])
 
 
-def test_texts_are_read_by_each_task_of_a_request_in_its_own_way(client):
+def test_each_task_of_a_request_cuts_its_own_way(client):
     """One text of several tasks shares computation, unless it is cut differently."""
     fanned = client.send("POST", "/v1/fanout", json={"tasks": list(RULES), "text": LONG}).json()["results"]
     assert_answers(fanned[0], TASKS["head"].scores(LONG))
@@ -100,7 +100,7 @@ def test_texts_are_read_by_each_task_of_a_request_in_its_own_way(client):
     assert fanned[0]["scores"] != fanned[1]["scores"]
 
 
-def test_an_answer_to_a_cut_text_abstains_and_one_by_windows_does_not(client):
+def test_cut_texts_abstain_and_windows_do_not(client):
     read = results(client, "abstain", [LONG, SHORT])
     assert [(one["truncated"], one["abstained"]) for one in read] == [(True, True), (False, False)]
     read = results(client, "span", PAIRS[:1] + PAIRS[3:])
@@ -169,7 +169,7 @@ def test_training_reads_what_its_file_reads(tmp_path, rule):
         assert manifest.reference.abstained == manifest.reference.rows == 60
 
 
-def test_a_task_that_cannot_abstain_or_skip_is_refused_before_it_is_trained(tmp_path):
+def test_a_regression_cannot_abstain(tmp_path):
     data = [(f"late by {number} days", number / 4) for number in range(40)]
     with pytest.raises(OneBertError, match="cut: a regression task has head or ends"):
         onebert.train(data, task="amount", out=tmp_path / "a", base=str(tiny_base()), method="head", cut="abstain")

@@ -30,7 +30,8 @@ SERVABLE = (
     *("svd:r=2", "lora:r=2,targets=o,m2,m3"),
     "bitfit+gamma+lora:r=2+random:0.2%+ia3:k,o,m2,inner,m3",
 )
-FAMILIES = ("bert", "roberta", "electra", "mpnet", "modernbert", "nomic_bert", "eurobert", "deberta-v2")
+# Every family, with random deltas of every kind, is that of test_exactness.py.
+FAMILIES = ("bert", "electra", "modernbert", "eurobert", "deberta-v2")
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +80,7 @@ def test_the_list_is_every_servable_method():
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_trained_tasks_of_every_method_in_one_mixed_batch_equal_the_plain_model(datasets, family):
+def test_trained_tasks_equal_the_plain_model(datasets, family):
     base = load_base(str(tiny_base(family)))
     bare = fold(base, {})
     rows, references = [bare], []

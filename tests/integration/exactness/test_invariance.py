@@ -74,18 +74,6 @@ def test_the_same_bits_alone_and_in_any_mixture(dtype: torch.dtype, seed: int, c
         assert torch.equal(crowd[i], alone)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("family", ["modernbert", "nomic_bert", "eurobert"])
-def test_a_rotary_base_gives_the_same_bits_around_its_window(family: str, dtype: torch.dtype) -> None:
-    rng, lengths = np.random.default_rng(3), [1, 2, 63, 64, 65, 66, 129, 130, 513] * 3
-    texts = [Tokens(rng.integers(5, 60, n).tolist(), [0] * n) for n in lengths]
-    rows = rng.integers(1, len(zoo(dtype, family)[2]), len(texts)).tolist()
-    crowd = answers(dtype, texts, rows, family=family)
-    for i in range(0, len(texts), 2):
-        (alone,) = answers(dtype, [texts[i]], [rows[i]], family=family)
-        assert torch.equal(crowd[i], alone)
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_same_bits_where_plain_kernels_compute_attention(dtype: torch.dtype) -> None:
     texts, rng = random_texts(12, seed=5), np.random.default_rng(5)

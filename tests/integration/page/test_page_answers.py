@@ -68,11 +68,3 @@ def test_only_probabilities_are_ranked_and_who_says_nothing_comes_after_them(pag
     assert [row[2] for row in rows[3:5]] == ["", ""]
     assert float(rows[5][2]) == pytest.approx(float(TASKS["stars"].logits(TEXT)[0]), rel=6e-3)
     assert_accessible(page)
-
-
-def test_that_no_label_is_over_its_threshold_is_said(page):
-    page.get_by_label("Task", exact=True).fill("nothing")
-    classify(page)
-    card = page.get_by_role("article", name="nothing version 1")
-    expect(card).to_contain_text("nothing flagged")
-    assert card.locator("tr.chosen").count() == 0

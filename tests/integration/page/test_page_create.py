@@ -35,19 +35,6 @@ def test_a_task_is_made_and_tried(browser, server, client, task, options):
     assert [(version["version"], version["labels"]) for version in made["versions"]] == [(1, 2)]
 
 
-def test_texts_under_two_labels_have_both_where_the_form_says_so(page, client):
-    fill(page, "both")
-    page.get_by_role("checkbox").check()
-    expect(page.get_by_text(f"{len(THINGS)} examples").first).to_be_visible()
-    page.get_by_label("Examples of label 2").press_sequentially(f"\nthe {THINGS[0]} was good")
-    assert_accessible(page, "form")
-    page.get_by_role("button", name="Create").click()
-    expect(page.get_by_role("heading", name="both version 1")).to_be_visible()
-    manifest = client.version("both", 1)["manifest"]
-    assert manifest["task_type"] == "multi_label"
-    assert manifest["training"]["data"]["rows"]["train"] == 2 * len(THINGS)
-
-
 def test_without_a_trainer_the_page_names_the_setting(browser, tmp_path):
     refused = "Failed to load resource: the server responded with a status of 409"
     with Server(tmp_path) as plain, opened(browser, plain.url + VIEW, expected=[refused]) as page:

@@ -14,7 +14,7 @@ VERSIONS = [Task(seed=seed) for seed in range(1, 6)]
 DECISION = {"thresholds": {"label 0": 0.999998, "label 1": 0.5}, "positives": ["label 1"]}
 LACKING = Task(seed=6, training={"card": {"decide": {"lacks": {"precision=0.6": "no rows were held out"}}}})
 # Each is changed by one test.
-STORED = dict.fromkeys(("split", "keys", "light", "dark", "gated"), VERSIONS) | {
+STORED = dict.fromkeys(("light", "dark", "gated"), VERSIONS) | {
     "judged": [*VERSIONS[:2], LACKING],
     "ruled": Task(seed=4, format=2, task_type="multi_label", decision=DECISION),
 }
@@ -91,17 +91,6 @@ def test_a_shadow_and_a_split_begin_and_end(browser, server, client, task, optio
     assert target(client, task) == ({"1": 60, "5": 40}, {4: 100})
 
 
-def test_what_the_server_refuses_leaves_the_dialog_open(browser, server, client):
-    with opened(browser, f"{server.url}/#/tasks/split", expected=["Failed to load resource"]) as page:
-        page.get_by_role("button", name="Split live").click()
-        dialog = page.get_by_role("dialog")
-        dialog.get_by_label("One version per caller").fill("header:Cookie")
-        dialog.get_by_role("button", name="Split", exact=True).click()
-        expect(dialog.get_by_role("alert")).to_contain_text("invalid-input")
-        assert_accessible(page)
-    assert target(client, "split") == ({"1": 100}, {})
-
-
 def test_a_gate_is_said_of_its_own_aliases_alone(page, server, client):
     client.send("PUT", "/v1/tasks/gated/gate", json={"rules": {"must": [{"text": "a text", "label": "label 1"}]}})
     page.goto(f"{server.url}/#/tasks/gated")
@@ -168,14 +157,6 @@ def test_an_alarm_is_in_words_with_the_histogram_it_came_from(browser, server, c
         found = [[float(text.replace(" %", "").replace("<1", "0.2")) for text in pair] for pair in cells]
         assert found == [pytest.approx([100 * one for one in pair], abs=0.51) for pair in zip(*shares, strict=True)]
         assert_accessible(page)
-
-
-def test_thresholds_and_positives_are_those_of_the_live_version(page, server):
-    page.goto(f"{server.url}/#/tasks/ruled")
-    rules = page.get_by_role("region", name="In force").locator(".rules > div")
-    expect(rules).to_have_text(["label 0threshold 0.999998", "label 1threshold 0.5 positive"])
-    # With one version there is nothing to split or to shadow.
-    expect(page.get_by_role("button", name="Split live")).to_have_count(0)
 
 
 def test_an_answer_marks_the_labels_over_their_thresholds(page, server):

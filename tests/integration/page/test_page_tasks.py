@@ -38,16 +38,6 @@ def test_tasks_are_found_as_one_types(page):
     expect(page.get_by_role("heading", level=1)).to_have_text("Tasks")
 
 
-def test_versions_say_how_good_they_are_and_what_they_learned_from(page, server):
-    page.goto(f"{server.url}/#/tasks/tone")
-    newest = page.get_by_role("listitem", name="Version 3")
-    expect(newest).to_contain_text("accuracy, test")
-    expect(newest).to_contain_text("0.750")
-    expect(newest).to_contain_text("270 train, 76 test")
-    expect(page.locator(".versions h3")).to_have_text(["Version 3", "Version 2", "Version 1"])
-    expect(page.get_by_role("listitem", name="Version 1")).to_contain_text("live")
-
-
 def rows_of(page, name):
     """The rows of a table in a region of this name."""
     table = page.get_by_role("region", name=name).get_by_role("table")

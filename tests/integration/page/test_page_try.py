@@ -5,13 +5,11 @@ import os
 import re
 import subprocess
 import sys
-from urllib.parse import urlsplit
 
-import httpx
 import pytest
 from playwright.sync_api import expect
 
-from browsers import assert_accessible, needs_chromium, opened
+from browsers import needs_chromium
 from servers import Task, clean_env
 
 pytestmark = [pytest.mark.slow, needs_chromium]
@@ -33,25 +31,6 @@ def scores(card):
     """Label -> score, of a card's first table."""
     rows = card.locator("table.scores").first.locator("tbody tr").all()
     return {row.locator("th").inner_text(): float(row.locator("td").first.inner_text()) for row in rows}
-
-
-def test_nothing_is_asked_until_a_task_is_chosen(page):
-    asked = []
-    page.on("request", lambda one: asked.append(urlsplit(one.url).path) if one.method == "POST" else None)
-    button, text = page.get_by_role("button", name="Classify"), page.get_by_label("Text", exact=True)
-    text.fill(TEXT)
-    for blank in ("", "  "):
-        page.get_by_label("Task", exact=True).fill(blank)
-        expect(button).to_be_disabled()
-        expect(button).to_have_accessible_description("Choose a task first.")
-        text.press("Control+Enter")
-    assert_accessible(page)
-    page.get_by_label("All tasks").check()
-    expect(button).to_be_enabled()
-    page.get_by_label("One task").check()
-    classify(page, Task="topic")
-    expect(page.get_by_text("Choose a task first.")).to_have_count(0)
-    assert asked == ["/v1/tasks/topic/classify"]
 
 
 def test_two_versions_beside_each_other(page):
@@ -87,28 +66,6 @@ def test_the_words_that_mattered_are_those_without_which_the_score_changes(page)
     assert sizes == sorted(sizes, reverse=True)
 
 
-def test_a_long_text_is_asked_about_in_one_request(page, server):
-    asked = []
-    page.on("request", lambda one: asked.append(one.post_data_json) if one.method == "POST" else None)
-    text = " ".join(f"word{at}" for at in range(300))
-    classify(page, text=text, Task="tone@1")
-    page.get_by_role("button", name="Which words mattered?").click()
-    expect(page.locator(".mattered table")).to_be_visible()
-    [_, words] = asked
-    assert words == {"inputs": text, "explain": True}
-    assert page.locator(".mattered .marked").inner_text().split() == text.split()
-
-
-def test_what_is_asked_by_keys_does_not_take_the_focus_away(page):
-    page.get_by_label("Task", exact=True).fill("tone")
-    page.get_by_label("Text", exact=True).fill(TEXT)
-    page.get_by_role("button", name="Classify").press("Enter")
-    expect(page.get_by_role("heading", name="Answer")).to_be_visible()
-    expect(page.get_by_role("button", name="Classify")).to_be_focused()
-    page.get_by_role("button", name="Which words mattered?").press("Enter")
-    expect(page.get_by_role("region", name="Words that mattered to tone 1")).to_be_focused()
-
-
 def answer_of_page(page):
     return {name: round(score, 3) for name, score in scores(page.locator("article").first).items()}
 
@@ -128,15 +85,3 @@ def test_the_call_can_be_made_with_curl_and_in_python(page, server):
     )
     found = dict(re.findall(r"'(label \d)': ([\d.e-]+)", done.stdout))
     assert {label: round(float(score), 3) for label, score in found.items()} == pytest.approx(shown, abs=1e-3)
-
-
-def test_what_the_server_refuses_is_shown_in_its_words(browser, server):
-    with opened(browser, f"{server.url}/#/try", expected=["Failed to load resource"]) as page:
-        page.get_by_label("Task", exact=True).fill("nowhere")
-        page.get_by_label("Text", exact=True).fill(TEXT)
-        page.get_by_role("button", name="Classify").click()
-        alert = page.get_by_role("alert").filter(has_text="task-not-found")
-        expect(alert).to_be_visible()
-        said = httpx.post(f"{server.url}/v1/tasks/nowhere/classify", json={"inputs": TEXT}, timeout=180).json()
-        expect(alert).to_contain_text(said["detail"])
-        assert_accessible(page)

@@ -205,7 +205,7 @@ def test_a_pod_of_the_image_starts_answers_and_stops(image, tmp_path):
         assert [path for path in pod.folders[name].rglob("*") if not path.is_dir()] == []
 
 
-def test_a_replica_that_is_new_has_what_one_that_is_gone_was_given(image, tmp_path, proxy, object_server, bucket_url):
+def test_a_new_replica_has_all_versions(image, tmp_path, proxy, object_server, bucket_url):
     secrets = {"ONEBERT_REGISTRY": proxy.url.partition("?")[0], "ONEBERT_BLOBS": bucket_url} | object_server.environment
     for name in ("one", "other"):
         (tmp_path / name).mkdir()

@@ -24,20 +24,6 @@ def test_bert_base_has_the_papers_bias_counts() -> None:
     assert count(bert(24, 1024)) == 24 * 11 * 1024 + 2 * 1024
 
 
-def test_bert_layer_names_are_those_of_bitfit_table_4() -> None:
-    names = {p.symbol: p.name for p in bert(12, 768).parameters if p.layer == 0}
-    assert {symbol: name for symbol, name in names.items() if symbol[0] == "b"} == {
-        "b_q": "encoder.layer.0.attention.self.query.bias",
-        "b_k": "encoder.layer.0.attention.self.key.bias",
-        "b_v": "encoder.layer.0.attention.self.value.bias",
-        "b_m1": "encoder.layer.0.attention.output.dense.bias",
-        "b_LN1": "encoder.layer.0.attention.output.LayerNorm.bias",
-        "b_m2": "encoder.layer.0.intermediate.dense.bias",
-        "b_m3": "encoder.layer.0.output.dense.bias",
-        "b_LN2": "encoder.layer.0.output.LayerNorm.bias",
-    }
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_parameter_of_the_hugging_face_model_is_known(family: str) -> None:
     base = load_base(str(tiny_base(family)))

@@ -71,7 +71,7 @@ def test_a_regression_answers_the_plain_value() -> None:
 
 
 @pytest.mark.parametrize("labels", [1, 2, FEW, FEW + 1, 300])
-def test_labels_are_ranked_alike_however_many_and_equal_ones_stay_in_their_order(labels):
+def test_equal_scores_keep_the_order_of_labels(labels):
     scores = np.random.default_rng(labels).integers(0, 5, labels) / 4
     names = [f"label {i}" for i in range(labels)]
     got = answer(scores.astype(np.float32), manifest("regression", labels))._replace(ranks=True)
@@ -103,7 +103,7 @@ def test_each_word_has_the_label_of_its_first_token() -> None:
     assert got.entities is None
 
 
-def test_words_of_a_byte_level_tokenizer_have_no_spaces_and_whole_characters() -> None:
+def test_byte_level_words_are_whole_characters() -> None:
     """The fixture's tokenizer has a token for each byte: four for an emoji; a space is a token but no word."""
     text = " é😀s  ab"
     alignment = aligned(text, "roberta")
@@ -173,7 +173,7 @@ def test_spans_are_the_best_of_all(words: int, seed: int, top_k: int | None) -> 
     assert all(one.text == context[one.start : one.end] for one in got)
 
 
-def test_a_span_is_given_once_and_never_empty_however_many_tokens_it_is_made_of() -> None:
+def test_a_span_is_given_once_and_never_empty() -> None:
     pair = ("a", "é😀  b")
     alignment = aligned(pair, "roberta")
     logits = np.random.default_rng(1).normal(size=(len(alignment.words), 2))

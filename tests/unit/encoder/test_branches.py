@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from onebert_encoder.compute.kernels.plain import PlainKernels
-from onebert_encoder.layout.branches import Branch, Core, Directions, Joined, LowRank, merged
+from onebert_encoder.layout.branches import Branch, Core, Directions, Joined, merged
 from stages import bottleneck, directions, draw, exact, low_rank, sparse
 
 # Tolerances for sums of up to 384 products, of order 1 to 10. float32: a few hundred roundings of 6e-8. bfloat16: the
@@ -76,18 +76,3 @@ def test_neighboring_spans_of_one_row_are_one_product_and_no_others() -> None:
     joined: list[Joined] = [(0, 3, one), (3, 9, one), (9, 12, other), (14, 16, other), (16, 20, one)]
     assert merged(joined) == [(0, 9, one), (9, 12, other), (14, 16, other), (16, 20, one)]
     assert merged([]) == []
-
-
-def test_gradients_know_no_spans() -> None:
-    one, other = ((low_rank(3, 8, 6, torch.float32, seed),) for seed in (0, 1))
-    joined: list[Joined] = [(0, 3, one), (3, 9, one), (9, 12, other), (14, 16, other)]
-    x = draw(18, 8, dtype=torch.float32).requires_grad_()
-    weights = draw(18, 6, dtype=torch.float32, seed=1)
-    got = PLAIN.add_branches(torch.zeros(18, 6), x, joined)
-    (grad,) = torch.autograd.grad((got * weights).sum(), x)
-    want = torch.zeros(18, 8, dtype=torch.float64)
-    for start, stop, own in joined:
-        (branch,) = own
-        assert isinstance(branch, LowRank)
-        want[start:stop] = weights[start:stop].double() @ branch.B.double() @ branch.A.double()
-    torch.testing.assert_close(grad.double(), want, rtol=TOLERANCE[torch.float32], atol=TOLERANCE[torch.float32])

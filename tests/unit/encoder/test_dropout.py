@@ -60,16 +60,6 @@ def test_a_row_drops_the_same_alone_and_in_any_mixture(drawn: list[tuple[int, in
             assert torch.equal(one, other)
 
 
-def test_rows_and_layers_drop_different_numbers() -> None:
-    batch = packed(base(), [text_of(20), text_of(20)], [0, 1])
-    dropout = dropout_of([0, 1])
-    first, second = masks_of(batch, dropout), masks_of(batch, dropout)
-    assert not torch.equal(first[0][0], first[1][0])
-    assert not torch.equal(first[0][1], first[1][1])
-    assert not torch.equal(first[0][0], second[0][0])
-    assert not torch.equal(first[0][1], second[0][1])
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("drop", [0.1, 0.5])
 def test_so_many_are_dropped_and_the_rest_is_larger_by_as_much(drop: float, dtype: torch.dtype) -> None:

@@ -114,7 +114,7 @@ def test_silu_without_a_gate_is_no_gelu(tmp_path: Path) -> None:
     assert_alike(base, rows, packed(base, texts_of([23, 5, 40]), [3, 0, 9]))
 
 
-def test_a_text_of_the_longest_length_has_the_same_bits_beside_a_short_one(tmp_path: Path) -> None:
+def test_the_longest_text_has_the_same_bits_among_others(tmp_path: Path) -> None:
     """8,192 tokens, in layers with and without a window; one token more is refused, and nothing is read."""
     folder = write_base("modernbert", tmp_path, max_position_embeddings=8192, num_hidden_layers=2)
     base, rows, _ = zoo(torch.float32, folder)
@@ -278,7 +278,7 @@ def test_a_child_process_that_was_forked_has_helpers_of_its_own() -> None:
     assert in_a_child(lambda: all(map(torch.equal, answers_of(base, rows), wanted)))
 
 
-def test_where_no_more_threads_can_be_started_those_that_are_do_the_work() -> None:
+def test_started_threads_suffice_where_no_more_start() -> None:
     base, rows, _ = zoo(torch.float32)
     wanted = answers_of(base, rows)
 
@@ -327,7 +327,7 @@ def test_a_token_outside_the_vocabulary_is_an_error_and_reads_nothing(token: int
         logits_of(base, rows, packed(base, [Tokens([5, token, 6], [0] * 3)], [1]))
 
 
-def test_branches_of_a_row_that_is_forgotten_meanwhile_live_until_the_call_has_returned(
+def test_a_call_keeps_branches_alive(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     base, _, _ = zoo(torch.float32)
@@ -349,7 +349,7 @@ def test_branches_of_a_row_that_is_forgotten_meanwhile_live_until_the_call_has_r
     assert all(branch() is None for branch in branches), "and no longer"
 
 
-def test_a_word_table_in_another_dtype_than_the_rest_is_read_as_what_it_is() -> None:
+def test_a_word_table_may_have_another_dtype() -> None:
     base = zoo(torch.bfloat16)[0]
     name = f"{base.anatomy.path('word')}.weight"
     with torch.inference_mode(False), torch.enable_grad():

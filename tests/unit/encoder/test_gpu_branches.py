@@ -96,7 +96,7 @@ def test_matrices_that_lie_askew_are_left_to_the_plain_kernels(monkeypatch: pyte
 # Triton's interpreter computes with numpy, which warns of the NaN and infinity put in on purpose.
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("dtype", [torch.float32, HALF])
-def test_a_span_has_the_same_bits_alone_and_among_others_and_keeps_its_poison(dtype: torch.dtype) -> None:
+def test_a_span_has_the_same_bits_alone_and_among_others(dtype: torch.dtype) -> None:
     branches = [(low_rank(5 + 20 * i, 33, 48, dtype, i),) for i in range(len(SPANS))]
     y = draw(TOKENS, 48, dtype=dtype)
     x = draw(TOKENS, 33, dtype=dtype, seed=1)

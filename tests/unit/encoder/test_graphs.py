@@ -19,7 +19,6 @@ from batches import packed
 from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.compute.kernels.gpu.kernels import GpuKernels
 from onebert_encoder.maths import encode as encoder
-from onebert_encoder.maths import fixed
 from onebert_encoder.maths import graphs as graphs_module
 from onebert_encoder.maths.encode import encode
 from onebert_encoder.maths.fold import fold
@@ -156,18 +155,6 @@ def test_batches_are_replayed_where_they_can_be(
         assert recorder.replays == replays
 
 
-def test_recordings_are_bounded(recorder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs_module, "_MOST_RECORDINGS", 1)
-    monkeypatch.setattr(graphs_module, "_MOST_KINDS", 2)
-    base, rows = zoo()
-    graphs = Graphs(base, recorder)
-    for length in (8, 16, 24):
-        for seed in range(4):
-            assert_same(graphs, base, rows, [length], [1], seed)
-        assert graphs.sizes == {length}
-        assert len(graphs._seen) <= 2
-
-
 def test_the_recording_that_was_not_replayed_for_longest_gives_way_to_another(
     recorder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,22 +167,7 @@ def test_the_recording_that_was_not_replayed_for_longest_gives_way_to_another(
         assert graphs.sizes == kept
 
 
-def test_large_batches_of_long_texts_are_not_recorded(recorder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (graphs_module, fixed):
-        monkeypatch.setattr(module, "SMALL", 16)
-    monkeypatch.setattr(graphs_module, "_LONGEST_IN_LARGE", 20)
-    base, rows = zoo()
-    graphs = Graphs(base, recorder)
-    for lengths in ([24], [24], [24], [20, 4], [20, 4], [20, 4]):
-        assert_same(graphs, base, rows, lengths, list(range(1, len(lengths) + 1)))
-    # The room of a large one: a sequence for 16 tokens.
-    assert graphs.sizes == set()
-    for _ in range(3):
-        assert_same(graphs, base, rows, [20], [1])
-    assert graphs.sizes == {24}
-
-
-def test_rows_that_change_in_their_place_are_read_anew_and_tables_that_move_are_recorded_anew(recorder: Any) -> None:
+def test_changed_rows_are_read_and_moved_tables_recorded_anew(recorder: Any) -> None:
     base, rows = zoo()
     graphs = Graphs(base, recorder)
     for seed in range(4):

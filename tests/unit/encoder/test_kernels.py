@@ -81,7 +81,7 @@ def test_compiled_code_is_taken_from_a_cache_that_nobody_else_can_write(tmp_path
     assert kept(b"damaged", 0o600)
 
 
-def test_without_a_compiler_plain_kernels_take_over_and_it_is_said_once(
+def test_without_a_compiler_plain_kernels_take_over(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -102,7 +102,7 @@ def load_in_a_new_process(cache: Path) -> str:
     ).stdout
 
 
-def test_without_memory_to_work_in_a_call_fails_and_the_process_lives() -> None:
+def test_a_call_without_memory_fails_alone() -> None:
     """A sequence so long that its keys and values alone take ten times the memory that the process may have."""
     code = """
 import resource, torch

@@ -136,7 +136,7 @@ def test_a_library_of_other_sources_is_not_loaded(
 
 @needs_kernels
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="matrix registers are Intel's")
-def test_where_the_system_refuses_the_matrix_registers_code_without_them_is_compiled_once(
+def test_refused_matrix_registers_are_compiled_without_once(
     pretend: Pretend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path, source, cache = os.environ["PATH"], tmp_path / "library.cpp", tmp_path / "cache"

@@ -29,7 +29,7 @@ def test_the_directions_are_those_of_the_decomposition(module: str, rank: int) -
     torch.testing.assert_close(right @ right.T, torch.eye(rank), rtol=0, atol=1e-6)
 
 
-def test_a_smaller_rank_has_the_first_directions_of_a_larger_one_in_any_order() -> None:
+def test_a_smaller_rank_has_the_first_directions() -> None:
     rising, falling = Subspaces(weights()), Subspaces(weights())
     small, large = rising.factors("wide", 3), rising.factors("wide", 7)
     assert all(map(torch.equal, large, falling.factors("wide", 7)))

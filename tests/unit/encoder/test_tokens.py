@@ -45,9 +45,7 @@ def trimmed() -> tuple[Tokenizer, Any]:
     text=texts | pairs | specials | st.tuples(spaced.map(lambda half: half * 3), spaced),
     lengths=st.lists(st.integers(5, 40), min_size=1, max_size=4),
 )
-def test_one_split_cut_to_any_length_is_what_tokenizing_at_that_length_gives(
-    family: str, text: Any, lengths: list[int]
-) -> None:
+def test_one_split_cut_to_any_length(family: str, text: Any, lengths: list[int]) -> None:
     """Ids and lengths of the halves are enough to cut a text, in a process that never sees it."""
     ours, theirs = both(family)
     halves = (text,) if isinstance(text, str) else text
@@ -72,9 +70,7 @@ def test_one_split_cut_to_any_length_is_what_tokenizing_at_that_length_gives(
     text=texts | pairs | specials | st.tuples(spaced.map(lambda half: half * 3), spaced.map(lambda half: half * 3)),
     max_length=st.integers(5, 40),
 )
-def test_both_ends_are_as_many_tokens_as_the_beginning_where_the_text_has_them(
-    family: str, text: Any, max_length: int
-) -> None:
+def test_both_ends_together_fill_the_length(family: str, text: Any, max_length: int) -> None:
     ours, theirs = both(family)
     halves = (text,) if isinstance(text, str) else text
     cut = theirs(*halves, truncation="longest_first", max_length=max_length)
@@ -136,9 +132,7 @@ def test_tokens_lie_where_hugging_face_says(family: str, text: Any, max_length: 
 
 
 @given(family=st.sampled_from(["bert", "roberta"]), pair=st.tuples(spaced, spaced), max_length=st.integers(5, 40))
-def test_texts_of_a_siamese_pair_are_each_what_hugging_face_makes_of_it_alone(
-    family: str, pair: tuple[str, str], max_length: int
-) -> None:
+def test_siamese_texts_are_tokenized_as_hugging_face_does(family: str, pair: tuple[str, str], max_length: int) -> None:
     ours, theirs = both(family)
     tokens = ours.reading("siamese").encode([pair], max_length, align=True)[0]
     whole = [theirs(half)["input_ids"] for half in pair]

@@ -87,9 +87,7 @@ def test_attention(
 
 @pytest.mark.parametrize("drop", [0, 0.1])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_attention_with_numbers_by_distance_that_live_no_longer_than_the_forward_pass(
-    dtype: torch.dtype, drop: float
-) -> None:
+def test_attention_with_numbers_by_distance(dtype: torch.dtype, drop: float) -> None:
     """Rows with a table of their own beside others; freed memory is written before the backward pass."""
     heads, d, most = 3, 8, 50
     stage, width = packed([(5, 0), (40, 1), (33, 2)], 3, dtype), 2 * most - 1 + FILLING

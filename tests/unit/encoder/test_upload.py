@@ -27,8 +27,3 @@ def test_arrays_of_one_buffer_begin_where_a_gpu_loads_widely() -> None:
     moved = upload_at_once({i: np.zeros(1 + i, dtype=np.bool_) for i in range(20)}, CPU)
     start = min(tensor.data_ptr() for tensor in moved.values())
     assert all((tensor.data_ptr() - start) % 16 == 0 for tensor in moved.values())
-
-
-def test_an_array_that_is_not_contiguous_is_copied_in_its_order() -> None:
-    array = np.arange(12).reshape(3, 4).T
-    np.testing.assert_array_equal(upload_at_once({"it": array}, CPU)["it"].numpy(), array)

@@ -79,7 +79,7 @@ def test_a_window_without_room_and_too_many_windows_are_refused() -> None:
         cut("bert", "good " * (MAX_WINDOWS * room + 5), 10, 4)
 
 
-def test_windows_of_a_siamese_pair_have_the_first_text_beside_each_part_of_the_second() -> None:
+def test_siamese_windows_have_the_whole_first_text() -> None:
     tokenizer = base().tokenizer
     first, second = "late good", "good " * 40
     (pieces,) = tokenizer.split([(first, second)], 10**6)
@@ -135,7 +135,7 @@ def test_the_energy_of_windows_is_that_of_the_surest_or_their_mean(reduction) ->
 
 @given(st.integers(1, 80), st.integers(0, 1000))
 @settings(deadline=None, max_examples=examples(40))
-def test_each_word_is_answered_once_by_the_window_that_shows_most_around_it(count, seed) -> None:
+def test_the_window_with_most_context_answers_a_word(count, seed) -> None:
     text = " ".join(np.random.default_rng(seed).choice(WORDS, count))
     labels = ["O", "B-x", "I-x"]
     manifest = parse_manifest(manifest_dict(task_type="token", pooling="none", labels=labels))
@@ -163,7 +163,7 @@ def test_each_word_is_answered_once_by_the_window_that_shows_most_around_it(coun
 
 @given(st.integers(1, 60), st.integers(0, 1000), st.sampled_from([None, 3]))
 @settings(deadline=None, max_examples=examples(40))
-def test_spans_are_the_best_of_those_that_the_windows_give_one_by_one(count, seed, top_k) -> None:
+def test_spans_are_the_best_of_all_windows(count, seed, top_k) -> None:
     text = ("what is", " ".join(np.random.default_rng(seed).choice(WORDS, count)))
     manifest = parse_manifest(manifest_dict(task_type="span", pooling="none", labels=["start", "end"]))
     windows = windows_of(text, 2, False, seed)

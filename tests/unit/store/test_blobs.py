@@ -84,16 +84,6 @@ def test_what_is_not_committed_is_gone(blobs, location):
     assert (location.names(), staged(location)) == (set(), set())
 
 
-def test_a_committed_file_survives_its_discard(blobs):
-    with blobs.writer() as writer:
-        writer.write(b"hello")
-        writer.commit()
-    writer.discard()
-    assert blobs.get(HELLO) == b"hello"
-    with pytest.raises(ValueError, match="already"):
-        writer.commit()
-
-
 def test_over_the_limit_nothing_more_is_written(blobs, location):
     with blobs.writer() as writer:
         writer.write(b"x" * 100)
@@ -201,7 +191,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("kind", OTHERS)
-def test_what_is_no_file_is_damage_and_no_blob_and_a_new_put_heals_it(folder, folder_location, kind):
+def test_a_put_heals_what_is_no_file(folder, folder_location, kind):
     OTHERS[kind](folder_location.staging / NAME)
     for look in (folder.get, folder.verify):
         with pytest.raises(StoreCorrupt if kind != "loop" else StorageUnavailable, match=f"{HELLO} is not|levels"):
@@ -212,7 +202,7 @@ def test_what_is_no_file_is_damage_and_no_blob_and_a_new_put_heals_it(folder, fo
         assert folder.get(HELLO) == b"hello"
 
 
-def test_of_a_blob_that_has_grown_no_more_is_read_than_a_blob_may_have(location):
+def test_a_grown_blob_is_read_up_to_the_limit(location):
     blobs = location.open(max_bytes=2**21)
     blobs.put(b"hello")
     location.write(NAME, bytes(2**25))

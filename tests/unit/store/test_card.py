@@ -4,15 +4,14 @@ import pytest
 
 from onebert_store.file.card import Card, card_of
 from onebert_store.file.manifest import parse_manifest
+from tiny_delta import manifest_dict
 
 DECISION = {"thresholds": {"b": 0.8}, "positives": ["b"], "abstain": {"below": 0.6}}
 CALIBRATION = {"thresholds": {"target": "precision=0.9", "all": {}}, "abstain": {"target": "coverage=0.7"}}
 
 
 def manifest(format_, training, **more):
-    base = {"name": "base", "model_type": "bert", "digest": f"sha256:{64 * '0'}"}
-    facts = {"task_type": "single_label", "labels": ["a", "b"], "pooling": "mean", "max_length": 8, "method": "head"}
-    return parse_manifest({"format": format_, "base": base, **facts, "training": training, **more})
+    return parse_manifest(manifest_dict(format=format_, labels=["a", "b"], training=training, **more))
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def promoted_after(rate, seed):
 
 
 @pytest.mark.parametrize(("wins", "losses"), [(0, 0), (1, 0), (0, 1), (7, 3), (3, 7), (60, 40), (0, 30)])
-def test_an_e_value_is_the_mean_likelihood_ratio_over_win_rates_above_one_half(wins, losses):
+def test_an_e_value_is_a_mean_likelihood_ratio(wins, losses):
     def ratio(p):
         return 2 ** (wins + losses) * p**wins * (1 - p) ** losses * 2 * stats.beta.pdf(p, 5, 5)
 
@@ -46,7 +46,7 @@ def test_an_e_value_is_the_mean_likelihood_ratio_over_win_rates_above_one_half(w
 
 
 @pytest.mark.parametrize("rate", [0.5, 0.45])
-def test_of_ten_thousand_nulls_looked_at_after_every_pair_at_most_five_percent_are_promoted(rate):
+def test_at_most_five_percent_of_nulls_are_promoted(rate):
     promoted = np.isfinite(promoted_after(rate, seed=34)).mean()
     # Ville's bound is 0.05, for series without an end; three standard errors of 10,000 draws are 0.0065.
     assert 0 < promoted <= LEVEL + 3 * np.sqrt(LEVEL * (1 - LEVEL) / SERIES)

@@ -27,7 +27,7 @@ def test_a_cursor_begins_at_the_end_of_the_feed_once(registry):
     assert not one.behind
 
 
-def test_one_of_many_claims_it_and_whoever_is_next_goes_on_from_there(registry):
+def test_one_of_many_claims_a_cursor(registry):
     found = cursors(registry, *map(str, range(8)))
     claims = all_at_once(8, lambda n: (claim := found[n].claimed(), claim.__enter__()))
     (holder,) = [n for n, (_, at) in enumerate(claims) if at is not None]
@@ -41,7 +41,7 @@ def test_one_of_many_claims_it_and_whoever_is_next_goes_on_from_there(registry):
 
 
 @pytest.mark.parametrize("seconds", [-1.0, 3600.0])
-def test_a_lease_that_ran_out_is_free_and_its_old_holder_changes_nothing(registry, monkeypatch, seconds):
+def test_an_expired_lease_is_free(registry, monkeypatch, seconds):
     monkeypatch.setattr(module, "LEASE_SECONDS", seconds)
     dead, other = cursors(registry, "dead", "other")
     with dead.claimed() as at, other.claimed() as again:

@@ -100,7 +100,7 @@ def test_large_manifests_come_few_at_once_and_each_of_them_whole(registry, monke
     assert pages == [[1, 2, 3], [4], [5]]
 
 
-def test_who_knows_another_change_by_a_number_is_given_nothing_that_follows(registry):
+def test_a_reader_of_another_feed_gets_nothing(registry):
     registry.add("spam", make_delta(1))
     registry.add("spam", make_delta(2))
     first, second = registry.feed.read(0, 2)
@@ -187,7 +187,7 @@ def test_changes_alone_say_what_is_registered(tmp_path_factory, mutations):
         assert aliases == {(name, alias): at for name, task in found.items() for alias, at in task.aliases.items()}
 
 
-def test_replicas_say_how_far_they_are_and_are_forgotten_when_they_are_silent(place):
+def test_silent_replicas_are_forgotten(place):
     with open_store(place) as store:
         replicas = Registry(store).replicas
         replicas.report("one", 3)
@@ -219,7 +219,7 @@ def test_who_listens_hears_of_a_change_once_it_is_committed(registry, place):
             assert heard(180)
 
 
-def test_the_last_move_of_a_task_is_its_own_and_an_old_rename_is_in_the_trail(registry):
+def test_an_old_rename_is_in_the_trail_alone(registry):
     for task in ("old", "dead", "plain"):
         registry.add(task, make_delta(1))
         registry.add(task, make_delta(2))

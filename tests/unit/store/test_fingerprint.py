@@ -4,19 +4,14 @@ import pytest
 
 from onebert_store.file.fingerprint import MOST_TEXTS, fingerprint_of, overlap_of
 from onebert_store.file.manifest import parse_manifest
+from tiny_delta import manifest_dict
 
 DIGEST = f"sha256:{64 * '0'}"
 
 
 def manifest(fingerprint, digest=DIGEST):
-    return parse_manifest(
-        {
-            "format": 1,
-            "base": {"name": "base", "model_type": "bert", "digest": digest},
-            **{"task_type": "single_label", "labels": ["a", "b"], "pooling": "mean", "max_length": 8, "method": "head"},
-            "training": {"fingerprint": fingerprint},
-        }
-    )
+    base = {"name": "base", "model_type": "bert", "digest": digest}
+    return parse_manifest(manifest_dict(base=base, training={"fingerprint": fingerprint}))
 
 
 @pytest.mark.parametrize("rows", [0, 1, 85, 3000])

@@ -178,7 +178,7 @@ CHANGES = st.one_of(
 
 @settings(max_examples=examples(40))
 @given(st.lists(CHANGES, max_size=40))
-def test_what_a_principal_holds_is_what_the_trail_says_that_it_uploaded_and_is_there(tmp_path_factory, changes):
+def test_holdings_agree_with_the_audit_trail(tmp_path_factory, changes):
     with Registry.open(tmp_path_factory.mktemp("quotas")) as registry:
         for name, task, *rest in changes:
             with suppress(OneBertError):

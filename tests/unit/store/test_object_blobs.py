@@ -246,7 +246,7 @@ def test_using_a_copy_keeps_it(tmp_path):
     assert [number for number, content in enumerate(contents) if again.get(digest_of(content))] in ([0, 2], [2])
 
 
-def test_no_bound_no_copy_and_a_disk_that_refuses_is_an_empty_cache(tmp_path):
+def test_a_disk_that_refuses_is_an_empty_cache(tmp_path):
     BlobCache(tmp_path / "none", 0).keep(HELLO, b"hello")
     BlobCache(tmp_path / "small", 4).keep(HELLO, b"hello")
     assert list(tmp_path.iterdir()) == []
@@ -257,7 +257,7 @@ def test_no_bound_no_copy_and_a_disk_that_refuses_is_an_empty_cache(tmp_path):
     cache.drop(HELLO)
 
 
-def test_an_object_that_is_said_to_be_there_and_is_not_is_no_success(wrong_server):
+def test_an_upload_under_way_elsewhere_is_no_success(wrong_server):
     """As S3 says of one whose upload by somebody else is under way, and may fail."""
     wrong_server.answer = 412, error_xml("PreconditionFailed")
     with pytest.raises(BlobsAway, match="the bucket of the answers does not work"):

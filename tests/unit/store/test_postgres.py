@@ -65,7 +65,7 @@ def test_of_replicas_that_start_at_once_one_makes_the_tables(place):
     assert len(made) == 1
 
 
-def test_what_an_older_replica_has_left_is_upgraded_by_the_first_newer_one_and_not_by_a_tool(place):
+def test_a_replica_upgrades_an_older_schema_and_a_tool_does_not(place):
     with open_store(place) as store:
         go_back(store.database, 1)
     with pytest.raises(StoreCorrupt, match="start one of this version"), join_store(place):
@@ -110,7 +110,7 @@ def test_errors_have_a_type_by_their_code(place):
                 connection.execute(text("SELECT 1"))
 
 
-def test_a_task_that_is_deleted_before_it_is_held_is_not_there_to_be_deleted(place):
+def test_a_task_is_deleted_once(place):
     with Registry.open(place) as registry, join_store(place) as store:
         registry.add("tone", make_delta(1))
         other = Registry(store)
@@ -160,45 +160,31 @@ def test_a_failure_while_the_file_is_stored_gives_the_lock_back(place):
             pass
 
 
-def test_a_registry_goes_on_after_its_server_was_started_again(place, postgres):
-    with Registry.open(place) as registry:
+FAULTS = {
+    "stopped": (lambda server, proxy: server.stop(), lambda server, proxy: server.start()),
+    "silent": (lambda server, proxy: proxy.silence(), lambda server, proxy: proxy.speak()),
+    "refusing": (lambda server, proxy: (proxy.cut(), proxy.refuse()), lambda server, proxy: proxy.accept()),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_registry_goes_on_after_a_fault(behind, postgres, proxy, fault):
+    begin, end = FAULTS[fault]
+    with Registry.open(behind) as registry:
         registry.add("spam", make_delta(1))
-        postgres.stop()
+        begin(postgres, proxy)
         try:
             for call in (lambda: registry.add("spam", make_delta(2)), registry.tasks):
                 with pytest.raises(StorageUnavailable):
                     call()
         finally:
-            postgres.start()
+            end(postgres, proxy)
         assert registry.task("spam").versions == (1,)
-        assert registry.add("spam", make_delta(2))[0].version == 2
-
-
-def test_a_server_that_says_nothing_is_not_waited_for_and_comes_back(behind, proxy):
-    with Registry.open(behind) as registry:
-        registry.add("spam", make_delta(1))
-        proxy.silence()
-        for call in (lambda: registry.add("spam", make_delta(2)), registry.tasks):
-            with pytest.raises(StorageUnavailable):
-                call()
-        proxy.speak()
-        assert registry.task("spam").versions == (1,)
-        assert registry.add("spam", make_delta(2))[0].version == 2
-
-
-def test_connections_that_were_cut_are_made_anew(behind, proxy):
-    with Registry.open(behind) as registry:
-        registry.add("spam", make_delta(1))
         proxy.cut()
-        assert registry.task("spam").versions == (1,)
-        proxy.refuse()
-        with pytest.raises(StorageUnavailable, match="cannot be reached"):
-            registry.tasks()
-        proxy.accept()
-        assert registry.task("spam").versions == (1,)
+        assert registry.add("spam", make_delta(2))[0].version == 2
 
 
-def test_a_server_that_takes_no_writes_is_left_for_the_one_that_does(place, postgres):
+def test_a_read_only_server_is_left(place, postgres):
     """As after a failover: connections to the old primary stay open, and only new ones find the new one."""
     read_only = f"ALTER DATABASE {name_of(place)} SET default_transaction_read_only = "
     with Registry.open(place) as registry:

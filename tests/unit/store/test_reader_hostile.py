@@ -127,7 +127,7 @@ def test_a_file_without_an_end_is_refused_at_a_row_without_one(monkeypatch, name
         read_file(endless, "utf-8")
 
 
-def test_rows_that_share_no_column_do_not_become_a_table_of_empty_cells(monkeypatch):
+def test_rows_that_share_no_column_are_refused(monkeypatch):
     monkeypatch.setattr(tables, "_EMPTY", 2**18)
     content = b"".join(b'{"k%d": 1}\n' % i for i in range(30_000))
     with pytest.raises(InvalidData, match=r"a\.jsonl has [\d,]+ columns of which nearly all cells are empty"):

@@ -160,7 +160,7 @@ def test_no_cell_of_json_is_lost_whatever_row_has_it(tmp_path, content):
     assert sorted(rows, key=str) == [("a", "x", 1, None), ("b", "y", None, [1])]
 
 
-def test_a_column_with_a_point_in_its_name_and_a_field_are_one(tmp_path):
+def test_a_column_with_a_point_is_a_field(tmp_path):
     rows = [{"text": "a", "meta.kind": "x"}, {"text": "b", "meta": {"kind": "y"}}, {"text": "c", "meta": "z"}]
     for order in (rows, rows[::-1]):
         (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in order))

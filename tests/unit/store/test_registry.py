@@ -154,7 +154,7 @@ def test_a_refused_upload_leaves_nothing(registry, tmp_path):
     assert registry.tasks() == []
 
 
-def test_a_task_is_deleted_by_as_many_statements_however_many_versions_it_has(place):
+def test_deleting_a_task_takes_constant_statements(place):
     counted = []
     with open_store(place) as store:
         registry = Registry(store)
@@ -313,13 +313,13 @@ def held(in_folder, tmp_path):
         lambda registry, by: registry.keys.revoke("0" * 12, by),
     ],
 )
-def test_a_database_that_another_program_holds_is_waited_for_until_the_change_is_given_up(held, for_ever, change):
+def test_a_held_database_is_waited_for_until_the_deadline(held, for_ever, change):
     with pytest.raises(StorageUnavailable, match="another process holds it"):
         change(held, Actor("test", until=time.monotonic() + 0.01))
     assert held.task("spam").aliases == {"live": Alias(alone(1))}
 
 
-def test_a_start_beside_a_database_that_another_program_has_for_itself_gives_up(tmp_path, for_ever, monkeypatch):
+def test_a_start_gives_up_on_a_held_database(tmp_path, for_ever, monkeypatch):
     monkeypatch.setattr(sqlite, "READ_TIMEOUT_S", 0.01)
     Registry.open(tmp_path).close()
     with closing(sqlite3.connect(tmp_path / "registry.sqlite3", isolation_level=None)) as other:
@@ -335,7 +335,7 @@ def test_a_folder_whose_path_is_too_long_for_sqlite_is_named(tmp_path):
         Registry.open(tmp_path / ("a" * 250) / ("b" * 250))
 
 
-def test_an_upload_does_not_wait_for_ever_for_a_sweep_that_was_stopped(in_folder, tmp_path, monkeypatch):
+def test_an_upload_gives_up_on_a_stopped_sweep(in_folder, tmp_path, monkeypatch):
     with join_store(tmp_path) as store, store.database.sweeping():
         monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_S", 0.01)
         with pytest.raises(StorageUnavailable, match="held by another process"):
@@ -351,7 +351,7 @@ def test_a_full_database_is_a_typed_error(in_folder, tmp_path):
             connection.exec_driver_sql("INSERT INTO tasks VALUES (?, 1)", ("x" * 100_000,))
 
 
-def test_a_database_that_cannot_be_opened_read_or_locked_is_a_typed_error(tmp_path):
+def test_an_unusable_database_is_a_typed_error(tmp_path):
     folder = tmp_path / "store"
     with Registry.open(folder) as registry:
         registry.add("spam", make_delta(1))
@@ -365,7 +365,7 @@ def test_a_database_that_cannot_be_opened_read_or_locked_is_a_typed_error(tmp_pa
 
 
 @pytest.mark.parametrize("manifest", ["{}", "not JSON"])
-def test_a_damaged_row_is_one_versions_error_and_healed_by_the_same_upload(registry, place, manifest):
+def test_an_upload_heals_a_damaged_row(registry, place, manifest):
     records = [registry.add(task, make_delta(seed))[0] for seed, task in enumerate(["ham", "spam", "tone"])]
     with join_store(place) as store, store.database.writing() as connection:
         connection.execute(update(VERSIONS).where(VERSIONS.c.task == "spam").values(manifest=manifest))
@@ -391,7 +391,7 @@ def test_manifests_of_many_versions_come_without_those_that_are_gone_or_damaged(
     assert list(registry.manifests([])) == []
 
 
-def test_a_store_in_a_folder_has_one_owner_and_closing_twice_is_closing_once(tmp_path):
+def test_a_store_in_a_folder_has_one_owner(tmp_path):
     registry = Registry.open(tmp_path)
     registry.close()
     with Registry.open(tmp_path) as owner:

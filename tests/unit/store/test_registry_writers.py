@@ -51,7 +51,7 @@ def test_of_those_who_move_an_alias_one_wins(writers):
     for seed in range(WRITERS + 1):
         writers[0].add("spam", make_delta(seed))
     were_live = [1]
-    for turn in range(10):
+    for turn in range(5):
         live = writers[0].task("spam").aliases["live"].version
         targets = [n for n in range(1, WRITERS + 2) if n != live]
 
@@ -67,7 +67,7 @@ def test_of_those_who_move_an_alias_one_wins(writers):
 
 def test_an_alias_never_points_at_a_version_that_is_deleted_meanwhile(writers):
     """Half of them move an alias to a version, half delete that version: one side or the other, never both."""
-    for _ in range(10):
+    for _ in range(5):
         writers[0].add("spam", make_delta(0))
         n = writers[0].add("spam", make_delta(1))[0].version
 
@@ -110,16 +110,16 @@ def test_a_sweep_takes_nothing_that_is_added_meanwhile(writers, place):
     def work(number):
         if number % 2:
             with join_store(place) as store:
-                for _ in range(20):
+                for _ in range(10):
                     gc.sweep(store, timedelta(0))
             return []
         kept = []
-        for i in range(10):
+        for i in range(5):
             delta = make_delta(i % 3)
             task = f"task-{number}"
             other = writers[number].add(task, make_delta(100 + number))[0]
             record, _ = writers[number].add(task, delta)
-            if record.version != other.version and i < 7:
+            if record.version != other.version and i < 3:
                 writers[number].delete_version(task, record.version)
             else:
                 kept.append(record)
@@ -133,7 +133,7 @@ def test_a_sweep_takes_nothing_that_is_added_meanwhile(writers, place):
 
 def test_moves_beside_a_deletion_of_the_task_wait_for_one_another(writers):
     """Split moves lock their versions; whoever comes second finds the task gone or moved, and nobody a deadlock."""
-    for turn in range(10):
+    for turn in range(5):
         name = f"task-{turn}"
         for seed in range(3):
             writers[0].add(name, make_delta(seed))

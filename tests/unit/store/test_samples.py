@@ -165,7 +165,7 @@ def test_a_later_key_encrypts_and_an_earlier_one_still_decrypts(place, monkeypat
         assert feedback_of(samples, "tone") == given
 
 
-def test_a_text_has_one_identifier_while_a_later_key_follows_an_earlier_one(place):
+def test_a_text_keeps_its_identifier_under_later_keys(place):
     identifiers = []
     for keys in ((KEY,), (OTHER, KEY), (OTHER,), (KEY, OTHER)):
         with opened(place, *keys) as (samples, _):
@@ -308,7 +308,7 @@ def age_marks(samples, by):
         connection.execute(UNKNOWN.update().values(since=datetime.now(UTC) - by))
 
 
-def test_rows_that_the_registry_does_not_know_are_marked_and_removed_after_the_grace(samples, registry):
+def test_unknown_rows_are_removed_after_the_grace(samples, registry):
     for task in ("tone", "two"):
         keep(samples, [sample(task=task)])
         record(samples, [feedback(task=task), feedback("another", task=task)])
@@ -332,9 +332,7 @@ def test_rows_that_the_registry_does_not_know_are_marked_and_removed_after_the_g
     assert (samples.count("two"), len(feedback_of(samples, "two"))) == (1, 2)
 
 
-def test_texts_of_a_keeping_that_the_registry_does_not_know_are_marked_and_those_of_one_that_ended_go(
-    samples, registry
-):
+def test_texts_of_an_unknown_keeping_are_marked(samples, registry):
     def write(id):
         keep(samples, [sample(id, at=datetime.now(UTC))])
         record(samples, [feedback(id, texts=(MARKER,), at=datetime.now(UTC)), feedback(f"{id} without")])
@@ -509,7 +507,7 @@ def test_the_first_outcome_of_an_identifier_counts_whatever_comes_later(samples)
     assert {one.identifier: one.right for one in feedback_of(samples, "tone")} == {"a": "bad", "b": "good"}
 
 
-def test_of_writers_at_once_one_keeps_an_id_and_all_feedback_stays_whole(samples):
+def test_concurrent_writers_leave_feedback_whole(samples):
     def write(n):
         record(samples, [feedback(f"{each}", right=f"{n}") for each in (range(9) if n % 2 else reversed(range(9)))])
         keep(samples, [sample(texts=(f"{n}",))])

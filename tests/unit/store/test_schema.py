@@ -242,12 +242,12 @@ def test_gates_of_an_older_schema_are_documents(place):
         assert json.loads(documents.read("spam", "gate")) == {"rules": {}, "rows": [{"text": "ü"}]}
 
 
-def test_the_schema_of_the_code_is_that_of_its_latest_table_or_column():
+def test_the_schema_is_that_of_its_latest_part():
     for tables, without in ((schema.REGISTRY, WITHOUT), (samples_tables.TABLES, WITHOUT_OF_SAMPLES)):
         assert {schema.since(part) for part in tables.parts} == {1, *without} == {*range(1, tables.schema + 1)}
 
 
-def test_a_newer_store_is_refused_in_one_line_and_left_as_it_is(old_store):
+def test_a_newer_store_is_refused_and_left(old_store):
     with closing(sqlite3.connect(old_store / "registry.sqlite3")) as connection:
         connection.execute("PRAGMA user_version = 99")
     before = (old_store / "registry.sqlite3").read_bytes()

@@ -102,7 +102,7 @@ def test_a_damaged_manifest_is_repaired_from_the_file(onebert, store):
         assert registry.version("spam", 3) == before
 
 
-def test_a_repair_that_is_not_possible_is_named_and_the_rest_is_repaired(onebert, store):
+def test_an_impossible_repair_is_named(onebert, store):
     """The file of one version is what its digest says, and no delta file."""
     data = b"no delta file!"
     digest = hashlib.sha256(data).hexdigest()
@@ -133,7 +133,7 @@ def test_sweeping_keeps_what_is_young_and_takes_what_is_not(onebert, store):
     assert onebert("check")[0] == 0
 
 
-def test_feedback_that_the_registry_does_not_know_is_named_and_goes_after_a_day(onebert, store):
+def test_unknown_feedback_is_named_and_goes_after_a_day(onebert, store):
     """An older registry lies beside newer feedback: it does not know the task `tone`."""
     row = Feedback("tone", "order-1", Kind.OUTCOME, "calm", {1: "angry"}, datetime.now(UTC), "key:app")
     with join_store(store) as opened, open_samples(opened.database) as samples:

@@ -123,9 +123,7 @@ def copy(source, target, **arguments):
 
 
 @pytest.mark.slow
-def test_a_backup_of_servers_that_share_a_database_is_restored_into_a_folder(
-    onebert, source, target, tmp_path, monkeypatch
-):
+def test_a_backup_is_restored_into_a_folder(onebert, source, target, tmp_path, monkeypatch):
     copy(source, target)
     monkeypatch.setenv("ONEBERT_REGISTRY", target.registry)
     monkeypatch.setenv("ONEBERT_BLOBS", target.blobs)
@@ -201,7 +199,7 @@ def test_feedback_that_the_source_never_had_is_not_overwritten(source, folder):
     assert unknown(folder) == 0
 
 
-def test_a_copy_that_ends_between_samples_and_registry_is_finished_by_the_next(source, target, monkeypatch):
+def test_a_broken_copy_is_finished_by_the_next(source, target, monkeypatch):
     """In between, what the target's registry does not know yet stays there, marked."""
     copy(source, target)
     with Registry.open(source) as registry:
@@ -267,7 +265,7 @@ def test_a_copy_that_was_broken_off_goes_on_where_it_stopped(source, target, mon
     assert rows(target) == rows(source)
 
 
-def test_what_changes_while_it_is_copied_is_there_whole_or_not_at_all(source, folder):
+def test_a_copy_beside_changes_is_one_moment(source, folder):
     with (
         Registry.open(source) as registry,
         open_store(folder, new_database=True) as filled,
@@ -291,7 +289,7 @@ def test_what_changes_while_it_is_copied_is_there_whole_or_not_at_all(source, fo
     assert problems(folder) == []
 
 
-def test_a_target_that_is_swept_while_it_is_filled_keeps_what_the_copy_needs(source, target):
+def test_a_sweep_of_the_target_spares_the_copy(source, target):
     """A backup with files of no version, for longer than the grace, of which the source has one again."""
     copy(source, target)
     with Registry.open(source) as registry:
@@ -350,12 +348,6 @@ def test_a_damaged_file_is_named_and_the_rest_is_copied(onebert, source, tmp_pat
     backup = StoreAddress.within(tmp_path / "backup")
     assert rows(backup) == rows(source)
     assert len(problems(backup)) == 1
-
-
-@pytest.mark.parametrize("place", ["postgresql://host/name", "s3://bucket/prefix", "s3:/x,"])
-def test_a_place_is_a_folder_or_two_urls(onebert, source, tmp_path, place):
-    code, _, err = onebert("copy", tmp_path / "store", place)
-    assert (code, err.count("\n"), "a store is a folder, or the URLs of database and blobs" in err) == (1, 1, True)
 
 
 def test_a_copy_is_not_ended_by_the_time_that_other_statements_have(source, postgres, postgres_url, tmp_path):

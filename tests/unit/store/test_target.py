@@ -61,6 +61,6 @@ def test_one_version_alone_has_no_text_and_its_number_as_its_tag():
     assert (alone(7).dumps(), alone(7).tag) == (None, "7")
 
 
-def test_a_text_of_an_older_store_is_read_without_the_level_in_decide():
+def test_an_older_target_is_read():
     assert Target.loads('[[[1,90],[2,10]],"principal",[],0.05]') == Target(((1, 90), (2, 10)), "principal")
     assert Target.loads("[[[1,100]],null,[[2,50]],0.05]") == Target(((1, 100),), None, (Shadow(2, 50),))

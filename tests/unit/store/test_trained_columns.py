@@ -5,17 +5,13 @@ import pytest
 from onebert_store.file.manifest import parse_manifest
 from onebert_store.tables.columns import Columns, find_texts, remembered, trained_columns
 from onebert_store.tables.table import Table
+from tiny_delta import manifest_dict
 
-MANIFEST = {
-    "format": 1,
-    "base": {"name": "base", "model_type": "bert", "digest": f"sha256:{64 * '0'}"},
-    **{"task_type": "single_label", "labels": ["a", "b"], "pooling": "mean", "max_length": 8, "method": "head"},
-}
 TABLE = Table({name: ["a cell"] for name in ("text", "label", "words", "other", "kind", "toxic", "late")}, "t.csv")
 
 
 def manifest(training):
-    return parse_manifest({**MANIFEST, "training": training})
+    return parse_manifest(manifest_dict(training=training))
 
 
 @pytest.mark.parametrize(
@@ -55,11 +51,11 @@ def test_a_manifest_names_the_columns_or_something_else(settings, columns):
         (Columns(), Columns("words", "gone", "toxic,gone"), Columns()),
     ],
 )
-def test_columns_of_a_training_are_used_where_none_are_named_and_the_table_has_them(given, trained, expected):
+def test_trained_columns_are_used_where_none_are_named(given, trained, expected):
     assert remembered(given, trained, TABLE) == expected
 
 
-def test_a_table_without_any_column_to_read_is_asked_for_those_of_the_training():
+def test_a_table_without_columns_is_asked_for_the_trained():
     table = Table({"body": ["a cell"], "queue": ["a cell"]}, "t.csv")
     columns = remembered(Columns(), Columns("words", label="kind"), table)
     assert (columns.text, columns.label) == ("words", "kind")
