@@ -65,6 +65,8 @@ def test_a_path_names_the_task_where_none_answers(logged):
 def test_an_answer_that_is_not_finite_is_not_counted(logged):
     lines, client = logged
     octets = {"Content-Type": "application/octet-stream"}
+    both = client.post("/v1/fanout", json={"tasks": ["first", "second"], "text": TEXT})
+    assert line_of(lines, both)["tasks"] == 2
     # Without `live`, so that no fan-out to all tasks asks it.
     client.put("/v1/tasks/odd/versions?live=false", content=overflowing_on(TEXT).file, headers=octets)
     answer = client.post("/v1/fanout", json={"tasks": ["first", "odd@1"], "text": TEXT})

@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from onebert_server.telemetry import access_log
 from onebert_server.telemetry.access_log import AccessLog
 from servers import wait_until
 
@@ -52,3 +53,13 @@ def test_a_line_that_is_cut_is_finished_before_the_next(pipe, caplog):
     wait_until(came)
     log.close()
     assert 0 < len(whole_of(found, lines)) < len(lines)
+
+
+def test_lines_that_nobody_reads_are_bounded(pipe, caplog, monkeypatch):
+    monkeypatch.setattr(access_log, "MAX_LINES", 10)
+    reading, writing = pipe
+    log, lines = AccessLog(writing), numbered(30)
+    log.write(lines)
+    log.close()
+    assert "lines of the access log are dropped" in caplog.text
+    assert whole_of(os.read(reading, 2**20), lines) == [*range(10)]

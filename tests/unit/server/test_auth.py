@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import tracemalloc
 
 import pytest
 
@@ -116,3 +117,24 @@ def test_a_made_key_is_told_although_the_registry_fails_then(tmp_path, monkeypat
         failing.undo()
         poller.poll()
         assert ring.find(hashlib.sha256(key.encode()).digest()).name == "key:app"
+
+
+def test_a_key_for_a_server_without_keys_is_noted_once(caplog):
+    keys = ApiKeys(KeyRing({}))
+    check(keys, Head([(b"host", b"localhost")]), ADDRESS)
+    assert not caplog.records
+    for _ in range(3):
+        check(keys, Head([(b"host", b"localhost"), (b"authorization", b"Bearer a-secret")]), ADDRESS)
+    [record] = caplog.records
+    assert "a server without keys" in record.getMessage()
+    assert "a-secret" not in record.getMessage()
+
+
+def test_addresses_that_come_and_go_are_not_kept():
+    attempts = Attempts()
+    tracemalloc.start()
+    for number in range(50_000):
+        attempts.count(str(number), now=0.0)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 5_000_000

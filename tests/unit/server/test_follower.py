@@ -422,3 +422,12 @@ def test_a_replica_is_listed_as_long_as_it_shows_anything(registry, presence):
     wait_until(lambda: [(one.id, one.seq) for one in registry.replicas.live()] == [(presence.id, 2)])
     follower.close()
     assert registry.replicas.live() == []
+
+
+def test_a_replica_reports_news_or_each_second(registry):
+    now, said = 0.0, []
+    presence = Presence(registry.replicas, lambda: now)
+    presence._replicas = type("Said", (), {"report": lambda _, replica, seq: said.append((replica, seq))})()
+    for now, seq in ((0.0, 1), (0.5, 1), (0.6, 2), (1.1, 2), (1.6, 2), (1.7, 2)):  # noqa: B007 - the clock reads it
+        presence.report(seq)
+    assert said == [(presence.id, 1), (presence.id, 2), (presence.id, 2)]

@@ -15,8 +15,12 @@ from onebert_server.access.context import own_work
 from onebert_server.access.principal import root
 from onebert_server.answering.gateway import Wanted
 from onebert_server.engine.banks import bank
+from onebert_server.engine.passes import Passes
+from onebert_server.engine.speed import Speed
+from onebert_server.versions import catalog
 from onebert_server.versions.residency import residents
 from onebert_server.versions.residency.loader import Loader
+from onebert_server.versions.residency.residents import RETRY_AT_MOST
 from onebert_server.versions.version import State
 from onebert_store.errors import (
     BankFull,
@@ -362,3 +366,49 @@ def test_an_upload_heals_a_damaged_file(tmp_path):
         assert (kept.version, created) == (1, False)
         assert runtime.catalog.read_delta(version) == task.file
         assert_answers(runtime, task=task)
+
+
+def test_a_version_that_failed_often_is_tried_again(tmp_path):
+    [record] = store(tmp_path, task=Task(seed=1))
+    away = blob(tmp_path, record).rename(tmp_path / "away")
+    with opened(tmp_path) as runtime:
+        version = runtime.directory.version("task", 1)
+        version.failures = 2000
+        version.next_try = 0.0
+        wait_until(lambda: version.failures > 2000 and version.state is State.UNAVAILABLE)
+        assert 0 < version.next_try - time.monotonic() <= RETRY_AT_MOST
+        away.rename(blob(tmp_path, record))
+        version.next_try = 0.0
+        wait_until(lambda: version.state is State.RESIDENT)
+
+
+def test_unread_manifests_are_read_when_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(catalog, "LEARNED_AT_START", 1)
+    store(tmp_path, task=[Task(seed=seed) for seed in (1, 2)])
+    with opened(tmp_path) as runtime:
+        assert runtime.directory.version("task", 2).known_facts is None
+        for path in ("/v1/tasks/task", "/v1/tasks/task/versions/2"):
+            assert get(runtime, path).status_code == 200
+        assert runtime.directory.version("task", 2).known_facts is not None
+        assert [one["labels"] for one in get(runtime, "/v1/tasks/task").json()["versions"]] == [3, 3]
+
+
+def test_the_engine_computes_on_its_threads(tmp_path, monkeypatch):
+    """Where it measures its speed as in a pass, though threads of the replica that compute alone set their number."""
+    seen, launch = [], Passes.launch
+
+    def measure(*_):
+        seen.append(torch.get_num_threads())
+        return Speed()
+
+    def launched(*given):
+        seen.append(torch.get_num_threads())
+        return launch(*given)
+
+    monkeypatch.setattr("onebert_server.engine.engine.measure_speed", measure)
+    monkeypatch.setattr(Passes, "launch", launched)
+    store(tmp_path, task=Task(seed=1))
+    with opened(tmp_path, threads=3) as runtime:
+        ask(runtime, "task")
+    assert len(seen) > 1
+    assert set(seen) == {3}

@@ -5,11 +5,15 @@ import sqlite3
 from contextlib import closing
 
 import pytest
+from rich.console import Console
+from rich.text import Text
 
+from onebert_server.cli.status import command
 from onebert_server.client import as_dict
 from onebert_server.client.exchange import decode
 from onebert_server.contract.status import StatusResponse, TaskInForce
 from onebert_store.command import console
+from onebert_store.errors import ServerUnreachable
 from runtimes import ask, move, opened_with_tasks
 
 # Only a running server knows these.
@@ -87,3 +91,23 @@ def test_watching_takes_a_terminal(onebert):
     code, out, err = onebert("status", "--watch")
     assert (code, out) == (2, "")
     assert "--watch is for a terminal" in err
+
+
+def test_a_picture_refreshes_until_it_is_interrupted(monkeypatch):
+    monkeypatch.setattr(console, "out", Console(force_terminal=True, width=80))
+    pictures = iter([Text("one"), ServerUnreachable("no server"), Text("two")])
+
+    def picture():
+        found = next(pictures)
+        if isinstance(found, Exception):
+            raise found
+        shown.append(found.plain)
+        return found
+
+    def pause():
+        if shown[-1] == "two":
+            raise KeyboardInterrupt
+
+    shown = []
+    command.refreshed(picture, pause)
+    assert shown == ["one", "two"]

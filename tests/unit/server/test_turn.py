@@ -1,16 +1,21 @@
 """A turn of the event loop: what fails in it, and who waits for it."""
 
 import asyncio
+import time
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_server.answering import asking, turn
 from onebert_server.answering.asking import Asking
 from onebert_server.answering.gateway import Wanted
+from onebert_server.engine.block import REQUEST, SEQUENCE, Block
 from onebert_server.engine.scheduler import Lane
-from onebert_server.remote import wire
-from onebert_store.errors import EngineFailed, QueueFull
+from onebert_server.remote import edge, wire
+from onebert_store.errors import EngineFailed, OneBertError, QueueFull
+from onebert_store.registry.grants import Quotas
 from parts import assert_like, context, same
 
 
@@ -146,3 +151,74 @@ def test_what_waits_for_turns_is_bounded_by_principal(parts, monkeypatch):
         return await one("flood")
 
     assert len(parts.run(ask)) == 1
+
+
+def damaged(number: int, sequences: int) -> Block:
+    """Of a principal with a quota: a request of a slot that no bank has."""
+    requests, rows = np.zeros(1, REQUEST), np.zeros(1, SEQUENCE)
+    requests["number"], requests["sequences"], requests["requests"] = number, sequences, 1
+    requests["deadline"] = time.monotonic() + 60
+    rows["slot"], rows["tokens"] = 999, 3
+    limited = replace(context().principal, quotas=Quotas(requests=1.0, tokens=1.0))
+    return Block([limited], requests, rows, np.ones(3, np.int32))
+
+
+@pytest.mark.parametrize("parts", [True], ids=["front end"], indirect=True)
+def test_a_damaged_block_costs_no_quota(parts):
+    async def ask(answerer):
+        gateway, came = parts.gateway, asyncio.get_running_loop().create_future()
+        answered, gateway.answered = gateway.answered, came.set_result
+        block = damaged(5, sequences=1)
+        gateway.submit(block)
+        ended = await asyncio.wait_for(came, 20)
+        assert ended.requests["number"].tolist() == [5]
+        assert [error.code for error in ended.errors] == [EngineFailed.code]
+        entry = parts.desk._edge._entry
+        entry.rates.check(block.principals[0])
+        assert not entry._counted
+        gateway.answered = answered
+        return await answerer.answer(context(), Wanted(["good"]), ["it is now"], same)
+
+    [answered] = parts.run(ask)
+    assert_like(answered, parts.alone("good", "it is now"))
+
+
+@pytest.mark.parametrize("parts", [True], ids=["front end"], indirect=True)
+def test_answers_that_cannot_be_sent_end_their_requests(parts, monkeypatch):
+    message, broken = edge.ended_message, [True]
+
+    def fail(ended, *more):
+        if len(ended.logits) and broken.pop():
+            raise MemoryError
+        return message(ended, *more)
+
+    monkeypatch.setattr(edge, "ended_message", fail)
+
+    async def ask(answerer):
+        with pytest.raises(OneBertError) as failed:
+            await asyncio.wait_for(answerer.answer(context(), Wanted(["good"]), ["late"], same), 20)
+        assert failed.value.code == EngineFailed.code
+        broken.append(False)
+        return await answerer.answer(context(), Wanted(["good"]), ["it is now"], same)
+
+    [answered] = parts.run(ask)
+    assert_like(answered, parts.alone("good", "it is now"))
+
+
+@pytest.mark.parametrize("parts", [False], indirect=True)
+def test_a_batch_that_cannot_be_counted_is_computed_once(parts, monkeypatch):
+    """Its requests have ended, and their places may be those of others."""
+    passes = []
+    launch = parts.engine.launch
+    monkeypatch.setattr(parts.engine, "launch", lambda *given, **named: passes.append(1) or launch(*given, **named))
+
+    def fail(*_):
+        raise RuntimeError("no metrics")
+
+    monkeypatch.setattr(parts.batches, "observe_batch", fail)
+    for text in ("it is late", "order now"):
+        [answered] = parts.answer(["good"], [text])
+        assert_like(answered, parts.alone("good", text))
+    parts.engine.close(60)
+    assert len(passes) == 2
+    assert parts.unpinned()
