@@ -93,6 +93,7 @@ ONLY_IN = {
         "onebert_semantic_router.bodies",
         "onebert_server.client",
         "onebert_server.contract",
+        "onebert_server.extensions",
         "onebert_server.facades",
         "onebert_server.remote",
         "onebert_server.http",
