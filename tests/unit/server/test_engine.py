@@ -1,5 +1,6 @@
 """The engine: every caller gets its own answers, in order, whatever waits, leaves, fails or closes beside it."""
 
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,7 +29,7 @@ from onebert_server.engine.host import Host
 from onebert_server.engine.passes import HostCopy
 from onebert_server.engine.queue import QueueLimits
 from onebert_server.engine.speed import Speed
-from onebert_store.errors import EngineFailed, QueueFull, ShuttingDown
+from onebert_store.errors import DeadlineExceeded, EngineFailed, QueueFull, ShuttingDown
 from parts import context
 
 KINDS = ("bitfit", "layernorm", "lora", "spafit", "frozen", "everything")
@@ -411,3 +412,47 @@ def test_a_device_that_hangs_does_not_hold_the_start(monkeypatch: pytest.MonkeyP
     finally:
         released.set()
         engine.close(WAIT)
+
+
+@pytest.mark.parametrize("engine", [False], indirect=True)
+def test_who_left_a_broken_batch_is_not_computed_again(
+    engine: Engine, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [host] = engine.hosts.values()
+    batches, launched = list[list[int]](), host.passes.launch
+
+    def launch(inputs: Sequences, slots: np.ndarray) -> Any:
+        batches.append(slots.tolist())
+        if len(slots) == 3:
+            assert leaving.cancel()
+            assert uses(1) == 1, "this batch reads its rows"
+        return launched(inputs, slots)
+
+    hold(engine, gate)
+    monkeypatch.setattr(host.passes, "launch", launch)
+    leaving, broken, staying = (submit(engine, [item(slot)]) for slot in (1, BASE_ROW, 2))
+    gate.opened.set()
+    check([item(2)], staying.result(WAIT))
+    assert isinstance(broken.exception(WAIT), EngineFailed)
+    engine.close(WAIT)
+    assert uses(1) == 0
+    assert batches == [[1, BASE_ROW, 2], [BASE_ROW], [2]]
+
+
+@pytest.mark.parametrize("engine", [True], indirect=True)
+def test_a_late_request_ends_when_no_batch_reads_its_rows(engine: Engine, gate: Gate, reads: Reads) -> None:
+    hold(engine, gate)
+    asked = context(seconds=1.0)
+    reads.request = submit(engine, [item(1, length=65, seed=i) for i in range(3)], asked)
+
+    def wait() -> None:
+        while time.monotonic() <= asked.deadline:
+            pass
+
+    reads.packed = wait
+    gate.opened.set()
+    with pytest.raises(DeadlineExceeded):
+        reads.request.result(WAIT)
+    engine.close(WAIT)
+    assert reads.ended == [False]
+    assert gate.dropped == ["deadline"]
