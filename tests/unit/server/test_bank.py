@@ -230,3 +230,9 @@ def test_ten_thousand_loads_and_unloads_leave_no_memory_behind() -> None:
     child = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     # A row of these is 10 to 70 kB: one that was kept in a hundred would show.
     assert int(child.stdout) < 2**20
+
+
+def test_the_bare_base_stays() -> None:
+    bank = Bank(base())
+    with pytest.raises(ValueError, match="never released"):
+        bank.release(BASE_ROW)

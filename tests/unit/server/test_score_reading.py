@@ -210,3 +210,24 @@ def test_columns_are_named_after_the_trained_task(tmp_path):
         "a-x",
         "again",
     ]
+
+
+@pytest.mark.parametrize(
+    "kind", ["string", "large_string", "string_view", "binary", "large_binary", "binary_view", "dictionary", "field"]
+)
+def test_texts_of_every_type(tmp_path, kind):
+    cells = pyarrow.array(["a", None, "b"])
+    name = "said.text" if kind == "field" else "text"
+    if kind == "field":
+        columns = {"said": [{"text": "a", "by": 1}, None, {"text": "b", "by": 2}]}
+    else:
+        columns = {"text": cells.dictionary_encode() if kind == "dictionary" else cells.cast(kind)}
+    path = parquet(tmp_path / "x.parquet", columns)
+    assert taken(path, ChosenColumns((name,), ())).texts == ["a", None, "b"]
+
+
+@pytest.mark.parametrize(("column", "reason"), [("text", "holds int64, not texts"), ("other", "has no column other")])
+def test_a_column_without_texts_is_refused(tmp_path, column, reason):
+    path = parquet(tmp_path / "numbers.parquet", {"text": [1, 2]})
+    with pytest.raises(InvalidData, match=reason):
+        taken(path, ChosenColumns((column,), ()))

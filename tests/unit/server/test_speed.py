@@ -85,3 +85,10 @@ def test_a_machine_of_any_speed_is_measured(monkeypatch, long):
         speed = measure_speed(base, Bank(base).rows)
     assert 0 < speed.seconds(16) <= speed.seconds(1024) <= speed.seconds(100_000)
     assert max(sizes) == (8192 if long else 256)
+
+
+def test_batches_that_take_no_time_never_make_the_estimate_nothing():
+    speed = Speed(0.001, 1e-4)
+    for _ in range(1000):
+        speed.observe(512, 1e-9)
+    assert speed.seconds(1000) >= 0.01
