@@ -57,7 +57,7 @@ def test_what_needs_attention_comes_first_and_the_rest_by_traffic(browser, serve
         # Nothing of a row or card is cut off at the side.
         box, row = page.locator("#tasks").bounding_box(), first.bounding_box()
         assert row["width"] <= box["width"]
-        # A task is a line, at least fifteen in a window.
+        # A task is a line.
         assert viewport is PHONE or row["height"] < 40
         page.get_by_role("button", name="Task", exact=True).click()
         expect(page.locator("#tasks .title").first).to_have_text("task-0000")
