@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import threading
+from contextlib import suppress
 from typing import Any, get_args
 
 import httpx
@@ -132,6 +133,9 @@ def place(request, tmp_path_factory, folder, tasks):
 
 each_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 CLASSIFIERS = {name: way for name, way in WAYS.items() if "single_label" in way.takes}
+# A reason for a block and a chat's detections have no places.
+PLACELESS = {"LiteLLM", "FMS's chat"}
+TAGGERS = {name: way for name, way in FACADES.items() if "token" in way.takes and name not in PLACELESS}
 each_classifier = pytest.mark.parametrize("way", CLASSIFIERS.values(), ids=CLASSIFIERS)
 each = pytest.mark.parametrize("way", ALL.values(), ids=ALL)
 
@@ -235,6 +239,32 @@ def test_the_file_decides_what_is_read_of_a_text_that_is_cut(place, way, rule):
     assert [result["truncated"] for result in results].count(True) == cut
     if way not in OWN.values():
         assert marks(answer) == [cut, cut if rule == "abstain" else 0]
+
+
+def places_in(value):
+    """Where the entities of an answer are, whatever its form."""
+    if isinstance(value, str):
+        # Such as in a tensor.
+        with suppress(ValueError):
+            value = json.loads(value)
+    if isinstance(value, dict):
+        for first, last in (("start", "end"), ("start_position", "end_position")):
+            if {first, last} <= value.keys():
+                yield value[first], value[last]
+        value = [*value.values()]
+    for inner in value if isinstance(value, list) else ():
+        yield from places_in(inner)
+
+
+@pytest.mark.parametrize("name", TAGGERS)
+@pytest.mark.parametrize("text", [TEXT, LONG], ids=["whole", "cut"])
+def test_entities_are_where_the_core_finds_them_also_in_a_text_that_is_cut(place, name, text):
+    way = TAGGERS[name]
+    [result] = place.core("names", [text], **({"window": {"overlap": 12}} if way.whole else {}))
+    answer = place.post(way, "names", [text])
+    assert {*places_in(answer.json())} == {*places_in(result["entities"])}
+    cut = int(text == LONG and not way.whole)
+    assert (marks(answer), result.get("truncated", False)) == ([cut, 0], bool(cut))
 
 
 @each_classifier
@@ -514,9 +544,12 @@ def test_a_deadline_comes_in_time_while_another_batch_runs(tmp_path, folder, tas
 
             holding = asyncio.create_task(ask(WAYS["native"], "head", {}))
             await asyncio.to_thread(begun.wait, 180)
-            for name, way in ALL.items():
-                ref = BASE if name in VECTORS else "names" if "single_label" not in way.takes else "head"
-                with subtests.test(name):
+            refs = [(name, BASE) for name in VECTORS]
+            refs += [(name, "head") for name, way in WAYS.items() if "single_label" in way.takes]
+            refs += [(name, "names") for name, way in WAYS.items() if "token" in way.takes]
+            for name, ref in refs:
+                way = ALL[name]
+                with subtests.test(f"{name}, {ref}"):
                     assert_late(way, await ask(way, ref, {}, **{"X-Request-Timeout": "0.05"}))
                     if name in SOON:
                         assert_late(way, await ask(way, ref, SOON[name]))
