@@ -1,8 +1,6 @@
 """What tests change in a directory, as the follower would: one version at a time, with what points at it."""
 
-import threading
-
-from onebert_server.engine.banks.uses import Uses
+from onebert_server.engine.banks.uses import BankBytes, Uses
 from onebert_server.engine.host import Slot
 from onebert_store.errors import TaskNotFound
 from onebert_store.registry.records import Alias
@@ -13,8 +11,8 @@ class SlotHost(Uses):
     """A host, and its bank, with slots and without rows; `freed` has the numbers of those that are free again."""
 
     def __init__(self):
-        self.freed, lock = [], threading.RLock()
-        super().__init__(lock, threading.Condition(lock), self.freed.append)
+        self.freed = []
+        super().__init__(BankBytes(0), self.freed.append)
         self.bank, self.release = self, self.end
 
     def slot(self, number):

@@ -25,7 +25,7 @@ from onebert_server.access.principal import root
 from onebert_server.answering.admission import Admission
 from onebert_server.answering.answers import Answerer
 from onebert_server.answering.gateway import Wanted
-from onebert_server.answering.reading.logits import Reading
+from onebert_server.answering.reading import Reading
 from onebert_server.engine.banks.bank import Bank
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host import Host

@@ -12,10 +12,9 @@ from onebert_server.access.keys import KeyRing
 from onebert_server.answering.admission import Admission
 from onebert_server.http.web import uvicorn_config
 from onebert_server.remote.gateway import RemoteGateway
-from onebert_server.remote.unix.counts import RemoteCounts
 from onebert_server.remote.unix.desk import FrontDesk, Served
 from onebert_server.remote.unix.http import forwarded
-from onebert_server.remote.unix.transport import UnixTransport
+from onebert_server.remote.unix.transport import RemoteCounts, UnixTransport
 from onebert_server.telemetry.metrics import Metrics
 
 

@@ -23,7 +23,7 @@ from onebert_encoder.text.windows import window_cuts
 from onebert_server.client import Input, Result
 from onebert_store.errors import AnswerNotFinite, InvalidInput
 from onebert_store.file import format as delta_file
-from onebert_store.file.delta import Delta, check, listed
+from onebert_store.file.delta import Delta, listed, require_fit
 from onebert_store.file.measured import score_of
 from onebert_store.tables.columns import trained_columns
 from onebert_store.tables.label_studio import plain_source
@@ -46,7 +46,7 @@ class Classifier:
     """
 
     def __init__(self, delta: Delta, base: Base) -> None:
-        check(delta, base.spec)
+        require_fit(delta, base.spec)
         self._delta, self.base = delta, base
         self.labels = tuple(delta.manifest.labels)
         self.task_type = delta.manifest.task_type

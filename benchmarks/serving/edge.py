@@ -32,9 +32,9 @@ from onebert_bench.servers import TEXTS, apart, bitfit_files, push_tasks, reques
 from onebert_bench.timing import in_turns
 from onebert_bench.workload import sentences
 from onebert_encoder.base.base import load_base
-from onebert_server.engine.engine import Engine, Flight
-from onebert_server.engine.garbage import collect_seldom
-from onebert_server.engine.passes import HostCopy, Launched
+from onebert_server.engine.engine import Engine
+from onebert_server.engine.host import HostCopy, Launched
+from onebert_server.engine.memory import collect_seldom
 from onebert_server.engine.request import Taken
 from onebert_server.http.web import uvicorn_config
 from onebert_server.run.app import create_app
@@ -55,11 +55,11 @@ class Ready(HostCopy):
         return _LOGITS[: 2 * self._sequences]
 
 
-def launch(taken: Taken) -> Flight:
+def launch(taken: Taken) -> None:
     """In place of `Engine.launch`: nothing is computed."""
     count = len(taken.slots)
-    launched = Launched(np.full(count, 2), np.zeros(count, np.int64), Ready(count), float(count))
-    return Flight(taken, launched, time.monotonic())
+    taken.started = time.monotonic()
+    taken.launched = Launched(np.full(count, 2), np.zeros(count, np.int64), Ready(count), float(count))
 
 
 class Server(NamedTuple):

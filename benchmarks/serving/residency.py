@@ -34,8 +34,7 @@ from onebert_encoder.maths.fold import fold_delta
 from onebert_encoder.maths.predict import compute_golden
 from onebert_server.access.context import own_work
 from onebert_server.answering.gateway import Wanted
-from onebert_server.engine.garbage import collect_seldom
-from onebert_server.engine.memory import keep_freed_memory
+from onebert_server.engine.memory import collect_seldom, keep_freed_memory
 from onebert_server.run.app import create_app
 from onebert_server.run.opening import open_runtime
 from onebert_server.runtime import Runtime

@@ -26,7 +26,7 @@ from onebert_encoder.answering.answer import answer
 from onebert_encoder.answering.results import Prediction
 from onebert_encoder.base.base import load_base
 from onebert_encoder.text.tokens import Text
-from onebert_server.answering.reading.seen import seen
+from onebert_server.answering.reading import seen
 from onebert_server.extensions.watching.alarms import level_of
 from onebert_server.extensions.watching.learning import learned
 from onebert_server.extensions.watching.watched import Watched

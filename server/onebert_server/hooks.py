@@ -23,7 +23,7 @@ class Hooks:
     """The listeners of a process with an engine; extensions add theirs while the runtime opens.
 
     Attributes:
-        computed: get the questions that the engine has computed and that have shadows, on the event loop.
+        shadowed: get the questions that the engine has computed and that have shadows, on the event loop.
         answered: get the answers of a version that a turn has finished, on the event loop, under the lock of
             `AnswerCounts`, so they must not wait.
         sampled: get answers that were chosen by their tasks' shares, and how many others a front end has dropped, on
@@ -34,7 +34,7 @@ class Hooks:
         storage: return "ok", or the error code if the extension's own storage refused its last change.
     """
 
-    computed: list[Followed] = field(default_factory=list)
+    shadowed: list[Followed] = field(default_factory=list)
     answered: list[Listener] = field(default_factory=list)
     sampled: list[Callable[[Sequence[Kept], int], None]] = field(default_factory=list)
     before_move: list[BeforeMove] = field(default_factory=list)

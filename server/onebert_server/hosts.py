@@ -13,7 +13,7 @@ from onebert_encoder.compute.threads import compute_with
 from onebert_encoder.maths.choose import rounds_alike
 from onebert_encoder.maths.precision import fast_dtype, trusted
 from onebert_server.engine.banks.bank import Bank
-from onebert_server.engine.banks.bank_bytes import BankBytes, default_bank_bytes
+from onebert_server.engine.banks.uses import BankBytes, default_bank_bytes
 from onebert_server.engine.host import Host
 from onebert_server.settings import Settings
 from onebert_store.errors import InvalidSettings

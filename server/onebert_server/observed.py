@@ -60,7 +60,7 @@ The request may still fail, for instance at its deadline.
 """
 
 
-class Ended(NamedTuple):
+class FinishedRequest(NamedTuple):
     """One finished request, for metrics and logs.
 
     `route` is the template, so that task names never become label values. `problem` is the code of a typed error.
@@ -77,7 +77,7 @@ class Ended(NamedTuple):
     task: str | None = None
 
 
-class Span(Protocol):
+class RequestSpan(Protocol):
     """The span of a request; only `tracing` depends on OpenTelemetry."""
 
     trace_id: str
@@ -90,7 +90,7 @@ class Span(Protocol):
     def phase(self, name: str, start: float, end: float, batches: Sequence[Any] = ()) -> None:
         """Adds a child span; see `Observed.phase`."""
 
-    def end(self, ended: Ended, request_id: str) -> None: ...
+    def end(self, ended: FinishedRequest, request_id: str) -> None: ...
 
 
 class Observed:
@@ -111,7 +111,7 @@ class Observed:
     def __init__(
         self,
         keeps: bool = False,
-        span: Span | None = None,
+        span: RequestSpan | None = None,
         carried: Carried | None = None,
         samples: Samples | None = None,
     ) -> None:

@@ -108,7 +108,7 @@ class Delta:
         return Delta(parse_manifest({**self.manifest.model_dump(), **fields}), self.tensors)
 
 
-def check(delta: Delta, spec: BaseSpec) -> None:
+def require_fit(delta: Delta, spec: BaseSpec) -> None:
     """Checks that a delta fits the base exactly; the error names at most ten offenders.
 
     Raises:

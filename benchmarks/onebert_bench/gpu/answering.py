@@ -18,7 +18,7 @@ from onebert_encoder.maths.predict import compute_logits
 from onebert_encoder.maths.rows import Rows
 from onebert_encoder.maths.sequences import Sequences
 from onebert_encoder.text.tokens import Tokens
-from onebert_server.engine.passes import HostCopy
+from onebert_server.engine.host import HostCopy
 
 _KINDS = {"BitFit": "bitfit", "LoRA r=8 q, v": LORA}
 

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from onebert_encoder.answering.results import Extraction, Labeling
 from onebert_server.answering.gateway import Wanted
-from onebert_server.answering.reading.logits import ANSWER_IN_NUMBERS, Answered
+from onebert_server.answering.reading import ANSWER_IN_NUMBERS, Answered
 from onebert_server.facades.facade import Call, JsonParts, read_whole
 from onebert_server.http.decoding import QuestionBody, Ref, converted
 from onebert_server.http.problems import fault_of
@@ -114,7 +114,7 @@ class Calls:
                     listed.append(task)
             return listed
 
-        return await answerer.here_or_beside(context.principal.name, costs, tasks)
+        return await answerer.workers.run(context.principal.name, costs, tasks)
 
     def _result(self, _: int, answered: Answered) -> dict[str, Any]:
         value = _shown(answered)

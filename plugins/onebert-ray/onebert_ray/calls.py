@@ -14,12 +14,10 @@ import numpy as np
 from onebert_ray.messages import Asked, Resolution, failed, moved
 from onebert_server.access.context import Context
 from onebert_server.answering.admission import Admission
-from onebert_server.answering.gateway import Computed, Wanted
-from onebert_server.answering.resolution import Resolved
+from onebert_server.answering.gateway import Resolved, ShadowQuestions, Wanted
 from onebert_server.engine.block import ENDED, REQUEST, SEQUENCE
 from onebert_server.logs import log_failure
 from onebert_server.remote import wire
-from onebert_server.remote.blocks import bytes_of
 from onebert_server.remote.edge import RemoteEdge
 from onebert_server.versions.facts import Identity
 from onebert_server.versions.position import Position
@@ -39,17 +37,17 @@ class Calls:
         self._edge = RemoteEdge(admission, self._hand_over, tracing)
         self._loop = asyncio.get_running_loop()
         self._numbers = itertools.count()
-        self._computing: dict[int, asyncio.Future[wire.Ended]] = {}
+        self._computing: dict[int, asyncio.Future[wire.EndedMessage]] = {}
 
     async def resolve(self, question: wire.Resolve) -> Resolution:
         """Resolves references to rows of this replica."""
-        return Resolution(await self._edge.resolve(question), self._position.seq)
+        return Resolution(await self._edge.reply_to(question), self._position.seq)
 
-    def computed(self, questions: Computed) -> None:
+    def shadow(self, questions: ShadowQuestions) -> None:
         """Has shadows of this replica compute questions."""
-        self._admission.computed(questions)
+        self._admission.shadow(questions)
 
-    async def compute(self, asked: Asked) -> wire.Ended:
+    async def compute(self, asked: Asked) -> wire.EndedMessage:
         """Computes one request by this replica's rows; its times are from now on."""
         now = time.monotonic()
         request = moved(np.frombuffer(asked.block.requests, REQUEST), ("deadline", "submitted"), now)
@@ -67,15 +65,15 @@ class Calls:
         sequences["slot"] = np.array([row.slot for row in rows], np.int32)[indexes]
         sequences["generation"] = np.array([row.generation for row in rows], np.int64)[indexes]
         request["number"] = number
-        arrays = {"requests": bytes_of(request), "sequences": bytes_of(sequences)}
+        arrays = {"requests": wire.bytes_of(request), "sequences": wire.bytes_of(sequences)}
         ended = await self._answered(number, msgspec.structs.replace(asked.block, **arrays))
         times = moved(np.frombuffer(ended.requests, ENDED), ("began", "ended"), -time.monotonic())
         times["number"] = theirs
         batches = {theirs: ended.batches[number]} if number in ended.batches else {}
-        return msgspec.structs.replace(ended, requests=bytes_of(times), batches=batches)
+        return msgspec.structs.replace(ended, requests=wire.bytes_of(times), batches=batches)
 
-    async def _answered(self, number: int, block: wire.Block) -> wire.Ended:
-        computing: asyncio.Future[wire.Ended] = self._loop.create_future()
+    async def _answered(self, number: int, block: wire.BlockMessage) -> wire.EndedMessage:
+        computing: asyncio.Future[wire.EndedMessage] = self._loop.create_future()
         self._computing[number] = computing
         try:
             self._edge.take(block)
@@ -109,7 +107,7 @@ class Calls:
     async def _resolved(self, context: Context, wanted: Wanted) -> list[Resolved]:
         return [row for row in await self._admission.resolve(context, wanted) if isinstance(row, Resolved)]
 
-    def _hand_over(self, ended: wire.Ended) -> None:
+    def _hand_over(self, ended: wire.EndedMessage) -> None:
         for number, part in apart(ended):
             if (computing := self._computing.get(number)) is not None and not computing.done():
                 computing.set_result(part)
@@ -120,7 +118,7 @@ def _identities(rows: Sequence[Resolved]) -> list[Identity | None]:
     return [row.facts.identity if row.lasting else None for row in rows]
 
 
-def apart(ended: wire.Ended) -> Iterator[tuple[int, wire.Ended]]:
+def apart(ended: wire.EndedMessage) -> Iterator[tuple[int, wire.EndedMessage]]:
     """Yields a message for each request, by its number."""
     requests, outputs = np.frombuffer(ended.requests, ENDED), np.frombuffer(ended.outputs, np.int32)
     logits = np.frombuffer(ended.logits, np.float32)
@@ -129,7 +127,8 @@ def apart(ended: wire.Ended) -> Iterator[tuple[int, wire.Ended]]:
         request, start = requests[place : place + 1].copy(), stop - int(requests["sequences"][place])
         number, error = int(request["number"][0]), int(request["error"][0])
         request["error"] = min(error, 0)
-        arrays = bytes_of(request), bytes_of(outputs[start:stop]), bytes_of(logits[ends[start] : ends[stop]])
+        arrays = wire.bytes_of(request), wire.bytes_of(outputs[start:stop])
+        numbers = wire.bytes_of(logits[ends[start] : ends[stop]])
         errors = ended.errors[error : error + 1] if error >= 0 else []
         batches = {number: ended.batches[number]} if number in ended.batches else {}
-        yield number, wire.Ended(*arrays, errors, batches, ended.full)
+        yield number, wire.EndedMessage(*arrays, numbers, errors, batches, ended.full)

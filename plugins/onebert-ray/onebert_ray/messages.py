@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from onebert_server.engine.block import ENDED, REQUEST, SEQUENCE
 from onebert_server.remote import wire
-from onebert_server.remote.blocks import bytes_of
 from onebert_server.versions.facts import Identity
 from onebert_store.errors import OneBertError
 
@@ -29,7 +28,7 @@ class Asked(msgspec.Struct, frozen=True, array_like=True):
         seq: the registry's change that these resolutions show, at most.
     """
 
-    block: wire.Block
+    block: wire.BlockMessage
     rows: list[Row]
     seq: int
 
@@ -81,7 +80,7 @@ class Rows:
         ]
         return msgspec.structs.replace(reply, found=found)
 
-    def asked(self, block: wire.Block, seq: int) -> Iterator[tuple[NDArray[Any], Asked | None]]:
+    def asked(self, block: wire.BlockMessage, seq: int) -> Iterator[tuple[NDArray[Any], Asked | None]]:
         """Yields each request of a block, with the message of its own, or None if one of its rows is forgotten."""
         requests, sequences = np.frombuffer(block.requests, REQUEST), np.frombuffer(block.sequences, SEQUENCE)
         ids = np.frombuffer(block.ids, np.int32)
@@ -93,8 +92,8 @@ class Rows:
             distinct, own["generation"] = np.unique(own["generation"], return_inverse=True)
             own["text"] = np.unique(own["text"], return_inverse=True)[1]
             request["principal"] = 0
-            arrays = bytes_of(request), bytes_of(own), bytes_of(ids[ends[start] : ends[stop]])
-            message = wire.Block([principal], *arrays, block.spans[place : place + 1])
+            arrays = wire.bytes_of(request), wire.bytes_of(own), wire.bytes_of(ids[ends[start] : ends[stop]])
+            message = wire.BlockMessage([principal], *arrays, block.spans[place : place + 1])
             rows = [self._rows.get(number) for number in distinct.tolist()]
             known = [row for row in rows if row is not None]
             yield request, Asked(message, known, seq) if len(known) == len(rows) else None
@@ -116,9 +115,9 @@ def moved(times: NDArray[Any], fields: Sequence[str], seconds: float) -> NDArray
     return later
 
 
-def failed(number: int, error: OneBertError) -> wire.Ended:
+def failed(number: int, error: OneBertError) -> wire.EndedMessage:
     """The message of one request that has ended with an error."""
     requests = np.zeros(1, ENDED)
     requests["number"] = number
     none = memoryview(b"")
-    return wire.Ended(bytes_of(requests), none, none, [wire.why_of(error)], {})
+    return wire.EndedMessage(wire.bytes_of(requests), none, none, [wire.why_of(error)], {})

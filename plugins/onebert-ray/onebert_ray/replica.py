@@ -14,11 +14,10 @@ from onebert_ray.calls import Calls
 from onebert_ray.messages import Asked, Request, Response
 from onebert_ray.scaling import Work
 from onebert_server.access.keys import KeyRing
-from onebert_server.answering.gateway import Computed
+from onebert_server.answering.gateway import ShadowQuestions
 from onebert_server.engine.memory import keep_freed_memory
 from onebert_server.logs import log_to_stderr
 from onebert_server.remote import wire
-from onebert_server.remote.setup import setup_of
 from onebert_server.run.app import create_app
 from onebert_server.run.opening import open_runtime
 from onebert_server.run.progress import shown
@@ -27,7 +26,7 @@ from onebert_server.versions.progress import Progress
 
 _question = wire.decoder(wire.Resolve)
 _asked = wire.decoder(Asked)
-_computed = wire.decoder(Computed)
+_shadow_questions = wire.decoder(ShadowQuestions)
 _samples = wire.decoder(wire.Samples)
 _request = wire.decoder(Request)
 
@@ -54,10 +53,10 @@ class Replica:
 
     async def setup(self) -> bytes:
         """The bases for front ends as an encoded `wire.Setup`."""
-        return wire.encode(setup_of(self._runtime.admission.splitters))
+        return wire.encode(wire.setup_of(self._runtime.admission.splitters))
 
     async def keys(self, digest: bytes) -> bytes:
-        """The valid keys as encoded `wire.Keys`, or empty bytes if their SHA-256 equals `digest`."""
+        """The valid keys as encoded `wire.RegistryKeys`, or empty bytes if their SHA-256 equals `digest`."""
         return self._keys.unless(digest)
 
     async def resolve(self, question: bytes) -> bytes:
@@ -65,12 +64,12 @@ class Replica:
         return wire.encode(await self._calls.resolve(_question(question)))
 
     async def compute(self, asked: bytes) -> bytes:
-        """Computes an encoded `Asked`; returns an encoded `wire.Ended`."""
+        """Computes an encoded `Asked`; returns an encoded `wire.EndedMessage`."""
         return wire.encode(await self._calls.compute(_asked(asked)))
 
-    async def computed(self, questions: bytes) -> None:
-        """Has shadows compute the questions of an encoded `Computed`."""
-        self._calls.computed(_computed(questions))
+    async def shadow(self, questions: bytes) -> None:
+        """Has shadows compute the questions of an encoded `ShadowQuestions`."""
+        self._calls.shadow(_shadow_questions(questions))
 
     async def keep(self, samples: bytes) -> None:
         """Keeps the answers of an encoded `wire.Samples`."""
@@ -109,7 +108,7 @@ class Replica:
 
 
 class Keys:
-    """A replica's keys as encoded `wire.Keys`; encodes again only after a change."""
+    """A replica's keys as encoded `wire.RegistryKeys`; encodes again only after a change."""
 
     def __init__(self, ring: KeyRing) -> None:
         self._ring = ring

@@ -20,14 +20,13 @@ from starlette.types import Receive, Scope, Send
 from onebert_ray.messages import Asked, Request, Resolution, Response, Rows, failed, moved, task_of
 from onebert_server.access.context import Context
 from onebert_server.access.keys import KeyRing
-from onebert_server.answering.gateway import Computed
+from onebert_server.answering.gateway import ShadowQuestions
 from onebert_server.engine.block import ENDED
 from onebert_server.fairness.shares import Permits
 from onebert_server.http.body import Bodies, Body
 from onebert_server.http.replies import send_whole
 from onebert_server.logs import Seldom, log_failure
 from onebert_server.remote import wire
-from onebert_server.remote.blocks import bytes_of
 from onebert_server.settings import Settings
 from onebert_store.errors import EngineFailed, OneBertError, RowGone, ShuttingDown
 
@@ -53,8 +52,8 @@ KEYS_EVERY = 1.0
 PATIENCE = 60.0
 
 _resolution = wire.decoder(Resolution)
-_ended = wire.decoder(wire.Ended)
-_keys = wire.decoder(wire.Keys)
+_ended = wire.decoder(wire.EndedMessage)
+_keys = wire.decoder(wire.RegistryKeys)
 _response = wire.decoder(Response)
 _seldom = Seldom(logger)
 
@@ -63,14 +62,13 @@ class RayTransport:
     """A transport to the replica deployment; see Transport."""
 
     full = False
-    ended: Callable[[wire.Ended], None]
+    ended: Callable[[wire.EndedMessage], None]
 
     def __init__(self, replicas: DeploymentHandle[Any], settings: Settings) -> None:
         self._replicas, self._settings = replicas, settings
         # By gRPC: a call through Ray's object store takes twice the CPU time on both sides.
-        self._resolve, self._compute, self._computed, self._keep = (
-            replicas.options(method_name=name, _by_reference=False)
-            for name in ("resolve", "compute", "computed", "keep")
+        self._resolve, self._compute, self._shadow, self._keep = (
+            replicas.options(method_name=name, _by_reference=False) for name in ("resolve", "compute", "shadow", "keep")
         )
         self._rows, self._seq = Rows(), 0
         self._computing: dict[int, asyncio.Task[None]] = {}
@@ -90,7 +88,7 @@ class RayTransport:
     def keep(self, samples: wire.Samples) -> None:
         self._keep.remote(wire.encode(samples))
 
-    async def resolve(self, question: wire.Resolve) -> wire.Versions | wire.Refused:
+    async def ask(self, question: wire.Resolve) -> wire.Versions | wire.Refused:
         began, method = time.monotonic(), self._resolve.options(multiplexed_model_id=task_of(question.refs or ()))
 
         async def call() -> Resolution:
@@ -105,7 +103,7 @@ class RayTransport:
         self._seq = max(self._seq, resolution.seq)
         return self._rows.named(resolution.reply, question.refs)
 
-    def submit(self, block: wire.Block) -> None:
+    def submit(self, block: wire.BlockMessage) -> None:
         """Sends each request on its own, since a replica that dies or is busy shall delay no other request."""
         for request, asked in self._rows.asked(block, self._seq):
             number = int(request["number"][0])
@@ -120,18 +118,19 @@ class RayTransport:
             if computing := self._computing.get(number):
                 computing.cancel()
 
-    def computed(self, questions: Computed) -> None:
+    def shadow(self, questions: ShadowQuestions) -> None:
         """Tells a replica of the task."""
-        method = self._computed.options(multiplexed_model_id=task_of([questions.shadows.versions[0][0]]))
+        method = self._shadow.options(multiplexed_model_id=task_of([questions.shadows.versions[0][0]]))
         method.remote(wire.encode(questions))
 
     async def _answer(self, number: int, request: NDArray[Any], asked: Asked) -> None:
         method = self._compute.options(multiplexed_model_id=task_of([reference for reference, _ in asked.rows]))
 
-        async def call() -> wire.Ended:
+        async def call() -> wire.EndedMessage:
             from_now = moved(request, ("deadline", "submitted"), -time.monotonic())
-            block = msgspec.structs.replace(asked.block, requests=bytes_of(from_now))
-            ended: wire.Ended = _ended(await _called(method, wire.encode(msgspec.structs.replace(asked, block=block))))
+            block = msgspec.structs.replace(asked.block, requests=wire.bytes_of(from_now))
+            message = wire.encode(msgspec.structs.replace(asked, block=block))
+            ended: wire.EndedMessage = _ended(await _called(method, message))
             return ended
 
         try:
@@ -142,7 +141,7 @@ class RayTransport:
             log_failure(logger, "the answer of a replica", error)
             ended = failed(number, EngineFailed("a replica gave an answer that cannot be read"))
         times = moved(np.frombuffer(ended.requests, ENDED), ("began", "ended"), time.monotonic())
-        self.ended(msgspec.structs.replace(ended, requests=bytes_of(times)))
+        self.ended(msgspec.structs.replace(ended, requests=wire.bytes_of(times)))
 
     def _forget(self, number: int, _: asyncio.Task[None]) -> None:
         del self._computing[number]

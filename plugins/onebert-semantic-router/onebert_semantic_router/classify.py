@@ -10,7 +10,7 @@ from onebert_semantic_router.bodies import Classify, Options
 from onebert_semantic_router.heads import NAME, require_kind
 from onebert_server.access.context import Context
 from onebert_server.answering.gateway import Wanted
-from onebert_server.answering.reading.logits import Answered, Reading
+from onebert_server.answering.reading import Answered, Reading
 from onebert_server.facades.clients.detections import parts_of
 from onebert_server.facades.facade import Call, JsonParts, json_reply, read_whole
 from onebert_server.http.formats import Reply

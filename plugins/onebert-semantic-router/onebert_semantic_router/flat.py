@@ -7,7 +7,7 @@ from onebert_encoder.answering.positives import positives_of
 from onebert_encoder.answering.results import Labeled, Labeling
 from onebert_semantic_router.bodies import Flat
 from onebert_semantic_router.heads import require_kind
-from onebert_server.answering.reading.logits import Answered
+from onebert_server.answering.reading import Answered
 from onebert_server.facades.clients.detections import FOUND, detections, parts_of
 from onebert_server.facades.facade import Call, JsonParts, json_reply, predicted, ranked, read_whole
 from onebert_server.http.formats import Reply

@@ -10,8 +10,7 @@ import numpy as np
 
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Principal
-from onebert_server.answering.gateway import Computed, Wanted
-from onebert_server.answering.resolution import Resolved
+from onebert_server.answering.gateway import Resolved, ShadowQuestions, Wanted
 from onebert_server.answering.resolver import Resolver
 from onebert_server.answering.tokenizing import Splitter
 from onebert_server.engine.block import ENDED, Block, Ended, questions
@@ -25,7 +24,7 @@ from onebert_store.errors import OneBertError, OverQuota, OverShare, QueueFull, 
 
 logger = logging.getLogger("onebert.admission")
 
-Followed = Callable[[Held, Computed], None]
+Followed = Callable[[Held, ShadowQuestions], None]
 """Gets questions that were computed, with the version that did and its shadows."""
 
 _NOT_TAKEN = QueueFull, OverShare, RowGone, TooLarge
@@ -109,7 +108,7 @@ class Entry:
 
     def _over_quota(self, caller: Principal) -> OverQuota | None:
         try:
-            self.rates.check(caller)
+            self.rates.require_quota(caller)
         except OverQuota as error:
             return error
         return None
@@ -157,7 +156,7 @@ class Entry:
 class Admission(Entry):
     """The Gateway of the engine's process: the directory resolves, the engine computes.
 
-    `computed` and `sampled` are the hooks: questions with shadows are for the first, and without any of the second no
+    `shadowed` and `sampled` are the hooks: questions with shadows are for the first, and without any of the second no
     answer is chosen. `rates` has what is left of the principals' quotas.
     """
 
@@ -165,13 +164,13 @@ class Admission(Entry):
         self,
         engine: Engine,
         residents: Residents,
-        computed: Sequence[Followed] = (),
+        shadowed: Sequence[Followed] = (),
         sampled: Collection[object] = (),
     ) -> None:
         super().__init__(engine, Rates())
         self._engine = engine
-        self._resolver = Resolver(residents, sampled, computed)
-        self._computed = computed
+        self._resolver = Resolver(residents, sampled, shadowed)
+        self._shadowed = shadowed
 
     @property
     def hosts(self) -> Sequence[Host]:
@@ -184,18 +183,19 @@ class Admission(Entry):
         hosts = self._engine.hosts
         return {digest: Splitter(host.base.tokenizer, host.base.spec.max_length) for digest, host in hosts.items()}
 
-    def check(self, context: Context) -> None:
+    def refuse_early(self, context: Context) -> None:
         # The first part of a request in parts was admitted; quotas do not refuse the other parts any more.
         if context.principal.quotas.of_rates and context.requests:
-            self.rates.check(context.principal)
-        self._engine.check(context)
+            self.rates.require_quota(context.principal)
+        if (error := self._engine.refusal(context.principal.name)) is not None:
+            raise error
 
     async def resolve(self, context: Context, wanted: Wanted) -> list[Resolved | OneBertError]:
         return await self._resolver.resolve(context, wanted)
 
-    def computed(self, questions: Computed) -> None:
+    def shadow(self, questions: ShadowQuestions) -> None:
         held = self._resolver.held(questions.shadows)
-        for listener in self._computed if len(held) > 1 else ():
+        for listener in self._shadowed if len(held) > 1 else ():
             listener(held, questions)
 
     def entry(self, answered: Callable[[Ended], None]) -> Entry:

@@ -14,19 +14,19 @@ from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
 from onebert_server.answering.asking import Asking
 from onebert_server.answering.explaining import explain
-from onebert_server.answering.gateway import Computed, Gateway, Item, Wanted
+from onebert_server.answering.gateway import Gateway, Item, Resolutions, Resolved, ShadowQuestions, Wanted
 from onebert_server.answering.plan import BlankText, Question, Questions
-from onebert_server.answering.reading.logits import (
+from onebert_server.answering.reading import (
     ANSWER_IN_NUMBERS,
     TINY_NUMBERS,
     Answered,
     Reading,
     Unread,
+    items_of,
+    note,
     read_together,
     unread,
 )
-from onebert_server.answering.reading.seen import items_of, note
-from onebert_server.answering.resolution import Resolutions, Resolved
 from onebert_server.answering.tokenizing import AT_ONCE, Splitter, Tokenizing
 from onebert_server.answering.turn import Turn
 from onebert_server.fairness.places import PartByPart
@@ -63,15 +63,15 @@ class Answerer:
         self.tokenizing = Tokenizing(splitters, workers)
         self._resolutions = Resolutions()
         self._turn = Turn(gateway, splitters)
-        # The workers that do not tokenize.
-        self._parts = PartByPart(workers, WORKERS - AT_ONCE, PART_NUMBERS)
+        # Those that do not tokenize; costs are in logits.
+        self.workers = PartByPart(workers, WORKERS - AT_ONCE, PART_NUMBERS, TINY_NUMBERS)
         self._comparing: set[asyncio.Task[None]] = set()
 
-    def check(self, context: Context) -> None:
-        """Before the body is read: raises Forbidden, or the errors of `Gateway.check`."""
+    def refuse_early(self, context: Context) -> None:
+        """Before the body is read: raises Forbidden, or the errors of `Gateway.refuse_early`."""
         if not context.principal.classifies_all:
             context.principal.require_scope(Action.CLASSIFY)
-        self._gateway.check(context)
+        self._gateway.refuse_early(context)
 
     async def live(self, context: Context, refs: Sequence[str] | None) -> list[Facts]:
         """Returns the versions of references, or the live ones of all tasks that take a text; see `Gateway.resolve`.
@@ -93,9 +93,9 @@ class Answerer:
         """Answers the i-th text with the i-th version; a single text with every version.
 
         Args:
-            show: turns an answer and its index into the caller's result. It runs in a worker thread if there is much to
-                read, so large results are best encoded there. Answers are read one after the other, in turns with other
-                principals, and a cancelled request reads no more.
+            show: makes the caller's result of an answer and its index. It runs in a worker thread if there is much to
+                read, so large results are best encoded there. Answers are read one after the other, principals
+                alternate, and a cancelled request reads no more.
             blanks: whether `show` gets an Unanswered for a text in which the base of its version finds no token.
             first: the number of the first question in its request, if it has one already; see `Observed.number`.
 
@@ -128,8 +128,7 @@ class Answerer:
         """
         answered: list[Answered] = await self.answer(context, wanted, texts, lambda _, answer: answer)
         read = answered[0].facts, [answer.read() for answer in answered]
-        ways = self.answer, self.here_or_beside, self.tokenizing
-        explanations = await explain(*ways, context, wanted.asked, texts, *read)
+        explanations = await explain(self.answer, self.workers, self.tokenizing, context, wanted.asked, texts, *read)
 
         def shown(part: slice) -> list[T]:
             pairs = zip(answered[part], explanations[part], strict=True)
@@ -137,13 +136,7 @@ class Answerer:
             return [show(index, answer) for index, answer in enumerate(explained, part.start or 0)]
 
         costs = [len(answer.facts.labels) + ANSWER_IN_NUMBERS for answer in answered]
-        return await self.here_or_beside(context.principal.name, costs, shown)
-
-    async def here_or_beside(self, principal: str, numbers: Sequence[int], work: Callable[[slice], list[T]]) -> list[T]:
-        """Returns the results of all pieces, made here, or in worker threads if their costs, in logits, are large."""
-        if sum(numbers) <= TINY_NUMBERS:
-            return work(_ALL)
-        return await self._parts.run(principal, numbers, work)
+        return await self.workers.run(context.principal.name, costs, shown)
 
     async def _ask_partly(self, asking: Asking) -> None:
         """Has the versions compute that can; whatever else goes wrong is the error of the questions without another."""
@@ -167,7 +160,7 @@ class Answerer:
         for _ in range(_TRIES):
             # After a refusal never a remembered version: the next question may have remembered the same one since.
             remembered = None if refusal or refs is None else self._resolutions.find(refs, context)
-            versions = remembered or await self._resolve(asking)
+            versions = remembered or await self._current(asking)
             try:
                 if refusal is not None and _identities(versions) == refusal[1]:
                     raise refusal[0]
@@ -178,7 +171,7 @@ class Answerer:
                 if not (remembered and asking.missed):
                     return
                 # A partial answer: remembered versions may have refused what the current ones take.
-                if _identities(versions) == _identities(await self._resolve(asking)):
+                if _identities(versions) == _identities(await self._current(asking)):
                     return
             except BaseException as error:
                 self._turn.withdraw(asking)
@@ -191,7 +184,7 @@ class Answerer:
             self._resolutions.forget(zip(refs or (), versions, strict=False))
         raise errors.VersionUnavailable("the version changes whenever it is asked", 1)
 
-    async def _resolve(self, asking: Asking) -> Sequence[Resolved | OneBertError]:
+    async def _current(self, asking: Asking) -> Sequence[Resolved | OneBertError]:
         context, wanted = asking.context, asking.wanted
         if wanted.refs is None:
             return await self._gateway.resolve(context, wanted)
@@ -213,7 +206,7 @@ class Answerer:
         for (base, in_pieces), each in alike.items():
             whole, placed = any(group.reads_to_end for group in each), any(group.facts.per_token for group in each)
             known = asking.tokenized.setdefault((base, in_pieces, whole, placed), {})
-            texts: list[Any] = [*dict.fromkeys(text for group in each for text in group.texts if text not in known)]
+            texts: list[Any] = [*dict.fromkeys([text for group in each for text in group.texts if text not in known])]
             if texts:
                 made: Sequence[Any]
                 if in_pieces:
@@ -257,7 +250,7 @@ class Answerer:
             if logits is None:
                 answers = shown(_ALL)
             else:
-                answers = await self._parts.run(context.principal.name, logits.costs(), shown)
+                answers = await self.workers.run(context.principal.name, logits.costs(), shown)
         finally:
             for group in asking.groups:
                 if group.resolved.shadows:
@@ -268,19 +261,18 @@ class Answerer:
                     self._comparing.add(comparing)
                     comparing.add_done_callback(self._comparing.discard)
         asking.note_phases(began)
-        unanswered = asking.unanswered
-        if len(asking.groups) == 1 and not unanswered:
+        if len(asking.groups) == 1 and not (asking.missed or asking.groups[0].blank):
             return answers
         by_number = dict(zip(numbers, answers, strict=True))
-        by_number |= {number: show(number, missed) for number, missed in unanswered.items()}
+        by_number |= {number: show(number, missed) for number, missed in asking.unanswered().items()}
         return [by_number[number] for number in sorted(by_number)]
 
     async def _compare(self, principal: str, group: Questions, shadows: Shadowing) -> None:
         """Tells the shadows of a version's questions how it has answered, by its own rules."""
-        if group.computed is None:
+        if group.logits is None:
             return
         asked = group.asked.of_shadows
-        logits = Unread([question._replace(asked=asked) for question in group.items], *group.computed)
+        logits = Unread([question._replace(asked=asked) for question in group.items], *group.logits)
 
         def answers(part: slice) -> list[tuple[Item, ...] | None]:
             readings = read_together(*logits.part(part), self._splitters)
@@ -288,8 +280,8 @@ class Answerer:
                 items_of(group.facts, reading.answer) if isinstance(reading, Reading) else None for reading in readings
             ]
 
-        answered = await self.here_or_beside(principal, logits.costs(), answers)
-        self._gateway.computed(Computed(shadows, group.texts, answered, asked))
+        answered = await self.workers.run(principal, logits.costs(), answers)
+        self._gateway.shadow(ShadowQuestions(shadows, group.texts, answered, asked))
 
 
 def _identities(versions: Sequence[Resolved | OneBertError]) -> list[Identity | str]:

@@ -9,10 +9,9 @@ from typing import Any
 
 from onebert_encoder.text.tokens import Text
 from onebert_server.access.context import Context
-from onebert_server.answering.gateway import Wanted
-from onebert_server.answering.plan import BlankText, Questions, Rules, grouped
-from onebert_server.answering.reading.logits import ANSWER_IN_NUMBERS, CHARACTERS_IN_NUMBER, Reading, Unanswered
-from onebert_server.answering.resolution import Resolved
+from onebert_server.answering.gateway import Resolved, Wanted
+from onebert_server.answering.plan import BlankText, Questions, ReadingRules, grouped
+from onebert_server.answering.reading import ANSWER_IN_NUMBERS, CHARACTERS_IN_NUMBER, Reading, Unanswered
 from onebert_server.answering.sizes import AnswerSize
 from onebert_server.answering.tokenizing import Splitter, characters_of
 from onebert_server.engine.block import Ended
@@ -26,7 +25,7 @@ TURN_CHARACTERS, TEXT_IN_CHARACTERS = 10_240, 16
 # Characters of a request that its turn tokenizes, in some two milliseconds; workers tokenize more.
 _SHORT_CHARACTERS = 2**12
 _SPAN_ID = attrgetter("span_id")
-_LABEL_COUNT = itemgetter(Rules._fields.index("labels"))
+_LABEL_COUNT = itemgetter(ReadingRules._fields.index("labels"))
 
 
 class Asking:
@@ -130,8 +129,8 @@ class Asking:
         for group in groups:
             last = first + len(group.ids)
             logits, sizes = ended.logits[stops[first] : stops[last]], ended.outputs[first:last]
-            group.computed, first = (logits, sizes), last
-            characters = map(characters_of if group.in_pieces else len, group.texts)
+            group.logits, first = (logits, sizes), last
+            characters = characters_of(group.texts) if group.in_pieces else map(len, group.texts)
             repeated = sum(map(mul, map(_LABEL_COUNT, group.rules), characters))
             self.reading_cost += logits.size + ANSWER_IN_NUMBERS * len(group.items) + repeated // CHARACTERS_IN_NUMBER
 
@@ -144,7 +143,6 @@ class Asking:
         self.missed = {number: self.missed.get(number, error) for number in range(len(self.wanted.refs or ()))}
         self.groups, self.readings = [], None
 
-    @property
     def unanswered(self) -> dict[int, Unanswered]:
         """Questions that are shown without an answer, by number; a fan-out to every task leaves them out."""
         unanswered, refs = dict[int, Unanswered](), self.wanted.refs

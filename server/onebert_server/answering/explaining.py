@@ -25,18 +25,17 @@ from onebert_encoder.text.tokens import Pieces, Text
 from onebert_server import limits
 from onebert_server.access.context import Context
 from onebert_server.answering.gateway import Wanted
-from onebert_server.answering.reading.logits import Reading
+from onebert_server.answering.reading import Reading
 from onebert_server.answering.tokenizing import Tokenizing, characters_of
+from onebert_server.fairness.places import PartByPart
 from onebert_server.observed import Observed
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput, TooLarge
 
 Ask = Callable[[Context, Wanted, Sequence[Text], Callable[[int, Any], float]], Awaitable[list[float]]]
 """See `Answerer.answer`."""
-Beside = Callable[[str, Sequence[int], Callable[[slice], list["LeftOut"]]], Awaitable[list["LeftOut"]]]
-"""See `Answerer.here_or_beside`."""
 
-# The cost of a piece of a text with words left out, in logits; see `Answerer.here_or_beside`.
+# The cost of a piece of a text with words left out, in logits.
 _PIECE_IN_NUMBERS = 8
 
 
@@ -49,7 +48,7 @@ class LeftOut(NamedTuple):
 
 async def explain(
     ask: Ask,
-    beside: Beside,
+    workers: PartByPart,
     tokenizing: Tokenizing,
     context: Context,
     asked: Asked,
@@ -65,7 +64,7 @@ async def explain(
     # One piece of work: the number of words that each text leaves out depends on all texts.
     cost = _PIECE_IN_NUMBERS * sum(sum(pieces.lengths) for pieces in inputs)
     shortened = partial(leave_out, facts, asked, texts, inputs, readings, tokenizer)
-    questions = await beside(principal, [cost], lambda _: shortened())
+    questions = await workers.run(principal, [cost], lambda _: shortened())
     left = iter(await _without(ask, context, facts, asked, predictions, questions))
     scores = [[next(left) for _ in question.texts] for question in questions]
     columns = zip(predictions, [question.stretches for question in questions], scores, strict=True)
@@ -124,7 +123,7 @@ def _words(pieces: Pieces, reading: Reading, facts: Facts, tokenizer: Tokenizer)
 
 def _times(texts: Sequence[Text], tokens: Sequence[int], words: Sequence[int]) -> list[int]:
     """Returns the number of stretches that each input leaves out, within the bounds of one request."""
-    characters = [characters_of(text) for text in texts]
+    characters = characters_of(texts)
     own = np.minimum(words, np.maximum(limits.MAX_LEFT_OUT_TOKENS // np.array(tokens), limits.MIN_LEFT_OUT))
     for most in range(limits.MAX_LEFT_OUT, limits.MIN_LEFT_OUT - 1, -1):
         times = np.minimum(own, most)

@@ -13,7 +13,7 @@ from onebert_server.access.context import Context
 from onebert_server.answering.answers import Answerer
 from onebert_server.answering.gateway import Wanted
 from onebert_server.answering.plan import BlankText
-from onebert_server.answering.reading.logits import Answered, Unanswered
+from onebert_server.answering.reading import Answered, Unanswered
 from onebert_server.answering.tokenizing import characters_of
 from onebert_server.limits import MAX_ITEMS, MAX_TEXT, parts_of
 from onebert_server.versions.facts import Shadowing
@@ -67,7 +67,7 @@ async def ask_many(
     number = context.observed.number(len(texts))
     shown: list[T] = []
     resolved, shadows = dict[str, str](), dict[str, Shadowing]()
-    costs, most = [*map(characters_of, texts)], MAX_TEXT if policy.goes_on else inf
+    costs, most = characters_of(texts), MAX_TEXT if policy.goes_on else inf
     waiting = deque(parts_of(costs, most, MAX_ITEMS))
     while waiting and not (shown and policy.until is not None and time.monotonic() >= policy.until):
         part = waiting.popleft()

@@ -1,6 +1,6 @@
 """Question → sequences: one sequence for the engine to run, or one for each window of a long text.
 
-A question is one input for one version. `reading/` makes an answer of the logits of its sequences.
+A question is one input for one version. `reading.py` makes an answer of the logits of its sequences.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,8 +14,8 @@ from onebert_encoder.answering.windows import whole_window, window_of
 from onebert_encoder.text.tokenizer import CutOnce, Tokenizer
 from onebert_encoder.text.tokens import Cut, Pieces, Text
 from onebert_encoder.text.windows import window_count, window_cuts
-from onebert_server.answering.resolution import Resolved, refusal
-from onebert_server.answering.sizes import Counted, answer_bytes, counted
+from onebert_server.answering.gateway import Resolved, refusal
+from onebert_server.answering.sizes import Sized, answer_bytes, counted
 from onebert_server.answering.tokenizing import Splitter, characters_of
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput, OneBertError
@@ -53,7 +53,7 @@ class Question(NamedTuple):
     pieces: Pieces | None = None
 
 
-class Rules(NamedTuple):
+class ReadingRules(NamedTuple):
     """How a version reads inputs under the options of a request.
 
     Attributes:
@@ -79,11 +79,11 @@ class Rules(NamedTuple):
     label_bytes: tuple[str, int]
 
 
-_SIZES, _LABELS, _LABEL_BYTES = map(itemgetter, map(Rules._fields.index, ("sizes", "labels", "label_bytes")))
+_SIZES, _LABELS, _LABEL_BYTES = map(itemgetter, map(ReadingRules._fields.index, ("sizes", "labels", "label_bytes")))
 _FACTS = itemgetter(Resolved._fields.index("facts"))
 
 
-def rules_of(facts: Facts, asked: Asked, tokenizer: Tokenizer) -> Rules:
+def rules_of(facts: Facts, asked: Asked, tokenizer: Tokenizer) -> ReadingRules:
     """Returns the rules; those without options are made once for each version."""
     refusals = refusal(facts, asked, pair=False), refusal(facts, asked, pair=True)
     window = None if all(refusals) else window_of(facts, facts.max_length, asked)
@@ -93,7 +93,7 @@ def rules_of(facts: Facts, asked: Asked, tokenizer: Tokenizer) -> Rules:
     room = 0 if around is None else tokenizer.room(1, facts.max_length)
     alike = facts if around is None or whole else (facts.base, room)
     labels = len(facts.labels), (facts.ref, facts.label_bytes)
-    rules = Rules(refusals, window, whole, around, room, alike, answer_bytes(facts, asked), *labels)
+    rules = ReadingRules(refusals, window, whole, around, room, alike, answer_bytes(facts, asked), *labels)
     if asked is PLAIN:
         facts.prepared["rules"] = rules
     return rules
@@ -117,12 +117,12 @@ class Questions:
         ids, lengths: token ids of each sequence, and their number.
         types, seconds: the segments of the ids if any is `in_segments`, and the starts of pairs' own sequences, else 0.
         keys: equal ones are one text, cut alike.
-        computed: the logits of all sequences, and how many each has; None until they are there.
+        logits: the logits of all sequences, and how many each has; None until they are there.
     """
 
     __slots__ = (
-        *("asked", "blank", "characters", "computed", "counted", "facts", "ids", "in_pieces", "in_segments", "items"),
-        *("keys", "lengths", "numbers", "resolved", "rules", "seconds", "sequences", "texts", "tokenized", "types"),
+        *("asked", "blank", "characters", "counted", "facts", "ids", "in_pieces", "in_segments", "items", "keys"),
+        *("lengths", "logits", "numbers", "resolved", "rules", "seconds", "sequences", "texts", "tokenized", "types"),
         "versions",
     )
 
@@ -132,7 +132,7 @@ class Questions:
         asked: Asked,
         numbers: Sequence[int],
         texts: Sequence[Text],
-        rules: Sequence[Rules],
+        rules: Sequence[ReadingRules],
     ) -> None:
         self.versions, self.rules = versions, rules
         self.resolved = versions[0]
@@ -140,15 +140,15 @@ class Questions:
         self.asked, self.numbers, self.texts = asked, numbers, texts
         pairs = tuple in {*map(type, texts)}
         self.in_pieces, self.in_segments = pairs or rules[0].around is None, False
-        self.characters = sum(map(characters_of if pairs else len, texts))
+        self.characters = sum(characters_of(texts) if pairs else map(len, texts))
         self.blank: Mapping[int, tuple[Text, Resolved]] = {}
         self.tokenized: Sequence[Any] | None = None
-        self.counted: Counted | None = None
+        self.counted: Sized | None = None
         self.sequences: Sequence[int] = ()
         self.items: list[Question] = []
         self.ids, self.types = list[list[int]](), list[list[int]]()
         self.lengths, self.seconds, self.keys = list[int](), list[int](), list[Any]()
-        self.computed: tuple[Array, Array] | None = None
+        self.logits: tuple[Array, Array] | None = None
 
     @property
     def reads_to_end(self) -> bool:
@@ -178,7 +178,7 @@ class Questions:
             self.counted = counted(self.facts, rules.sizes, sum(self.sequences), sum(tokens), len(each))
         else:
             size = sum(map(sum, map(_SIZES, self.rules)))
-            self.counted = Counted(len(each), sum(map(_LABELS, self.rules)), size, dict(map(_LABEL_BYTES, self.rules)))
+            self.counted = Sized(len(each), sum(map(_LABELS, self.rules)), size, dict(map(_LABEL_BYTES, self.rules)))
 
     def cut(self, tokenizer: Tokenizer, once: CutOnce) -> None:
         """Cuts the inputs to sequences, once they are measured."""
@@ -231,7 +231,7 @@ class Questions:
         self.versions, self.rules = [*compress(self.versions, present)], [*compress(self.rules, present)]
 
 
-def _fitting(pieces: Pieces, facts: Facts, tokenizer: Tokenizer, rules: Rules) -> tuple[Cut, Window | None]:
+def _fitting(pieces: Pieces, facts: Facts, tokenizer: Tokenizer, rules: ReadingRules) -> tuple[Cut, Window | None]:
     """Returns the pieces that are read of an input; of its windows, if it is read in these, all."""
     window = rules.window
     if window is None:
@@ -242,7 +242,7 @@ def _fitting(pieces: Pieces, facts: Facts, tokenizer: Tokenizer, rules: Rules) -
     return tuple((0, length) for length in pieces.lengths), window
 
 
-def _extent(pieces: Pieces, facts: Facts, tokenizer: Tokenizer, rules: Rules) -> tuple[int, int]:
+def _extent(pieces: Pieces, facts: Facts, tokenizer: Tokenizer, rules: ReadingRules) -> tuple[int, int]:
     """Returns the number of an input's sequences, and of their tokens together."""
     cut, window = _fitting(pieces, facts, tokenizer, rules)
     if window is None:
@@ -264,7 +264,7 @@ def grouped(
 
     Raises InvalidInput without `missed` if a version cannot answer its question.
     """
-    groups = dict[object, list[tuple[Resolved, int, Text, Rules]]]()
+    groups = dict[object, list[tuple[Resolved, int, Text, ReadingRules]]]()
     for number, (version, text) in enumerate(zip(versions, texts, strict=True)):
         if isinstance(version, Resolved):
             facts = version.facts

@@ -2,14 +2,13 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from onebert_encoder.maths.batch import BASE_ROW
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Action
-from onebert_server.answering.gateway import BARE, Wanted
-from onebert_server.answering.resolution import Resolved, refusal
+from onebert_server.answering.gateway import BARE, Resolved, Wanted, refusal
 from onebert_server.engine.host import Host
 from onebert_server.limits import MAX_FANOUT
 from onebert_server.versions.choice import KeyOf
@@ -47,24 +46,19 @@ class Resolver:
         context.principal.require_scope(Action.CLASSIFY)
         if context.min_seq > self._directory.position.seq:
             await self._directory.position.reached(context)
-        refs = None if wanted.refs is None else [*dict.fromkeys(wanted.refs)]
+        refs = wanted.refs
         if refs and all(ref.startswith(BARE) for ref in refs):
             # A base that makes vectors does so for whoever classifies: they tell nothing of any task.
-            bare = {ref: self._base(ref) for ref in refs}
-            return [bare[ref] for ref in wanted.refs or ()]
+            return [*map(self._base, refs)]
         if wanted.only_facts:
             live = self._directory.live_facts(_takes(wanted), MAX_FANOUT, context.principal, _one_choice(context))
             _require_headers(context)
             return [Resolved(facts, 0, BASE_ROW, 0, lasting=False) for facts in live]
-        missed: dict[str, OneBertError] | None = {} if wanted.partial else None
-        meanings = await self._in_memory(context, wanted, refs, missed)
-        resolved = [self._resolved(meaning) for meaning in meanings]
-        if wanted.refs is None or refs is None:
+        missed: dict[str, OneBertError] = {}
+        resolved = map(self._resolved, await self._in_memory(context, wanted, missed))
+        if refs is None:
             return [*resolved]
-        found = [ref for ref in refs if not missed or ref not in missed]
-        by_ref: dict[str, Resolved | OneBertError] = dict(zip(found, resolved, strict=True))
-        by_ref.update(missed or {})
-        return [by_ref[ref] for ref in wanted.refs]
+        return [missed[ref] if ref in missed else next(resolved) for ref in refs]
 
     def _base(self, ref: str) -> Resolved:
         """Returns the row of the base with this name, the end of it or the digest; without a name, of the only base."""
@@ -92,16 +86,18 @@ class Resolver:
                 return version
         return None
 
-    async def _in_memory(
-        self, context: Context, wanted: Wanted, refs: Sequence[str] | None, missed: dict[str, OneBertError] | None
-    ) -> list[Meaning]:
+    async def _in_memory(self, context: Context, wanted: Wanted, missed: dict[str, OneBertError]) -> list[Meaning]:
         """Returns the meanings of the references that are not among the `missed` ones, which get their errors."""
         pinned: list[Version] = []
         key_of, stay = _one_choice(context), 0.0
         try:
             while True:
-                refs = refs if not missed else [ref for ref in refs or () if ref not in missed]
-                meanings = self._meanings(context, wanted, refs, key_of, missed)
+                refs = [ref for ref in wanted.refs or () if ref not in missed]
+                if wanted.refs is None:
+                    meanings = self._directory.live_meanings(_takes(wanted), MAX_FANOUT, context.principal, key_of)
+                else:
+                    errors = missed if wanted.partial else None
+                    meanings = self._directory.meanings(refs, context.principal, key_of, errors)
                 waits = any(meaning.row is None for meaning in meanings)
                 answering = [meaning.versions[0] for meaning in meanings] if waits else []
                 pinned += answering
@@ -109,10 +105,10 @@ class Resolver:
                 if not waits:
                     stay = ABOUT_TO_USE
                     return meanings
-                if missed is None:
+                if not wanted.partial:
                     await self._residents.ready(answering, context)
                     continue
-                found = [ref for ref in refs or () if ref not in missed]
+                found = [ref for ref in refs if ref not in missed]
                 each = [self._residents.ready([version], context) for version in answering]
                 outcomes = await asyncio.gather(*each, return_exceptions=True)
                 for ref, outcome in zip(found, outcomes, strict=True):
@@ -123,18 +119,6 @@ class Resolver:
         finally:
             if pinned:
                 self._directory.unpin(pinned, stay)
-
-    def _meanings(
-        self,
-        context: Context,
-        wanted: Wanted,
-        refs: Sequence[str] | None,
-        key_of: KeyOf,
-        missed: dict[str, OneBertError] | None,
-    ) -> list[Meaning]:
-        if refs is not None:
-            return self._directory.resolve(refs, context.principal, key_of, missed)
-        return self._directory.resolve_live(_takes(wanted), MAX_FANOUT, context.principal, key_of)
 
     def _resolved(self, meaning: Meaning) -> Resolved:
         versions, row, keeping = meaning

@@ -16,7 +16,7 @@ _STRETCH, _RESULT, _SPAN_TEXT = 80, 512, 256
 _TOO_MANY_BYTES = "the answers would be over {} bytes; send the request in parts, or a lower top_k"
 
 
-class Counted(NamedTuple):
+class Sized(NamedTuple):
     """Sequences, numbers and bytes of answers, and the bytes of all labels of each version that answers."""
 
     sequences: int
@@ -25,11 +25,11 @@ class Counted(NamedTuple):
     labels: Mapping[str, int]
 
 
-def counted(facts: Facts, sizes: tuple[int, int], sequences: int, tokens: int, answers: int = 1) -> Counted:
+def counted(facts: Facts, sizes: tuple[int, int], sequences: int, tokens: int, answers: int = 1) -> Sized:
     """Counts answers of a version from sequences of so many tokens together; `sizes`: see `answer_bytes`."""
     count = tokens if facts.per_token else sequences
     size = answers * sizes[0] + count * sizes[1]
-    return Counted(sequences, len(facts.labels) * count, size, {facts.ref: facts.label_bytes})
+    return Sized(sequences, len(facts.labels) * count, size, {facts.ref: facts.label_bytes})
 
 
 class AnswerSize:
@@ -38,7 +38,7 @@ class AnswerSize:
     _sequences = _numbers = _bytes = 0
     _labels_of: frozenset[str] = frozenset()
 
-    def add(self, answers: Counted) -> None:
+    def add(self, answers: Sized) -> None:
         """Counts answers; raises TooLarge, and counts nothing, if a bound would be exceeded."""
         sequences, numbers = self._sequences + answers.sequences, self._numbers + answers.numbers
         # A front end that does not know a version gets all of its labels, even if the answer shows few.
@@ -64,18 +64,19 @@ class AnswerTooLarge(TooLarge):
 class AnswerBytes:
     """Adds up the parts of one answer while they are written; refuses before they are too large together."""
 
-    _bytes = 0
+    def __init__(self) -> None:
+        self.left = MAX_ANSWER_BYTES
 
     def add(self, part: bytes) -> bytes:
         """Counts a part and returns it; raises AnswerTooLarge above `MAX_ANSWER_BYTES`."""
-        if self._bytes + len(part) > MAX_ANSWER_BYTES:
-            self.require(len(part))
-        self._bytes += len(part)
+        self.left -= len(part)
+        if self.left < 0:
+            self.require(0)
         return part
 
     def require(self, size: int) -> None:
         """Raises AnswerTooLarge if a part of so many bytes, not made yet, would exceed the bound."""
-        if self._bytes + size > MAX_ANSWER_BYTES:
+        if size > self.left:
             raise AnswerTooLarge(_TOO_MANY_BYTES.format(MAX_ANSWER_BYTES))
 
 

@@ -1,11 +1,11 @@
-"""Tokenizes texts, off the event loop unless they are tiny: in turns of principals, and bounded."""
+"""Tokenizes texts, off the event loop unless they are tiny: principals round robin, and bounded."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import NamedTuple, TypeVar
 
 from onebert_encoder.text.tokenizer import Tokenizer
-from onebert_encoder.text.tokens import Pieces, Text, halves_of
+from onebert_encoder.text.tokens import Pieces, Text
 from onebert_server.fairness.places import PartByPart
 from onebert_server.fairness.shares import Permits
 from onebert_server.limits import MAX_CHARACTERS, MAX_TEXT
@@ -59,10 +59,7 @@ class Tokenizing:
         return await self._each(principal, texts, lambda part: [ids[:most] for ids in tokenizer.ids(part)])
 
     async def run(self, principal: str, costs: Sequence[int], work: Callable[[slice], list[R]]) -> list[R]:
-        """Returns the results of all pieces of work: made here, or in a worker if they cost many characters together.
-
-        Raises QueueFull if too many characters wait.
-        """
+        """See `PartByPart.run`; costs are in characters. Raises QueueFull if too many wait for workers."""
         if sum(costs) <= TINY_CHARACTERS:
             return work(slice(0, None))
         with self._permits.held(principal, sum(costs)):
@@ -71,11 +68,11 @@ class Tokenizing:
     async def _each(self, principal: str, texts: Sequence[T], work: Callable[[Sequence[T]], list[R]]) -> list[R]:
         """Returns the result for each text; equal ones are tokenized once."""
         distinct = list(dict.fromkeys(texts))
-        made = await self.run(principal, [*map(characters_of, distinct)], lambda part: work(distinct[part]))
+        made = await self.run(principal, characters_of(distinct), lambda part: work(distinct[part]))
         by_text = dict(zip(distinct, made, strict=True))
         return [by_text[text] for text in texts]
 
 
-def characters_of(text: Text) -> int:
-    """Returns the characters of a text, or of both texts of a pair."""
-    return sum(map(len, halves_of(text)))
+def characters_of(texts: Sequence[Text]) -> list[int]:
+    """Returns the characters of each text, or of both texts of a pair."""
+    return [len(text) if isinstance(text, str) else len(text[0]) + len(text[1]) for text in texts]

@@ -14,13 +14,12 @@ from onebert_encoder.text.tokenizer import CutOnce
 from onebert_encoder.text.tokens import SEGMENT_BITS
 from onebert_server.access.principal import Principal
 from onebert_server.answering.asking import TURN_CHARACTERS, Asking
-from onebert_server.answering.gateway import Gateway
+from onebert_server.answering.gateway import Gateway, Resolved
 from onebert_server.answering.plan import Questions
-from onebert_server.answering.reading.logits import TINY_NUMBERS, read_together, unread
-from onebert_server.answering.resolution import Resolved
+from onebert_server.answering.reading import TINY_NUMBERS, read_together, unread
 from onebert_server.answering.tokenizing import Splitter
 from onebert_server.engine.block import REQUEST, SEQUENCE, Block, Ended
-from onebert_server.fairness.round_robin import RoundRobin
+from onebert_server.fairness.places import RoundRobin
 from onebert_server.fairness.shares import Permits
 from onebert_store.errors import EngineFailed, QueueFull
 
@@ -92,7 +91,7 @@ class Turn:
             raise
 
     def _first_of(self, askings: Iterable[Asking]) -> list[Asking]:
-        """Returns the work of one turn, which principals share in turns; the rest waits for later ones."""
+        """Returns the work of one turn, which principals share round robin; the rest waits for later ones."""
         for asking in askings:
             principal = asking.context.principal.name
             try:

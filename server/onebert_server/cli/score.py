@@ -80,8 +80,7 @@ def score(
             raise typer.BadParameter("--ray, --base, --dtype, --device and --data-dir are for scoring without --url")
         run_score_by_server(ScoreOptions(*options), url, api_key)
         return
-    from onebert_server.engine.garbage import importing  # noqa: PLC0415
-    from onebert_server.engine.memory import keep_freed_memory  # noqa: PLC0415 - see `serve`
+    from onebert_server.engine.memory import importing, keep_freed_memory  # noqa: PLC0415 - see `serve`
 
     # Must run before any thread starts.
     keep_freed_memory()

@@ -77,7 +77,7 @@ def serve(
     When the server is ready, it prints one line on standard output. On an address that other machines can reach it
     needs API keys (ONEBERT_API_KEYS).
     """
-    from onebert_server.engine.garbage import importing  # noqa: PLC0415
+    from onebert_server.engine.memory import importing  # noqa: PLC0415
 
     with importing():
         from onebert_server.settings import load_settings  # noqa: PLC0415

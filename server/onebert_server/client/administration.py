@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from urllib.parse import urlencode
 
-from onebert_server.client.exchange import Asking, quoted
+from onebert_server.client.exchange import SentQuestions, quoted
 from onebert_server.contract.administration import (
     UNLIMITED,
     AuditResponse,
@@ -17,7 +17,7 @@ from onebert_server.contract.administration import (
 from onebert_server.contract.declared import as_dict
 
 
-class AdminCalls(Asking):
+class AdminCalls(SentQuestions):
     """The methods for administrators of all tasks."""
 
     async def create_key(

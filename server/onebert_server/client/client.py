@@ -9,7 +9,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast, ove
 import httpx
 
 from onebert_server.client.async_client import AsyncClient
-from onebert_server.client.exchange import TIMEOUT, URL, Asking, LastSeen, opened
+from onebert_server.client.exchange import TIMEOUT, URL, LastSeen, SentQuestions, opened
 from onebert_server.client.questions import Input, OneOptions
 from onebert_server.contract.answers import TaskResult
 from onebert_server.contract.status import TaskInForce, TaskStatus
@@ -37,7 +37,7 @@ def run(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callab
     return call
 
 
-class Client(Asking):
+class Client(SentQuestions):
     """A client of one server; raises the OneBertError for the code of a refusal. Threads may share a client.
 
     Repeats a request after 429 or 503 with `Retry-After`, within the timeout; never moves of aliases, deletions or new

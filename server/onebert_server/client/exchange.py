@@ -150,7 +150,7 @@ def quoted(name: str) -> str:
     return segment.replace(".", "%2E") if name in (".", "..") else segment
 
 
-class Asking(ABC):
+class SentQuestions(ABC):
     """Base of both clients, with their own `_send`, `_pause` and `_read`; in `Client` these block and never suspend."""
 
     _http: Any

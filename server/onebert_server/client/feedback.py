@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-from onebert_server.client.exchange import Asking, quoted
+from onebert_server.client.exchange import SentQuestions, quoted
 from onebert_server.contract.feedback import FeedbackResponse, Recorded, SamplesFacts
 from onebert_server.contract.review import FeedbackRow, FeedbackRows, Order, ReviewQueue, SampleRows
 
 
-class FeedbackCalls(Asking):
+class FeedbackCalls(SentQuestions):
     """The methods for kept answers and feedback; those that read kept texts take a key with the scope `review`."""
 
     async def samples(self, task: str) -> SamplesFacts:

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 from msgspec.structs import asdict
 
-from onebert_server.client.exchange import Asking, json_bytes, quoted
+from onebert_server.client.exchange import SentQuestions, json_bytes, quoted
 from onebert_server.contract.answers import ClassifyItemsResponse, ClassifyResponse, Result, TaskResult
 from onebert_server.contract.declared import as_dict
 from onebert_server.limits import BODY_BYTES, MAX_EXPLAINED, MAX_ITEMS, parts_of
@@ -57,7 +57,7 @@ PLACE = re.compile(r"\bbody\.(?:inputs|items)\.(\d{1,3})(?:\.\w+)?")
 FRAME_BYTES = 256
 
 
-class QuestionCalls(Asking):
+class QuestionCalls(SentQuestions):
     """The methods that classify."""
 
     # A text or a pair is also a Sequence[Input] to the type checker, so the overloads overlap. The first match wins, as

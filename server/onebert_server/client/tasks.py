@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from msgspec.structs import asdict, replace
 
-from onebert_server.client.exchange import Asking, decode, quoted
+from onebert_server.client.exchange import SentQuestions, decode, quoted
 from onebert_server.client.questions import Input, item_of
 from onebert_server.contract.declared import as_dict
 from onebert_server.contract.examples import CreatedFacts
@@ -36,7 +36,7 @@ Wait: TypeAlias = Literal["all"]
 """`all`: wait until every live server shows the change."""
 
 
-class TaskCalls(Asking):
+class TaskCalls(SentQuestions):
     """The methods for the server, its tasks, their versions and aliases."""
 
     async def ready(self) -> bool:

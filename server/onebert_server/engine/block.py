@@ -85,7 +85,7 @@ def questions(requests: NDArray[Any]) -> NDArray[np.bool_]:
     return begins
 
 
-def check(block: Block, hosts: "Sequence[Host]") -> None:
+def validate(block: Block, hosts: "Sequence[Host]") -> None:
     """Raises ValueError for a damaged block.
 
     Every index in it must lie within what the block and the hosts hold, and sequences of one text must be alike.

@@ -4,26 +4,19 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING
 
 import torch
 
-from onebert_encoder.answering.scores import Logits
 from onebert_encoder.compute.threads import compute_with
-from onebert_encoder.text.tokens import Tokens
-from onebert_server.access.context import Context
-from onebert_server.engine.block import Ended
-from onebert_server.engine.host import Host
+from onebert_server.engine.host import Host, measure_speed, run_bare
 from onebert_server.engine.own_questions import OwnQuestions
-from onebert_server.engine.passes import Launched
 from onebert_server.engine.queue import QueueLimits
 from onebert_server.engine.request import Taken
-from onebert_server.engine.scheduler import Lane, Scheduler
-from onebert_server.engine.speed import measure_speed, run_bare
+from onebert_server.engine.scheduler import Scheduler
 from onebert_server.telemetry.metrics import Metrics
 from onebert_store.errors import EngineFailed, ShuttingDown
 
@@ -31,9 +24,6 @@ if TYPE_CHECKING:
     from onebert_server.telemetry.tracing import Tracing
 
 logger = logging.getLogger("onebert.engine")
-
-S = TypeVar("S")
-T = TypeVar("T")
 
 # Seconds after which a start goes on although the device has not finished the first measurement.
 MEASURE_TIMEOUT = 60.0
@@ -54,14 +44,6 @@ class EngineLimits:
     max_batch_seconds: float = inf
 
 
-class Flight(NamedTuple):
-    """A batch under way; `started` is its launch in seconds of `time.monotonic()`."""
-
-    taken: Taken
-    launched: Launched
-    started: float
-
-
 class Engine:
     """Owns the device; edges submit their requests to `lane`s from any thread, and are called with the answers.
 
@@ -77,6 +59,8 @@ class Engine:
     Attributes:
         hosts: by digest, in the order in which they were given.
         queue: any thread may read its totals.
+        lane, refusal: see `Scheduler`.
+        ask: see `OwnQuestions`.
     """
 
     def __init__(
@@ -99,7 +83,8 @@ class Engine:
         self.queue = self._scheduler.queue
         self._observed = 0
         self._note_speed()
-        self._own = OwnQuestions(self._hosts, self._scheduler)
+        self.lane, self.refusal = self._scheduler.lane, self._scheduler.refusal
+        self.ask = OwnQuestions(self._hosts, self._scheduler).ask
         self._landed = 0.0
         self._failed = 0
         self._pass_started: float | None = None
@@ -112,36 +97,26 @@ class Engine:
         self._thread.start()
         self._measured.wait(MEASURE_TIMEOUT)
 
-    def check(self, context: Context) -> None:
-        """Raises QueueFull, OverShare, ShuttingDown or EngineFailed if a lane would refuse the smallest request."""
-        if (error := self._scheduler.refusal(context.principal.name)) is not None:
-            raise error
-
-    def lane(self, answered: Callable[[Ended], None]) -> Lane:
-        """Returns the way of one edge to the engine; `answered` gets its requests that have ended."""
-        return self._scheduler.lane(answered)
-
-    def compute(self, host: Host, tokens: Sequence[Tokens], slot: int) -> Future[list[Logits]]:
-        """Queues a question of the server's own, which is always admitted and never late.
-
-        Returns:
-            One float32 array per sequence: [labels], or [tokens, labels] for a per-token task; see `Lane.submit` for
-            the errors.
-        """
-        return self._own.ask(host, tokens, slot)
-
-    def launch(self, taken: Taken) -> Flight:
+    def launch(self, taken: Taken) -> None:
         """The hot path: packs a batch and starts the device on it; never waits for a GPU."""
-        started = time.monotonic()
-        return Flight(taken, self._hosts[taken.host].passes.launch(taken.inputs, taken.slots), started)
+        taken.started = time.monotonic()
+        taken.launched = self._hosts[taken.host].passes.launch(taken.inputs, taken.slots)
 
-    def land(self, flight: Flight) -> None:
-        taken, logits = flight.taken, flight.launched.copy.read()
+    def land(self, taken: Taken) -> None:
+        """Ends the requests of a batch, and counts it: with overlapping ones its time begins as the last one ends."""
+        launched = taken.launched
+        logits = launched.copy.read()
         # Before any request ends: an ended request reports which batches it was in.
-        span = None if self._tracing is None else self._tracing.batch([part[0] for part in taken.parts], flight.started)
-        self._scheduler.settle(taken, logits, flight.launched.sizes)
+        span = None if self._tracing is None else self._tracing.batch([part[0] for part in taken.parts], taken.started)
+        self._scheduler.settle(taken, logits, launched.sizes)
         try:
-            self._observe(flight)
+            now = time.monotonic()
+            seconds, self._landed = now - max(taken.started, self._landed), now
+            self._hosts[taken.host].speed.observe(launched.computed_tokens, seconds)
+            self._observed += 1
+            if self._observed % _NOTED == 0:
+                self._note_speed()
+            self._metrics.observe_batch(len(taken.slots), taken.num_tokens, seconds)
             if span is not None:
                 span.set_attributes({"onebert.sequences": len(taken.slots), "onebert.tokens": taken.num_tokens})
                 span.end()
@@ -190,29 +165,29 @@ class Engine:
             self._scheduler.end(EngineFailed("the engine does not run"))
 
     def _fly(self) -> None:
-        flight: Flight | None = None
-        while (taken := self._scheduler.take(flight is not None)) or flight:
-            following: Flight | None = None
+        flying: Taken | None = None
+        while (taken := self._scheduler.take(flying is not None)) or flying:
             if taken:
                 self._pass_started = self._pass_started or time.monotonic()
-                following = self._attempt(taken, self.launch, taken)
-            if flight:
-                self._attempt(flight.taken, self.land, flight)
-            if following and not self._overlaps:
-                self._attempt(following.taken, self.land, following)
-                following = None
-            flight = following
-            self._pass_started = flight.started if flight else None
+                taken = taken if self._attempt(taken, self.launch) else None
+            if flying:
+                self._attempt(flying, self.land)
+            if taken and not self._overlaps:
+                self._attempt(taken, self.land)
+                taken = None
+            flying = taken
+            self._pass_started = flying.started if flying else None
 
-    def _attempt(self, taken: Taken, compute: Callable[[S], T], argument: S) -> T | None:
-        """Returns the result of `compute`; if it raises an Exception, computes each request of the batch apart."""
+    def _attempt(self, taken: Taken, work: Callable[[Taken], None]) -> bool:
+        """Does `work`, and returns whether it raised no Exception; else each request of the batch is computed apart."""
         try:
-            return compute(argument)
+            work(taken)
+            return True
         except Exception:
             logger.exception("a batch of %d sequences failed", len(taken.slots))
         # Outside of the block: the error refers to the memory of the failed pass.
         self._compute_apart(taken)
-        return None
+        return False
 
     def _compute_apart(self, taken: Taken) -> None:
         """Computes the requests of a failed batch once more, each apart: one may have broken the pass of all.
@@ -225,7 +200,7 @@ class Engine:
         lost = 0
         for part in taken.alone():
             if answers:
-                lost += not self._computed(part, len(taken.parts) > 1)
+                lost += not self._compute_part(part, len(taken.parts) > 1)
             else:
                 self._scheduler.give_up(part, lost=True)
                 lost += 1
@@ -233,7 +208,7 @@ class Engine:
         self._landed = landed
         logger.error("%d of the batch's %d requests failed apart", lost, len(taken.parts))
 
-    def _computed(self, part: Taken, whole: bool) -> bool:
+    def _compute_part(self, part: Taken, whole: bool) -> bool:
         """Computes sequences of one request, `whole` or in halves, as memory may hold fewer; returns whether it could.
 
         Nobody waits for a request that has left.
@@ -241,14 +216,18 @@ class Engine:
         if self._scheduler.is_left(part):
             self._scheduler.give_up(part, lost=False)
             return True
-        if whole and self._answered(lambda: self.land(self.launch(part))):
+        if whole and self._answered(partial(self._compute, part)):
             return True
         if len(part.slots) == 1:
             self._scheduler.give_up(part, lost=True)
             return False
         # A half that fails ends the request, so that the other one is not computed.
-        computed = [self._computed(half, whole=True) for half in part.halves()]
+        computed = [self._compute_part(half, whole=True) for half in part.halves()]
         return all(computed)
+
+    def _compute(self, taken: Taken) -> None:
+        self.launch(taken)
+        self.land(taken)
 
     def _answered(self, compute: Callable[[], object]) -> bool:
         try:
@@ -279,13 +258,3 @@ class Engine:
             line.most_tokens = host.speed.tokens_within(self._limits.max_batch_seconds, self._limits.max_batch_tokens)
             line.batch_tokens = host.speed.worthwhile(line.most_tokens)
             line.seconds_per_token = host.speed.seconds(line.batch_tokens) / line.batch_tokens
-
-    def _observe(self, flight: Flight) -> None:
-        """Counts a batch. With overlapping batches, a batch's time begins when the one before it is done."""
-        now, taken = time.monotonic(), flight.taken
-        seconds, self._landed = now - max(flight.started, self._landed), now
-        self._hosts[taken.host].speed.observe(flight.launched.computed_tokens, seconds)
-        self._observed += 1
-        if self._observed % _NOTED == 0:
-            self._note_speed()
-        self._metrics.observe_batch(len(taken.slots), taken.num_tokens, seconds)

@@ -30,7 +30,7 @@ class _Child(Protocol):
 
     waits: bool
 
-    def serve(self, room: Room) -> int: ...
+    def serve(self, room: Room, lead: float) -> list[int]: ...
 
 
 C = TypeVar("C", bound=_Child)
@@ -54,21 +54,29 @@ class LeastServed(Totals, Generic[C]):
     def join(self, child: C, served: float = 0.0) -> None:
         heappush(self._heap, (max(served, self.clock - QUANTUM), next(self._numbers), child))
 
-    def serve(self, room: Room) -> int:
-        """Has one child put a piece into a batch; returns its cost, 0 if no more fits."""
-        cost = 0
-        while self._heap and not cost:
+    def serve(self, room: Room, lead: float = inf) -> list[int]:
+        """Has one child put pieces into a batch as long as it is next, and they cost less than `lead`.
+
+        Returns the costs of the pieces: at least one, unless no more fits.
+        """
+        pieces = list[int]()
+        while self._heap and not pieces:
             served, _, child = self._heap[0]
-            if child.waits and (cost := child.serve(room)):
-                self.clock = max(served, self.clock + cost / min(len(self._heap) + 1, self._parts))
+            if child.waits:
+                behind = min(self._heap[1:3])[0] - served if len(self._heap) > 1 else inf
+                pieces = child.serve(room, min(lead, behind))
+                parts = min(len(self._heap) + 1, self._parts)
+                for cost in pieces:
+                    self.clock = max(served, self.clock + cost / parts)
+                    served += cost
             if not child.waits:
                 heappop(self._heap)
-                self.leave(child, served + cost)
-            elif cost:
-                heapreplace(self._heap, (served + cost, next(self._numbers), child))
+                self.leave(child, served)
+            elif pieces:
+                heapreplace(self._heap, (served, next(self._numbers), child))
             else:
                 break
-        return cost
+        return pieces
 
     def note_emptied(self) -> None:
         """Notes that a child left without being served; it goes when it is next, or when it is one of many."""

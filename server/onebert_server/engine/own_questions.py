@@ -29,7 +29,12 @@ class OwnQuestions:
         self._asked: dict[int, tuple[Future[list[Logits]], Array | None]] = {}
 
     def ask(self, host: Host, tokens: Sequence[Tokens], slot: int) -> Future[list[Logits]]:
-        """See `Engine.compute`."""
+        """Queues a question of the server's own, which is always admitted and never late.
+
+        Returns:
+            One float32 array per sequence: [labels], or [tokens, labels] for a per-token task; for the errors see
+            `Scheduler.submit`.
+        """
         inputs, number = Sequences.of(tokens), next(self._numbers)
         requests, sequences = np.zeros(1, REQUEST), np.zeros(len(tokens), SEQUENCE)
         requests["number"], requests["host"], requests["sequences"] = number, self._hosts.index(host), len(tokens)

@@ -80,7 +80,8 @@ class Queue(Totals):
         elif now >= first.deadline:
             return DeadlineExceeded("the request's time was over before its work began")
         else:
-            error = self.refusal(first.principal, sequences, tokens, seconds, first.deadline - now)
+            left = first.deadline - now
+            error = self.refusal(first.principal, sequences, tokens, seconds, left) if self.sequences else None
         for request in question if error is None else ():
             line = self.lines[request.host]
             if request.idle and request.left:
@@ -91,8 +92,8 @@ class Queue(Totals):
 
     def take(self, now: float) -> Room | None:
         """Takes the next batch, of one host, and finds late requests on the way; None if nothing waits."""
-        line = self._next()
-        if line is None:
+        line = self.lines[0] if len(self.lines) == 1 else self._line()
+        if line is None or not line.sequences:
             return None
         room, line.since = Room(line.batch_tokens, line.most_tokens, now), now
         while room.cost > 0 and line.sequences and line.serve(room):
@@ -113,10 +114,10 @@ class Queue(Totals):
 
     def fills(self) -> bool:
         """Whether more computed tokens wait for the next batch's host than the batch takes."""
-        line = self._next()
+        line = self._line()
         return line is not None and line.work > line.batch_tokens
 
-    def _next(self) -> Line | None:
+    def _line(self) -> Line | None:
         """Returns the line that has waited longest."""
         return min(filter(attrgetter("sequences"), self.lines), key=attrgetter("since"), default=None)
 

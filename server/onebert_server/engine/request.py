@@ -3,7 +3,8 @@
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any, Protocol
+from operator import itemgetter
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,23 +12,13 @@ from numpy.typing import NDArray
 from onebert_encoder.layout.upload import Array
 from onebert_encoder.maths.sequences import Sequences
 from onebert_server.engine.block import ENDED, SEQUENCE, Block, Ended
-from onebert_server.engine.host import Host
+from onebert_server.engine.host import Host, Launched
 from onebert_store.errors import OneBertError
 
 # Computed tokens of a piece, about two sentences: even a small batch holds work of several principals.
 QUANTUM = 64
 
 _RECORD = f"V{SEQUENCE.itemsize}"
-
-
-class _Flow(Protocol):
-    """The flow in which a request waits."""
-
-    waits: bool
-
-    def count(self, sequences: int, tokens: int, work: int) -> None: ...
-
-    def note_emptied(self) -> None: ...
 
 
 class Request:
@@ -40,21 +31,22 @@ class Request:
         sequences, ids: its own ones of the block.
         first_text: number of the block's first text, unlike any of another block.
         tokens, costs: sums over the sequences before each; `costs` are of computed tokens, fewer if it shares a text.
-        flow: where it waits.
+        flow: the `Flow` in which it waits.
         waits: whether something of it waits.
         taken: sequences that no longer wait.
         left: sequences that wait or run.
         began: start of its first batch.
         gone: whether it gets no logits; it then ends with `error`, or nobody waits for it.
+        logits: of some sequences: the place of the first, the sizes, and the values end to end.
         span, batches: its trace, and those of its batches.
     """
 
     __slots__ = (
         *("lane", "number", "host", "principal", "deadline", "submitted", "idle", "sequences", "ids", "first_text"),
-        *("tokens", "costs", "flow", "waits", "taken", "left", "began", "gone", "error", "span", "batches", "_logits"),
+        *("tokens", "costs", "flow", "waits", "taken", "left", "began", "gone", "error", "span", "batches", "logits"),
     )
 
-    flow: _Flow
+    flow: Any
 
     def __init__(
         self,
@@ -75,26 +67,34 @@ class Request:
         self.error: OneBertError | None = None
         self.span: Any = None
         self.batches: list[Any] = []
-        self._logits: list[tuple[int, Array, NDArray[np.float32]]] = []
+        self.logits: list[tuple[int, Array, NDArray[np.float32]]] = []
 
-    def serve(self, room: "Room") -> int:
-        """Puts a piece into a batch; returns its cost, 0 if it does not fit. A late request leaves the queue."""
-        first, costs, tokens = self.taken, self.costs, self.tokens
+    def serve(self, room: "Room", lead: float) -> list[int]:
+        """Puts pieces into a batch until they cost `lead`: then another one was served less.
+
+        Returns their costs: at least one, unless no more fits. A late request leaves the queue.
+        """
+        first, costs, tokens, pieces = self.taken, self.costs, self.tokens, list[int]()
         if self.deadline <= room.now:
             room.late.append((self, first))
             self.take(len(self.sequences))
-            return 0
-        stop = bisect_right(costs, costs[first] + min(room.cost, QUANTUM), first) - 1
-        # The tokens of texts that several tasks share may be many more than are computed.
-        stop = max(min(stop, bisect_right(tokens, tokens[first] + room.tokens, first) - 1), first + 1)
-        cost, size = costs[stop] - costs[first], tokens[stop] - tokens[first]
-        if room.parts and (cost > room.cost or size > room.tokens):
-            return 0
-        room.parts[self] = room.parts.get(self, (first, stop))[0], stop
-        room.cost -= cost
-        room.tokens -= size
-        self.take(stop)
-        return cost
+            return pieces
+        stop, end = first, len(self.sequences)
+        while not pieces or (stop < end and room.cost > 0 and costs[stop] - costs[first] < lead):
+            start, stop = stop, bisect_right(costs, costs[stop] + min(room.cost, QUANTUM), stop) - 1
+            # The tokens of texts that several tasks share may be many more than are computed.
+            stop = max(min(stop, bisect_right(tokens, tokens[start] + room.tokens, start) - 1), start + 1)
+            cost, size = costs[stop] - costs[start], tokens[stop] - tokens[start]
+            if (pieces or room.parts) and (cost > room.cost or size > room.tokens):
+                stop = start
+                break
+            pieces.append(cost)
+            room.cost -= cost
+            room.tokens -= size
+        if pieces:
+            room.parts[self] = self, room.parts.get(self, (self, first))[1], stop
+            self.take(stop)
+        return pieces
 
     def take(self, stop: int) -> None:
         """Notes that the sequences before `stop` no longer wait."""
@@ -105,20 +105,13 @@ class Request:
         """Notes that it gets no logits, but an error if somebody waits for it."""
         if not self.gone:
             self.gone, self.error = True, error
-            self._logits.clear()
+            self.logits.clear()
 
     def add(self, first: int, sizes: Array, values: NDArray[np.float32]) -> None:
-        """Adds the logits of some sequences, end to end, and their sizes; `first`: the place of the first."""
+        """Adds the `logits` of some sequences."""
         self.left -= len(sizes)
         if not self.gone:
-            self._logits.append((first, sizes, values))
-
-    def logits(self) -> list[tuple[int, Array, NDArray[np.float32]]]:
-        """All that was added, in the order of the sequences."""
-        # A batch may end behind a later one.
-        if len(self._logits) > 1:
-            self._logits.sort(key=lambda part: part[0])
-        return self._logits
+            self.logits.append((first, sizes, values))
 
 
 class Room:
@@ -127,13 +120,13 @@ class Room:
     Attributes:
         cost, tokens: the computed tokens, and all tokens, for which there is room. A first sequence over either still
             goes, alone.
-        parts: of each request its first sequence here, and the end.
+        parts: by request, as of `Taken`.
         late: requests whose deadline has passed, with the first sequence that waited.
     """
 
     def __init__(self, cost: float, tokens: float, now: float) -> None:
         self.cost, self.tokens, self.now = cost, tokens, now
-        self.parts: dict[Request, tuple[int, int]] = {}
+        self.parts: dict[Request, tuple[Request, int, int]] = {}
         self.late: list[tuple[Request, int]] = []
 
 
@@ -195,7 +188,8 @@ def ended_of(requests: Sequence[Request], now: float) -> Ended:
         if request.error is not None:
             error, count = len(errors), 0
             errors.append(request.error)
-        for _, of_part, logits in request.logits():
+        # A batch may end behind a later one.
+        for _, of_part, logits in sorted(request.logits, key=itemgetter(0)):
             sizes.append(of_part)
             values.append(logits)
         if request.span is not None:
@@ -212,7 +206,11 @@ class Taken:
         inputs: what is computed.
         slots: of their rows.
         num_tokens: tokens; those that are computed once for several sequences count for each.
+        started, launched: of its pass, since when in seconds of `time.monotonic()`.
     """
+
+    started: float
+    launched: Launched
 
     def __init__(self, parts: Sequence[tuple[Request, int, int]]) -> None:
         self.parts, self.host, self.num_tokens = parts, parts[0][0].host, 0

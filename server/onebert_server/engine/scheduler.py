@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 from queue import Empty, SimpleQueue
 
@@ -32,44 +33,18 @@ Endings = list[tuple[Answered, Ended]]
 
 
 class Lane:
-    """One edge's way to the engine and back: it submits blocks of requests; any thread may call.
-
-    `answered` gets what has ended: on the engine's thread, together for a batch, or in `submit`.
+    """One edge's way to the engine and back; any thread may call `submit`, `withdraw` and `close`: see `Scheduler`.
 
     Attributes:
+        answered: gets what has ended: on the engine's thread, together for a batch, or in `submit`.
         under_way: its requests by number.
     """
 
     def __init__(self, scheduler: "Scheduler", answered: Answered) -> None:
-        self._scheduler, self.answered = scheduler, answered
+        self.answered = answered
         self.under_way: dict[int, Request] = {}
-
-    def submit(self, block: Block) -> None:
-        """Queues each request, or ends it at once: `answered` then gets its error before this returns. Never blocks.
-
-        Errors of requests:
-            TooLarge: the request exceeds the whole queue.
-            QueueFull, OverShare: the queue is full; `retry_after` is about the time until there is room.
-            DeadlineExceeded: the deadline has passed already; or later, before the request's work had begun.
-            RowGone: a row has left memory, or its task has changed.
-            EngineFailed: the engine does not run; or later, when the forward pass raised for this request alone.
-            ShuttingDown: the engine takes nothing new.
-
-        Whoever gets a block from another process calls `block.check` first.
-        """
-        if endings := self._scheduler.put(self, block):
-            deliver(endings)
-
-    def withdraw(self, numbers: Sequence[int]) -> None:
-        """Withdraws requests that nobody waits for: what waits of them goes at once.
-
-        Nothing is reported of them any more, unless it is on its way.
-        """
-        self._scheduler.withdraw(self, numbers)
-
-    def close(self) -> None:
-        """Withdraws everything: the edge is gone."""
-        self._scheduler.withdraw(self, None)
+        self.submit, self.withdraw = partial(scheduler.submit, self), partial(scheduler.withdraw, self)
+        self.close = partial(scheduler.withdraw, self, None)
 
 
 class Scheduler:
@@ -98,6 +73,7 @@ class Scheduler:
         self._serves = True
 
     def lane(self, answered: Answered) -> Lane:
+        """Returns the way of one edge to the engine; `answered` gets its requests that have ended."""
         lane = Lane(self, answered)
         with self._lock:
             self._lanes.add(lane)
@@ -105,22 +81,33 @@ class Scheduler:
 
     def refusal(self, principal: str) -> OneBertError | None:
         """Returns why a lane would refuse the smallest request now. It takes no lock: only `put` decides."""
-        return self._closed() or self.queue.refusal(principal)
+        if self.closing or not self._serves:
+            return self._closed()
+        return self.queue.refusal(principal) if self.queue.sequences else None
 
-    def put(self, lane: Lane, block: Block) -> Endings:
-        """Queues the requests of a block and wakes the engine's thread; returns requests that have ended already."""
+    def submit(self, lane: Lane, block: Block) -> None:
+        """Queues each request, or ends it at once: its lane then gets the error before this returns. Never blocks.
+
+        Errors of requests:
+            TooLarge: the request exceeds the whole queue.
+            QueueFull, OverShare: the queue is full; `retry_after` is about the time until there is room.
+            DeadlineExceeded: the deadline has passed already; or later, before the request's work had begun.
+            RowGone: a row has left memory, or its task has changed.
+            EngineFailed: the engine does not run; or later, when the forward pass raised for this request alone.
+            ShuttingDown: the engine takes nothing new.
+
+        Whoever gets a block from another process calls `validate` first.
+        """
         with self._lock:
-            now, closed = time.monotonic(), self._closed()
+            now = time.monotonic()
             requests = requests_of(lane, block, self._hosts, self._texts)
             self._texts += len(block.sequences)
-            lane.under_way.update(zip(block.requests["number"].tolist(), requests, strict=True))
-            if closed is not None:
-                for request in requests:
-                    request.lose(closed)
-                return ended(requests, now)
-            refused = self._queue(block, requests, now)
-            self._wake()
-            return ended(refused, now) if refused else []
+            done = self._queue(block, requests, now)
+            if self._idle:
+                self._wake()
+            endings = ended(done, now) if done else []
+        if endings:
+            deliver(endings)
 
     def take(self, only_full: bool) -> Taken | None:
         """Returns the next batch; blocks until there is one, and drops late requests that it meets.
@@ -143,12 +130,11 @@ class Scheduler:
                     if self.closing:
                         return None
                     continue
-                self._note_begun(room)
-                late = self._end_late(room) if room.late else []
+                late = self._begin(room)
             if late:
                 deliver(late)
             if room.parts:
-                return Taken([(request, *places) for request, places in room.parts.items()])
+                return Taken([*room.parts.values()])
 
     def settle(self, taken: Taken, logits: NDArray[np.float32], sizes: Array) -> None:
         """After a batch: answers the requests that have all of their logits."""
@@ -161,7 +147,8 @@ class Scheduler:
                 request.add(first, sizes[start:end], logits[stops[start] : stops[end]])
                 start = end
             endings = self._let_go(taken)
-        deliver(endings)
+        if endings:
+            deliver(endings)
 
     def give_up(self, taken: Taken, lost: bool) -> None:
         """After a batch that failed: it is not computed. Its requests are `lost`, or nobody waits for them."""
@@ -228,9 +215,8 @@ class Scheduler:
         return None if self._serves else EngineFailed("the engine does not run")
 
     def _wake(self) -> None:
-        if self._idle:
-            self._idle = False
-            self._bell.put(None)
+        self._idle = False
+        self._bell.put(None)
 
     def _wait(self, since: float) -> None:
         """Sleeps while nothing waits; it wakes for shadows when their pause is over."""
@@ -248,17 +234,19 @@ class Scheduler:
 
     def _queue(self, block: Block, requests: Sequence[Request], now: float) -> list[Request]:
         """Queues the requests of a block; returns those that have nothing left, the refused ones with their errors."""
-        missing, done = hold_rows(self._hosts, block, requests), list[Request]()
+        missing, done, closed = hold_rows(self._hosts, block, requests), list[Request](), self._closed()
         groups: Iterable[Sequence[Request]] = zip(requests, strict=True)
         if len(self._hosts) > 1:
             starts = [*np.flatnonzero(questions(block.requests)).tolist(), len(requests)]
             groups = [requests[start:stop] for start, stop in pairwise(starts)]
         for question in groups:
-            if missing and not missing.isdisjoint(question):
-                error: OneBertError | None = RowGone("the version has changed or is not in memory any more")
-            else:
+            error = closed
+            if error is None and missing and not missing.isdisjoint(question):
+                error = RowGone("the version has changed or is not in memory any more")
+            elif error is None:
                 error = self.queue.put(question, now)
             for request in question:
+                request.lane.under_way[request.number] = request
                 if error is not None:
                     if request not in missing:
                         let_rows_go(self._hosts, request, 0)
@@ -276,21 +264,18 @@ class Scheduler:
             request.left -= waiting
         return waiting
 
-    def _note_begun(self, room: Room) -> None:
-        """Notes that requests are in a batch now."""
+    def _begin(self, room: Room) -> Endings:
+        """Notes that requests are in a batch now, and drops the late ones; one that a batch reads ends after it."""
         waits = list[float]()
-        for request, (first, _) in room.parts.items():
-            if first:
-                continue
-            request.began = room.now
-            # A shadow waits for nothing.
-            if not request.idle:
-                waits.append(room.now - request.submitted)
+        for request, first, _ in room.parts.values():
+            if not first:
+                request.began = room.now
+                # A shadow waits for nothing.
+                waits += () if request.idle else (room.now - request.submitted,)
         if waits:
             self._metrics.observe_waits(waits)
-
-    def _end_late(self, room: Room) -> Endings:
-        """Drops the late requests; one that a batch reads ends after it."""
+        if not room.late:
+            return []
         for request, first in room.late:
             let_rows_go(self._hosts, request, first)
             request.left -= len(request.sequences) - first
@@ -301,7 +286,10 @@ class Scheduler:
     def _let_go(self, taken: Taken) -> Endings:
         """After a batch: its rows are free, and its requests that have nothing left end."""
         self._hosts[taken.host].bank.let_go(taken.slots)
-        done = [request for request, *_ in taken.parts if not request.left]
+        done = list[Request]()
+        for request, *_ in taken.parts:
+            if not request.left:
+                done.append(request)
         return ended(done, time.monotonic()) if done else []
 
 
@@ -312,7 +300,10 @@ def ended(requests: Iterable[Request], now: float) -> Endings:
         # A withdrawn one is off its lane.
         if request.lane.under_way.pop(request.number, None) is not None:
             by_lane.setdefault(request.lane, []).append(request)
-    return [(lane.answered, ended_of(of_lane, now)) for lane, of_lane in by_lane.items()]
+    endings: Endings = []
+    for lane, of_lane in by_lane.items():
+        endings.append((lane.answered, ended_of(of_lane, now)))
+    return endings
 
 
 def deliver(endings: Endings) -> None:

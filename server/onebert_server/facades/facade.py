@@ -16,7 +16,7 @@ from onebert_server.access.context import Context
 from onebert_server.answering.edge import Edge
 from onebert_server.answering.gateway import BARE, Wanted
 from onebert_server.answering.many import ask_many
-from onebert_server.answering.reading.logits import Answered
+from onebert_server.answering.reading import Answered
 from onebert_server.answering.sizes import AnswerBytes
 from onebert_server.facades.address import named_in, task_of
 from onebert_server.http.decoding import QuestionBody

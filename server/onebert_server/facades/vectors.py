@@ -11,7 +11,7 @@ from onebert_encoder.answering.asked import NUMBERS, Asked
 from onebert_encoder.base.sentence import unit
 from onebert_server.answering.gateway import BARE
 from onebert_server.answering.many import ask_many
-from onebert_server.answering.reading.logits import Answered
+from onebert_server.answering.reading import Answered
 from onebert_server.facades.facade import Call, predicted
 from onebert_server.http.decoding import Positive
 from onebert_server.http.schemas.questions import Text

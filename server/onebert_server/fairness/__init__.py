@@ -1,1 +1,1 @@
-"""Fairness between principals: shares of what the server holds, turns for its places, rates over time."""
+"""Fairness between principals: shares of what the server holds, round robin for its places, rates over time."""

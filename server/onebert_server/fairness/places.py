@@ -1,19 +1,51 @@
-"""Places for which principals wait in turns, and work that runs in them part by part."""
+"""Principals served round robin: what waits, places, and work that runs in them part by part."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from typing import TypeVar
+from typing import Generic, TypeVar
 
-from onebert_server.fairness.round_robin import RoundRobin
 from onebert_server.limits import parts_of
 from onebert_server.threads import shielded
 
 T = TypeVar("T")
 
 
+class RoundRobin(Generic[T]):
+    """Waiting things, which are hashable, by principal; a newcomer is behind everybody. Not thread-safe."""
+
+    def __init__(self) -> None:
+        # The next principal first; of each principal in the order of `put`.
+        self._things = OrderedDict[str, OrderedDict[T, None]]()
+
+    def __bool__(self) -> bool:
+        return bool(self._things)
+
+    def __iter__(self) -> Iterator[T]:
+        return (thing for things in self._things.values() for thing in things)
+
+    def put(self, thing: T, principal: str) -> None:
+        """Queues a thing for a principal; once, if it waits."""
+        self._things.setdefault(principal, OrderedDict())[thing] = None
+
+    def take(self, wanted: Callable[[T], bool]) -> T | None:
+        """Takes the next wanted thing; None if nothing waits. Drops unwanted ones, which are not served."""
+        while self._things:
+            principal, things = next(iter(self._things.items()))
+            thing, _ = things.popitem(last=False)
+            serves = wanted(thing)
+            if not things:
+                del self._things[principal]
+            elif serves:
+                self._things.move_to_end(principal)
+            if serves:
+                return thing
+        return None
+
+
 class Places:
-    """A fixed number of places; principals wait for them in turns. Use it from one event loop."""
+    """A fixed number of places, given round robin. Use it from one event loop."""
 
     def __init__(self, count: int) -> None:
         self._free = count
@@ -42,19 +74,20 @@ class Places:
 
 
 class PartByPart:
-    """Runs work in worker threads, in parts between which principals take turns; use it from one event loop.
+    """Runs work in worker threads, in parts between which principals alternate; use it from one event loop.
 
     At most `at_once` parts run at the same time. A part costs at most `most`, unless it is one piece: pieces are never
-    divided.
+    divided. Work that costs at most `tiny` is done on the event loop.
     """
 
-    def __init__(self, workers: Executor, at_once: int, most: int) -> None:
-        self._workers = workers
-        self._places = Places(at_once)
-        self._most = most
+    def __init__(self, workers: Executor, at_once: int, most: int, tiny: int = 0) -> None:
+        self._workers, self._places = workers, Places(at_once)
+        self._most, self._tiny = most, tiny
 
     async def run(self, principal: str, costs: Sequence[int], work: Callable[[slice], list[T]]) -> list[T]:
         """Returns the results of all pieces; after a cancellation only the running part still finishes."""
+        if sum(costs) <= self._tiny:
+            return work(slice(0, None))
         results: list[T] = []
         for part in parts_of(costs, self._most):
             await self._places.take(principal)

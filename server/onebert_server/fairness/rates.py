@@ -1,13 +1,14 @@
-"""Rates: quotas of principals on requests and tokens per second, by buckets in memory that fill with time.
+"""Rates: quotas of principals, and attempts of addresses without a key, by buckets in memory that fill with time.
 
 Shares bound what is held at one moment and come back when it ends; a rate bounds what is begun over time.
 """
 
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
-from onebert_store.errors import OverQuota
+from onebert_store.errors import OverQuota, TooManyAttempts
 from onebert_store.registry.grants import Quotas
 
 # Seconds of its rate that an idle principal may spend at once.
@@ -17,7 +18,7 @@ MANY = 4096
 _ROUNDING = 1e-6
 
 
-class Payer(Protocol):
+class HasQuotas(Protocol):
     """A principal with quotas."""
 
     @property
@@ -54,7 +55,7 @@ class Rates:
         self._buckets: dict[tuple[str, float | None, float | None], list[Bucket | None]] = {}
         self._many = MANY
 
-    def check(self, principal: Payer | None) -> None:
+    def require_quota(self, principal: HasQuotas | None) -> None:
         """Raises OverQuota, with the seconds until something is left, if a principal has spent its quota.
 
         A request of any size is admitted while something is left, and the excess becomes a debt.
@@ -68,7 +69,7 @@ class Rates:
                 wait = int(-bucket.level / bucket.rate + _ROUNDING) + 1
                 raise OverQuota(f"this caller may have {bucket.rate:g} {what} a second, and has had more", wait)
 
-    def count(self, principal: Payer | None, requests: int, tokens: int) -> None:
+    def count(self, principal: HasQuotas | None, requests: int, tokens: int) -> None:
         """Counts what is computed for a principal, into debt if it is more than is left; None owes nothing."""
         if principal is None or not principal.quotas.of_rates:
             return
@@ -76,7 +77,7 @@ class Rates:
             if bucket is not None:
                 bucket.level -= spent
 
-    def _of(self, principal: Payer, now: float) -> list[Bucket | None]:
+    def _of(self, principal: HasQuotas, now: float) -> list[Bucket | None]:
         rates = principal.quotas.requests, principal.quotas.tokens
         key = principal.name, *rates
         if key not in self._buckets:
@@ -95,3 +96,32 @@ class Rates:
         }
         # The next sweep comes at twice this number, so a sweep costs each new principal at most two lookups.
         self._many = max(MANY, 2 * len(self._buckets))
+
+
+class Attempts:
+    """Limits requests without a valid key per address: a burst of `AT_ONCE`, then `A_SECOND` per second.
+
+    Whoever has a valid key passes: he may share an address, as behind a proxy, and nobody can guess a 128-bit key.
+    """
+
+    AT_ONCE, A_SECOND = 100, 10
+    ADDRESSES = 4096
+
+    def __init__(self) -> None:
+        # By address, least recently used first.
+        self._buckets: OrderedDict[str, Bucket] = OrderedDict()
+
+    def count(self, address: str, now: float) -> None:
+        """Counts one attempt; raises TooManyAttempts if the address is over the limit."""
+        bucket = self._buckets.setdefault(address, Bucket(self.A_SECOND, self.AT_ONCE, now))
+        self._buckets.move_to_end(address)
+        if len(self._buckets) > self.ADDRESSES:
+            self._buckets.popitem(last=False)
+        if bucket.fill(now) < 1:
+            raise TooManyAttempts("too many requests without a valid key came from this address", 1)
+        bucket.level -= 1
+
+    def give_back(self, address: str) -> None:
+        """Takes one attempt back: its token was valid."""
+        if bucket := self._buckets.get(address):
+            bucket.level += 1

@@ -76,8 +76,8 @@ class Receiving:
             self._under_way.discard(incoming)
 
     @asynccontextmanager
-    async def turn(self, incoming: Incoming) -> AsyncIterator[None]:
-        """Holds the only place for checking and storing a complete upload; principals take turns."""
+    async def place(self, incoming: Incoming) -> AsyncIterator[None]:
+        """Holds the only place for checking and storing a complete upload; principals get it round robin."""
         await self._one.take(incoming.principal)
         try:
             yield

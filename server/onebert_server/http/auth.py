@@ -10,7 +10,7 @@ from starlette.types import Scope
 
 from onebert_server.access.keys import KeyRing
 from onebert_server.access.principal import Principal, nobody, root
-from onebert_server.fairness.attempts import Attempts
+from onebert_server.fairness.rates import Attempts
 from onebert_server.http.head import HEAD, Head
 from onebert_server.loopback import is_loopback
 from onebert_server.page import files
@@ -44,7 +44,7 @@ class ApiKeys:
         # The SHA-256 of keys by the fields that they were sent in.
         self._digests: dict[bytes, bytes] = {}
 
-    async def check(self, head: Head, address: str) -> Principal:
+    async def principal_of(self, head: Head, address: str) -> Principal:
         """Returns the principal of the key, or of the address on a server without keys.
 
         A server without keys listens on loopback only (Settings checks that) and requires a loopback Host header.
@@ -85,7 +85,7 @@ class ApiKeys:
         state, address = scope["state"], address_of(scope)
         state["principal"] = nobody(address)
         if scope["method"] == "POST" or not is_open(scope):
-            state["principal"] = await self.check(state[HEAD], address)
+            state["principal"] = await self.principal_of(state[HEAD], address)
 
     def known(self, scope: Scope) -> Principal | None:
         """The principal of a request that needs no closer check; None for every other one.

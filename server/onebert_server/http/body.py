@@ -42,7 +42,7 @@ class SentDigests:
         for hasher in self._hashers.values():
             hasher.update(part)
 
-    def check(self) -> None:
+    def compare(self) -> None:
         """Compares the digests after the last part; raises DigestMismatch if one differs."""
         digests = {algorithm: hasher.digest() for algorithm, hasher in self._hashers.items()}
         if not all(hmac.compare_digest(digests[algorithm], digest) for algorithm, digest in self._expected):
@@ -175,7 +175,7 @@ class Body:
         def checked() -> T:
             if digests is not None:
                 digests.update(content)
-                digests.check()
+                digests.compare()
             return decode(content)
 
         return checked() if len(content) <= MAX_BYTES_ON_LOOP else await asyncio.to_thread(checked)

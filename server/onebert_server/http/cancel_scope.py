@@ -36,7 +36,7 @@ class CancelScope:
             raise RuntimeError("what can be given up is a task")
         self._working = working
         if (remaining := self._deadline - time.monotonic()) < CHECK_AFTER:
-            self._timer = loop.call_later(remaining, self.check)
+            self._timer = loop.call_later(remaining, self.look)
             return
         young = _young
         if young.loop is not loop:
@@ -61,14 +61,14 @@ class CancelScope:
         if self._over is not None and not self._working.uncancel() and kind is asyncio.CancelledError:
             raise self._over from None
 
-    def check(self) -> None:
+    def look(self) -> None:
         """Gives up at the deadline; otherwise starts to watch the client."""
         if (remaining := self._deadline - time.monotonic()) <= 0:
             late = DeadlineExceeded("the answer did not come in time; ask with a longer X-Request-Timeout")
             self._give_up(late)
             return
         # At least 1 ms, because timers can fire up to a millisecond early.
-        self._timer = self._loop.call_later(max(remaining, 0.001), self.check)
+        self._timer = self._loop.call_later(max(remaining, 0.001), self.look)
         if self._watcher is None:
             self._watcher = self._loop.create_task(self._watch())
 
@@ -102,7 +102,7 @@ def _check_old(young: _Young) -> None:
     began, scopes = loop.time() - CHECK_AFTER + 0.001, young.scopes
     while scopes and scopes[scope := next(iter(scopes))] <= began:
         del scopes[scope]
-        scope.check()
+        scope.look()
     young.checks = bool(scopes)
     if scopes:
         loop.call_at(next(iter(scopes.values())) + CHECK_AFTER, _check_old, young)

@@ -19,8 +19,8 @@ from joserfc.jwk import KeySet
 from joserfc.jws import JWSRegistry
 
 from onebert_server.access.principal import Principal
-from onebert_server.fairness.attempts import Attempts
 from onebert_server.fairness.places import Places
+from onebert_server.fairness.rates import Attempts
 from onebert_server.loopback import direct_mounts
 from onebert_store.errors import InvalidInput
 from onebert_store.registry.grants import UNLIMITED, Grant, Quotas, Scope, check_grant
@@ -57,8 +57,8 @@ class Tokens:
         self._read_at = self._read_next = float("-inf")
         self._reading = asyncio.Lock()
         self._refreshing: asyncio.Task[None] | None = None
-        # One: a flood of forged tokens takes one thread, for which addresses wait in turns.
-        self._verifying, self._turns = ThreadPoolExecutor(1, "onebert-tokens"), Places(1)
+        # One: a flood of forged tokens takes one thread, which addresses get round robin.
+        self._verifying, self._places = ThreadPoolExecutor(1, "onebert-tokens"), Places(1)
         self._attempts = Attempts()
         self._finding: dict[bytes, asyncio.Task[Principal | None]] = {}
         self._registry = JWSRegistry(algorithms=ALGORITHMS, strict_check_header=False)
@@ -129,11 +129,11 @@ class Tokens:
         return principal, keys
 
     async def _verified(self, token: str, keys: KeySet | None, address: str) -> Principal | None:
-        await self._turns.take(address)
+        await self._places.take(address)
         try:
             return await asyncio.get_running_loop().run_in_executor(self._verifying, self._checked, token, keys)
         finally:
-            self._turns.give_back()
+            self._places.give_back()
 
     def _checked(self, token: str, keys: KeySet | None) -> Principal | None:
         """Verifies a token that is not cached; returns None if it is invalid."""

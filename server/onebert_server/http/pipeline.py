@@ -28,7 +28,7 @@ from onebert_server.http.replies import send_whole
 from onebert_server.http.strict import require_media_type
 from onebert_server.limits import MAX_REQUEST_TIMEOUT
 from onebert_server.logs import log_failure
-from onebert_server.observed import PARSE, Ended, Observed
+from onebert_server.observed import PARSE, FinishedRequest, Observed
 from onebert_server.settings import Settings
 from onebert_store.errors import InvalidInput
 from onebert_store.registry.names import parse_ref
@@ -139,7 +139,7 @@ class Dispatch:
             form, parameters = match
             scope["route"] = form
             # First, so that a refusal under overload is cheap.
-            edge.answerer.check(context)
+            edge.answerer.refuse_early(context)
             decoded = await self._decoded(form, scope, receive)
             if (milliseconds := getattr(decoded, "timeout_ms", None)) is not None:
                 context = context.within(milliseconds)
@@ -205,7 +205,7 @@ def _seq(values: Sequence[str]) -> int:
     return int(values[0])
 
 
-def _ended(scope: Scope, status: int, seconds: float, observed: Observed) -> Ended:
+def _ended(scope: Scope, status: int, seconds: float, observed: Observed) -> FinishedRequest:
     answers = observed.answers if observed.answers and status < 400 else ()
     trace_id = observed.span.trace_id if observed.span and observed.span.sampled else None
     method = scope["method"] if scope["method"] in METHODS else "other"
@@ -213,7 +213,7 @@ def _ended(scope: Scope, status: int, seconds: float, observed: Observed) -> End
     route = getattr(scope.get("route"), "path", "unmatched")
     # Answers name their tasks.
     task = None if answers else _task_of(route, scope["path"])
-    return Ended(method, route, status, seconds, scope["state"].get("problem"), answers, trace_id, task)
+    return FinishedRequest(method, route, status, seconds, scope["state"].get("problem"), answers, trace_id, task)
 
 
 def _task_of(route: str, path: str) -> str | None:

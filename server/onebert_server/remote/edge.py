@@ -11,12 +11,10 @@ from numpy.typing import NDArray
 
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Principal
-from onebert_server.answering.gateway import Wanted
-from onebert_server.answering.resolution import Resolved
-from onebert_server.engine.block import ENDED, Block, Ended, check
+from onebert_server.answering.gateway import Resolved, Wanted
+from onebert_server.engine.block import ENDED, Block, Ended, validate
 from onebert_server.logs import log_failure
 from onebert_server.remote import wire
-from onebert_server.remote.blocks import block_of, ended_message
 from onebert_store.errors import EngineFailed, OneBertError
 
 if TYPE_CHECKING:
@@ -34,7 +32,7 @@ class RemoteEdge:
     """An edge in another process; `send` takes each message to it, from the event loop."""
 
     def __init__(
-        self, admission: "Admission", send: Callable[[wire.Ended], None], tracing: "Tracing | None" = None
+        self, admission: "Admission", send: Callable[[wire.EndedMessage], None], tracing: "Tracing | None" = None
     ) -> None:
         self._admission, self._hosts = admission, admission.hosts
         self._entry = admission.entry(self._answered)
@@ -43,8 +41,8 @@ class RemoteEdge:
         # Whose the latest requests were: one that is refused has come with them.
         self._latest: deque[tuple[NDArray[Any], Sequence[Principal]]] = deque(maxlen=LATEST)
 
-    async def resolve(self, question: wire.Resolve) -> wire.Versions | wire.Refused:
-        """Answers a question of the front end, and turns any exception into a `Refused`."""
+    async def reply_to(self, question: wire.Resolve) -> wire.Versions | wire.Refused:
+        """Answers a question of the front end, with a `Refused` for any exception."""
         wanted = Wanted(question.refs, question.pair, question.asked, question.only_facts, question.partial)
         try:
             versions = await self._admission.resolve(_context(question), wanted)
@@ -62,12 +60,12 @@ class RemoteEdge:
     def take(self, message: wire.ToGateway) -> None:
         """Takes a message; raises for a block whose requests cannot be read."""
         match message:
-            case wire.Block():
-                self._submit(block_of(message, self._tracing))
+            case wire.BlockMessage():
+                self._submit(message.block(self._tracing))
             case wire.Withdraw(numbers):
                 self._entry.withdraw(numbers)
             case wire.Shadowed(questions):
-                self._admission.computed(questions)
+                self._admission.shadow(questions)
 
     def close(self) -> None:
         """Withdraws everything: the front end is gone."""
@@ -77,7 +75,7 @@ class RemoteEdge:
         numbers = block.requests["number"]
         try:
             # Before anything reads it: a damaged block shall never read another's ids or row.
-            check(block, self._hosts)
+            validate(block, self._hosts)
             self._latest.append((block.requests.copy(), block.principals))
             self._entry.submit(block)
         except Exception as error:
@@ -88,7 +86,7 @@ class RemoteEdge:
     def _answered(self, ended: Ended) -> None:
         try:
             full = self._full(ended.requests["number"][ended.requests["error"] >= 0]) if ended.errors else []
-            message = ended_message(ended, self._tracing, full)
+            message = wire.EndedMessage.of(ended, self._tracing, full)
         except Exception as error:
             log_failure(logger, "the answers of a front end", error)
             self._fail(ended.requests["number"])
@@ -100,7 +98,7 @@ class RemoteEdge:
         requests = np.zeros(len(numbers), ENDED)
         requests["number"] = numbers
         error = EngineFailed("the process with the engine could not take or answer it; its log says where")
-        self._send(ended_message(Ended(requests, np.empty(0, np.int32), np.empty(0, np.float32), [error]), None))
+        self._send(wire.EndedMessage.of(Ended(requests, np.empty(0, np.int32), np.empty(0, np.float32), [error]), None))
 
     def _full(self, refused: NDArray[Any]) -> list[tuple[Principal, OneBertError]]:
         """Returns those principals of refused requests whose every request would be refused now."""
@@ -111,7 +109,7 @@ class RemoteEdge:
         full, now = [], time.monotonic()
         for principal in callers.values():
             try:
-                self._admission.check(Context(principal, now, now, "a refused request"))
+                self._admission.refuse_early(Context(principal, now, now, "a refused request"))
             except OneBertError as error:
                 full.append((principal, error))
         return full

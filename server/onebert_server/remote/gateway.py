@@ -1,5 +1,7 @@
-"""A front end's gateway: blocks and what has ended cross as one message each, a reference once."""
+"""A front end's gateway: blocks and what has ended cross as one message each, a reference once; and kept answers."""
 
+import asyncio
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -8,11 +10,10 @@ import msgspec
 
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Principal
-from onebert_server.answering.gateway import Computed, Wanted
-from onebert_server.answering.resolution import Resolved
+from onebert_server.answering.gateway import Resolved, ShadowQuestions, Wanted
 from onebert_server.engine.block import Block, Ended
+from onebert_server.observed import Kept
 from onebert_server.remote import wire
-from onebert_server.remote.blocks import block_message, ended_of
 from onebert_server.remote.transport import Transport
 from onebert_store.errors import HeaderNeeded, OneBertError, QueueFull
 
@@ -46,7 +47,7 @@ class RemoteGateway:
         self._full: dict[Principal, tuple[float, wire.Why]] = {}
         self._headers: tuple[str, ...] = ()
 
-    def check(self, context: Context) -> None:
+    def refuse_early(self, context: Context) -> None:
         """Raises QueueFull while the transport is full, and the stored refusal while it is fresh."""
         if self._transport.full:
             raise QueueFull("as much waits for the process with the engine as a front end holds; try again soon")
@@ -59,8 +60,8 @@ class RemoteGateway:
     async def resolve(self, context: Context, wanted: Wanted) -> list[Resolved | OneBertError]:
         headers, tries = self._headers, MAX_TRIES
         while True:
-            self.check(context)
-            reply = await self._transport.resolve(_question(context, wanted, headers))
+            self.refuse_early(context)
+            reply = await self._transport.ask(_question(context, wanted, headers))
             if isinstance(reply, wire.Versions):
                 return _resolved(reply)
             tries -= 1
@@ -70,18 +71,18 @@ class RemoteGateway:
             self._headers = headers[:MAX_HEADERS]
 
     def submit(self, block: Block) -> None:
-        self._transport.submit(block_message(block))
+        self._transport.submit(wire.BlockMessage.of(block))
 
     def withdraw(self, numbers: Sequence[int]) -> None:
         self._transport.withdraw(numbers)
 
-    def computed(self, questions: Computed) -> None:
-        self._transport.computed(questions)
+    def shadow(self, questions: ShadowQuestions) -> None:
+        self._transport.shadow(questions)
 
-    def _ended(self, message: wire.Ended) -> None:
+    def _ended(self, message: wire.EndedMessage) -> None:
         if message.full:
             self._note_full(message.full)
-        self.answered(ended_of(message, self._tracing))
+        self.answered(message.ended(self._tracing))
 
     def _note_full(self, full: Sequence[tuple[Principal, wire.Why]]) -> None:
         now = time.monotonic()
@@ -110,3 +111,39 @@ def _resolved(reply: wire.Versions) -> list[Resolved | OneBertError]:
     found = (Resolved(facts[found.version], *msgspec.structs.astuple(found)[1:]) for found in reply.found)
     places = range(len(reply.found) + len(missed))
     return [wire.error_of(missed[place]) if place in missed else next(found) for place in places]
+
+
+# Bytes that wait to be sent; further answers are dropped and counted.
+MAX_BYTES = 2**21
+# Seconds between two messages.
+SEND_EVERY = 0.1
+
+
+class RemoteSamples:
+    """Takes the chosen answers of a front end; `loop` is the event loop that sends, set before the first answer."""
+
+    loop: asyncio.AbstractEventLoop
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._lock = threading.Lock()
+        self._waiting: list[Kept] = []
+        self._bytes = self._dropped = 0
+
+    def take(self, answers: Sequence[Kept]) -> None:
+        size = sum(answer.size for answer in answers)
+        with self._lock:
+            if self._transport.full or self._bytes + size > MAX_BYTES:
+                self._dropped += len(answers)
+                return
+            first = not self._waiting
+            self._waiting += answers
+            self._bytes += size
+        if first:
+            self.loop.call_soon_threadsafe(self.loop.call_later, SEND_EVERY, self._send)
+
+    def _send(self) -> None:
+        with self._lock:
+            message = wire.Samples(self._waiting, self._dropped)
+            self._waiting, self._bytes, self._dropped = [], 0, 0
+        self._transport.keep(message)

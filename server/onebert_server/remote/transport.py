@@ -6,7 +6,7 @@ from typing import Protocol
 from starlette.types import Receive, Scope, Send
 
 from onebert_server.access.keys import KeyRing
-from onebert_server.answering.gateway import Computed
+from onebert_server.answering.gateway import ShadowQuestions
 from onebert_server.remote import wire
 
 # Seconds without a word after which the process with the engine counts as standing still.
@@ -17,14 +17,14 @@ NO_WORD = "the process with the engine does not answer"
 class Transport(Protocol):
     """Carries messages to the process with the engine and back.
 
-    There a `RemoteEdge` answers `resolve`, and takes what `submit`, `withdraw` and `computed` send; its app
+    There a `RemoteEdge` answers `ask`, and takes what `submit`, `withdraw` and `shadow` send; its app
     answers `forward`, `wire.keys` has what `listen` waits for, and `Hooks.sample` takes what `keep` sends.
 
     Attributes:
         ended: gets the requests that have ended, on the event loop; its gateway sets it.
     """
 
-    ended: Callable[[wire.Ended], None]
+    ended: Callable[[wire.EndedMessage], None]
 
     @property
     def full(self) -> bool:
@@ -36,17 +36,17 @@ class Transport(Protocol):
     def keep(self, samples: wire.Samples) -> None:
         """Sends kept answers without waiting; they may be lost."""
 
-    async def resolve(self, question: wire.Resolve) -> wire.Versions | wire.Refused:
+    async def ask(self, question: wire.Resolve) -> wire.Versions | wire.Refused:
         """Has references resolved; a cancellation ends it there, too. Raises ShuttingDown or EngineFailed."""
 
-    def submit(self, block: wire.Block) -> None:
+    def submit(self, block: wire.BlockMessage) -> None:
         """Sends the requests of one turn without waiting; `ended` gets each of them."""
 
     def withdraw(self, numbers: Sequence[int]) -> None:
         """Tells that nobody waits for requests any more, without waiting."""
 
-    def computed(self, questions: Computed) -> None:
-        """Sends the questions of shadows without waiting; see `Gateway.computed`."""
+    def shadow(self, questions: ShadowQuestions) -> None:
+        """Sends the questions of shadows without waiting; see `Gateway.shadow`."""
 
     async def forward(self, scope: Scope, receive: Receive, send: Send, deadline: float) -> None:
         """Has the app of the process with the engine answer a request, whose principal is in the state.
@@ -54,7 +54,7 @@ class Transport(Protocol):
         Raises:
             ShuttingDown: the process is gone.
             TimeoutError: the deadline (of `time.monotonic()`) is over, and the process has said nothing for `SILENT`
-                seconds. While that process works, an upload may wait for its turn beyond its time.
+                seconds. While that process works, an upload may wait for its place beyond its time.
             ConnectionError: either, in the middle of the response.
             HTTPException: the body cannot be read.
         """

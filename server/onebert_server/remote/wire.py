@@ -1,25 +1,33 @@
-"""The msgpack messages between front ends and the process with the engine; a transport carries them."""
+"""The msgpack messages between front ends and the process with the engine, made and read; a transport carries them."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from onebert_encoder.answering.asked import Asked
+from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_server.access.keys import Holder, KeyRing
 from onebert_server.access.principal import Principal
-from onebert_server.answering.gateway import Computed
+from onebert_server.answering.gateway import ShadowQuestions
+from onebert_server.answering.tokenizing import Splitter
+from onebert_server.engine.block import ENDED, REQUEST, SEQUENCE, Block, Ended
 from onebert_server.observed import Carried, Kept
 from onebert_server.versions.facts import Facts, Identity, Shadowing
 from onebert_store.errors import OneBertError
 from onebert_store.registry.keeping import Keeping
 
+if TYPE_CHECKING:
+    from onebert_server.telemetry.tracing import Tracing
+
 Setup = dict[str, tuple[str, int]]
 """The bases of the process with the engine, by digest, for a front end: `Tokenizer.dumps`, and the most tokens."""
 
 
-class Keys(msgspec.Struct, tag=True, frozen=True, array_like=True):
+class RegistryKeys(msgspec.Struct, tag=True, frozen=True, array_like=True):
     """To a front end: the complete set of valid registry keys, by their SHA-256."""
 
     holders: Mapping[bytes, Holder]
@@ -87,8 +95,8 @@ class Refused(msgspec.Struct, tag=True, frozen=True, array_like=True):
     why: Why
 
 
-class Block(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """From a front end: a `Block` of `engine/block.py` with its arrays as bytes; no spans mean that none is sampled."""
+class BlockMessage(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """From a front end: a `Block` with its arrays as bytes; no spans mean that none is sampled."""
 
     principals: list[Principal]
     requests: memoryview
@@ -96,9 +104,21 @@ class Block(msgspec.Struct, tag=True, frozen=True, array_like=True):
     ids: memoryview
     spans: list[Carried | None]
 
+    @classmethod
+    def of(cls, block: Block) -> "BlockMessage":
+        spans = [span.carried if span is not None and span.sampled else None for span in block.spans]
+        arrays = bytes_of(block.requests), bytes_of(block.sequences), bytes_of(block.ids)
+        return cls([*block.principals], *arrays, spans if any(spans) else [])
 
-class Ended(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """To a front end: an `Ended` of `engine/block.py` with its arrays as bytes.
+    def block(self, tracing: "Tracing | None") -> Block:
+        """Returns the block without a copy of its arrays; raises ValueError if one of them ends within an element."""
+        spans = [tracing.taken_up(carried) if carried else None for carried in self.spans] if tracing else []
+        arrays = np.frombuffer(self.requests, REQUEST), np.frombuffer(self.sequences, SEQUENCE)
+        return Block(self.principals, *arrays, np.frombuffer(self.ids, np.int32), spans)
+
+
+class EndedMessage(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """To a front end: an `Ended` with its arrays as bytes.
 
     `full` has principals whose every request would be refused at this moment, each with its error.
     """
@@ -110,6 +130,24 @@ class Ended(msgspec.Struct, tag=True, frozen=True, array_like=True):
     batches: dict[int, list[Carried]]
     full: list[tuple[Principal, Why]] = []
 
+    @classmethod
+    def of(
+        cls, ended: Ended, tracing: "Tracing | None", full: Sequence[tuple[Principal, OneBertError]] = ()
+    ) -> "EndedMessage":
+        arrays = bytes_of(ended.requests), bytes_of(ended.outputs), bytes_of(ended.logits)
+        batches = ended.batches.items()
+        carried = {number: [*map(tracing.carried, spans)] for number, spans in batches} if tracing else {}
+        whys = [(principal, why_of(error)) for principal, error in full]
+        return cls(*arrays, [*map(why_of, ended.errors)], carried, whys)
+
+    def ended(self, tracing: "Tracing | None") -> Ended:
+        """Returns the answers without a copy of their arrays."""
+        batches = dict[int, list[Any]]()
+        for number, spans in self.batches.items() if tracing else ():
+            batches[number] = [tracing.taken_up(span).context for span in spans] if tracing else []
+        arrays = np.frombuffer(self.requests, ENDED), np.frombuffer(self.outputs, np.int32)
+        return Ended(*arrays, np.frombuffer(self.logits, np.float32), [*map(error_of, self.errors)], batches)
+
 
 class Withdraw(msgspec.Struct, tag=True, frozen=True, array_like=True):
     """From a front end: nobody waits for the requests with these numbers."""
@@ -120,10 +158,10 @@ class Withdraw(msgspec.Struct, tag=True, frozen=True, array_like=True):
 class Shadowed(msgspec.Struct, tag=True, frozen=True, array_like=True):
     """From a front end: have shadows compute these questions."""
 
-    questions: Computed
+    questions: ShadowQuestions
 
 
-ToGateway = Block | Withdraw | Shadowed
+ToGateway = BlockMessage | Withdraw | Shadowed
 """What a front end sends to its gateway in the other process."""
 
 
@@ -155,12 +193,12 @@ def decoder(kind: Any) -> Callable[[bytes | bytearray], Any]:
     return msgspec.msgpack.Decoder(kind, dec_hook=_from_json).decode
 
 
-def keys(ring: KeyRing) -> Keys:
+def keys(ring: KeyRing) -> RegistryKeys:
     """The registry keys that a ring has now."""
-    return Keys(ring.registered, ring.is_open)
+    return RegistryKeys(ring.registered, ring.is_open)
 
 
-def exchange(ring: KeyRing, frame: Keys) -> None:
+def exchange(ring: KeyRing, frame: RegistryKeys) -> None:
     """Replaces a ring's registry keys with the keys of a frame."""
     ring.replace(frame.holders, frame.is_open)
 
@@ -175,3 +213,18 @@ def error_of(why: Why) -> OneBertError:
     error = OneBertError(why.detail)
     error.status, error.code, error.title, error.retry_after = why.status, why.code, why.title, why.retry_after
     return error
+
+
+def bytes_of(array: NDArray[Any]) -> memoryview:
+    """Returns an array as a field of a message."""
+    return memoryview(array.tobytes())
+
+
+def setup_of(splitters: Mapping[str, Splitter]) -> Setup:
+    """Builds what a front end gets at its start."""
+    return {base: (one.tokenizer.dumps(), one.max_length) for base, one in splitters.items()}
+
+
+def splitters_of(setup: Setup) -> dict[str, Splitter]:
+    """Rebuilds the splitters in a front end."""
+    return {base: Splitter(Tokenizer.loads(tokenizer), most) for base, (tokenizer, most) in setup.items()}

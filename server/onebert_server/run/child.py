@@ -12,8 +12,7 @@ from types import FrameType
 from onebert_server.logs import log_to_stderr
 from onebert_server.remote import wire
 from onebert_server.remote.unix import frames
-from onebert_server.remote.unix.counts import RemoteCounts
-from onebert_server.remote.unix.transport import UnixTransport
+from onebert_server.remote.unix.transport import RemoteCounts, UnixTransport
 from onebert_server.run.front_end import FrontEnd
 from onebert_server.settings import Settings
 from onebert_server.telemetry.telemetry import open_telemetry

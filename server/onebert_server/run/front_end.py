@@ -11,17 +11,16 @@ from fastapi import APIRouter
 from onebert_server.access.keys import KeyRing
 from onebert_server.answering.answers import WORKERS, Answerer
 from onebert_server.answering.edge import Edge, untaken
-from onebert_server.engine.garbage import collect_seldom
+from onebert_server.engine.memory import collect_seldom
 from onebert_server.facades.routes import answering, form_of
 from onebert_server.http.connection.listener import ListeningServer
 from onebert_server.http.formats import formats_of
 from onebert_server.http.web import api_keys, uvicorn_config, web_app
 from onebert_server.remote import wire
 from onebert_server.remote.forwarding import Forwarding
-from onebert_server.remote.gateway import RemoteGateway
-from onebert_server.remote.samples import RemoteSamples
-from onebert_server.remote.setup import splitters_of
+from onebert_server.remote.gateway import RemoteGateway, RemoteSamples
 from onebert_server.remote.transport import Transport
+from onebert_server.remote.wire import splitters_of
 from onebert_server.settings import Settings
 from onebert_server.telemetry.telemetry import RequestCounts, Telemetry
 

@@ -88,7 +88,7 @@ def open_runtime(
         key_poller = KeyPoller(registry.keys, keys)
         opened.callback(key_poller.close)
         key_poller.start()
-        admission = Admission(engine, residents, hooks.computed, hooks.sampled)
+        admission = Admission(engine, residents, hooks.shadowed, hooks.sampled)
         telemetry.samples = hooks.sample
         answerer = Answerer(admission.splitters, admission, workers)
         moves = Moves(catalog, hooks.before_move, registrars)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from onebert_server.engine.garbage import collect_seldom, importing
+from onebert_server.engine.memory import collect_seldom, importing
 from onebert_server.http.connection.listener import ListeningServer
 from onebert_server.http.starting import StartingApp
 from onebert_server.http.web import WebApp, uvicorn_config

@@ -8,8 +8,8 @@ from itertools import groupby
 from typing import TypeVar
 
 from onebert_encoder.compute.threads import compute_with
-from onebert_server.engine.garbage import collect_seldom
 from onebert_server.engine.host import Host
+from onebert_server.engine.memory import collect_seldom
 from onebert_server.hosts import compute_threads, load_only_host, on_a_thread
 from onebert_server.score.job import Computation, Job
 from onebert_server.score.output import MakeJob, Parts, Scores

@@ -18,15 +18,14 @@ from onebert_encoder.text.tokenizer import CutOnce
 from onebert_encoder.text.tokens import Alignment, Cut, Pieces, Tokens
 from onebert_encoder.text.windows import window_cuts
 from onebert_server.engine.banks.bank import Bank
-from onebert_server.engine.host import Host
-from onebert_server.engine.passes import Launched
+from onebert_server.engine.host import Host, Launched
 from onebert_server.score.columns import Read, columns
 from onebert_server.score.reading import Window
 from onebert_server.score.tasks import LoadedTask
 from onebert_server.versions.residency.golden_check import GoldenCheck
 from onebert_store.errors import OneBertError
 from onebert_store.file import decision
-from onebert_store.file.delta import check
+from onebert_store.file.delta import require_fit
 from onebert_store.file.manifest import Manifest, Pooling
 
 
@@ -156,11 +155,11 @@ class Scorer:
         delta = task.delta
         if delta is None:
             return BASE_ROW
-        check(delta, self.base.spec)
+        require_fit(delta, self.base.spec)
         slot = bank.install(fold_delta(self.base, delta))
         golden_check = GoldenCheck.for_delta(self.base, delta)
         inputs = Sequences.of(golden_check.tokens)
-        golden_check.check(list(self._passes.launch(inputs, [slot] * len(golden_check.tokens)).read()))
+        golden_check.compare(list(self._passes.launch(inputs, [slot] * len(golden_check.tokens)).read()))
         return slot
 
     def _batches(self, pieces: Sequence[Pieces], read: Sequence[Read]) -> list[list[ScoredSequence]]:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from onebert_server.logs import Seldom
-from onebert_server.observed import Ended
+from onebert_server.observed import FinishedRequest
 
 # Lines queued for a slow reader of standard output; further lines are dropped, and a warning counts them.
 MAX_LINES = 10_000
@@ -82,7 +82,7 @@ class AccessLog:
             self._seldom.warning("lines of the access log are lost: %s", error.strerror)
 
 
-def line(ended: Ended, request_id: str, principal: str | None, tokens: int) -> bytes:
+def line(ended: FinishedRequest, request_id: str, principal: str | None, tokens: int) -> bytes:
     """One request as a JSON line; unknown fields are omitted. `tokens` counts the answered inputs."""
     tasks: set[str | None] = {seen.task for seen in ended.answers} or {ended.task}
     fields = {

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from operator import add
 from typing import Any, TypeVar
 
-from onebert_server.observed import ABSTAINED, OTHER, Ended, Seen
+from onebert_server.observed import ABSTAINED, OTHER, FinishedRequest, Seen
 from onebert_server.telemetry.paces import ABSTENTIONS, ANSWERS, BOUNDS, CUT, FADES, NONE, Pace, faded, pace_of
 
 P = TypeVar("P")
@@ -116,7 +116,7 @@ class AnswerCounts:
         self._shown, self._other = dict[Key, Series](), Series()
         self._bytes = 0
 
-    def count(self, requests: Sequence[Ended]) -> None:
+    def count(self, requests: Sequence[FinishedRequest]) -> None:
         """Counts the requests that one turn of an event loop has finished."""
         now, answers = self._clock(), dict[Key, tuple[VersionCounts, list[Seen]]]()
         with self.lock:

@@ -8,7 +8,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, G
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from onebert_server.observed import Ended
+from onebert_server.observed import FinishedRequest
 from onebert_server.telemetry.counts import AnswerCounts, Listener
 from onebert_server.telemetry.tasks import TaskSeries
 
@@ -72,7 +72,7 @@ class Metrics:
     def request_began(self) -> None:
         self._in_progress += 1
 
-    def requests_ended(self, ended: Sequence[Ended], began_here: bool = True) -> None:
+    def requests_ended(self, ended: Sequence[FinishedRequest], began_here: bool = True) -> None:
         """Counts finished requests; `add_in_progress` has those that did not begin here."""
         self._in_progress -= len(ended) if began_here else 0
         for method, route, status, seconds, problem, _, trace_id, _ in ended:

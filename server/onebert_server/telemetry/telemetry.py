@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from onebert_server.observed import Ended, Observed, Samples
+from onebert_server.observed import FinishedRequest, Observed, Samples
 from onebert_server.settings import Settings
 from onebert_server.telemetry.access_log import AccessLog, Lines, line
 
@@ -28,12 +28,12 @@ class RequestCounts(Protocol):
 
     def request_began(self) -> None: ...
 
-    def requests_ended(self, ended: Sequence[Ended]) -> None:
+    def requests_ended(self, ended: Sequence[FinishedRequest]) -> None:
         """Counts the requests that one turn of the event loop has finished, whose lines of the log are written."""
 
 
 class _Finished(NamedTuple):
-    ended: Ended
+    ended: FinishedRequest
     request_id: str
     principal: str | None
     observed: Observed
@@ -62,7 +62,7 @@ class Telemetry:
         span = self.tracing.request(headers) if self.tracing and traced else None
         return Observed(True, span, samples=self.samples)
 
-    def end(self, ended: Ended, request_id: str, principal: str | None, observed: Observed) -> None:
+    def end(self, ended: FinishedRequest, request_id: str, principal: str | None, observed: Observed) -> None:
         """Collects a finished request until the turn ends. `principal` is None for unauthenticated requests."""
         if not self._finished:
             asyncio.get_running_loop().call_soon(self.flush)

@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from onebert_server.loopback import direct_mounts
-from onebert_server.observed import Carried, Ended
+from onebert_server.observed import Carried, FinishedRequest
 
 NAME = "onebert"
 # Tasks named in a span; a request may ask a thousand.
@@ -58,7 +58,7 @@ class RequestSpan:
             child = self._tracer.start_span(name, parent, links=links, start_time=self._time(start))
             child.end(self._time(end))
 
-    def end(self, ended: Ended, request_id: str) -> None:
+    def end(self, ended: FinishedRequest, request_id: str) -> None:
         if not self.sampled:
             return
         self._span.update_name(f"{ended.method} {ended.route}")

@@ -113,7 +113,7 @@ class Directory(States):
                 if name in self._tasks:
                     self._renew(self._tasks[name].versions.values())
 
-    def resolve(
+    def meanings(
         self,
         refs: Sequence[str],
         principal: Principal,
@@ -130,39 +130,39 @@ class Directory(States):
         with self._lock:
             for ref in refs:
                 try:
-                    found[ref] = found.get(ref) or self._resolve(parse_ref(ref), principal, key_of)
+                    found[ref] = found.get(ref) or self._held(parse_ref(ref), principal, key_of)
                 except OneBertError as error:
                     if missed is None:
                         raise
                     missed[ref] = error
-            return self._meanings([found[ref] for ref in refs if ref in found], principal.name)
+            return self._with_rows([found[ref] for ref in refs if ref in found], principal.name)
 
-    def resolve_live(
+    def live_meanings(
         self, wanted: Callable[[Facts], bool], limit: int, principal: Principal, key_of: KeyOf = at_random
     ) -> list[Meaning]:
-        """Like `resolve`, of the wanted live versions, by name, of those tasks that the principal sees.
+        """Like `meanings`, of the wanted live versions, by name, of those tasks that the principal sees.
 
         It leaves out versions that are unavailable or have no known manifest. More than `limit` wanted ones, or more
         than `limit` without a known manifest, raise InvalidInput; then nothing is pinned, and the scan stops.
         """
         with self._lock:
-            return self._meanings(self._live(wanted, limit, principal, key_of), principal.name)
+            return self._with_rows(self._live(wanted, limit, principal, key_of), principal.name)
 
     def live_facts(
         self, wanted: Callable[[Facts], bool], limit: int, principal: Principal, key_of: KeyOf
     ) -> list[Facts]:
-        """Like `resolve_live`, without loading or pinning anything."""
+        """Like `live_meanings`, without loading or pinning anything."""
         with self._lock:
             return [answering.facts for answering, *_ in self._live(wanted, limit, principal, key_of)]
 
     def pin(self, refs: Iterable[str], principal: Principal) -> list[Version]:
-        """Pins the versions that references mean at one moment; raises the errors of `resolve`, and pins nothing then.
+        """Pins the versions that references mean at one moment; raises the errors of `meanings`, and pins nothing then.
 
         The caller gives every pin back with `unpin`.
         """
         parsed = [parse_ref(ref) for ref in refs]
         with self._lock:
-            pinned = [self._resolve(target, principal, at_random)[0] for target in parsed]
+            pinned = [self._held(target, principal, at_random)[0] for target in parsed]
             self._pin(pinned, principal.name)
         return pinned
 
@@ -230,11 +230,9 @@ class Directory(States):
                 "unavailable": len(self._unavailable),
             }
 
-    def _resolve(self, ref: TaskRef, principal: Principal, key_of: KeyOf) -> Held:
+    def _held(self, ref: TaskRef, principal: Principal, key_of: KeyOf) -> Held:
         task = self._find(ref.task, principal)
-        versions = (
-            task.resolve(ref.alias or LIVE, key_of) if ref.version is None else Held((task.version(ref.version),))
-        )
+        versions = task.choose(ref.alias or LIVE, key_of) if ref.version is None else Held((task.version(ref.version),))
         if versions[0].state is State.UNAVAILABLE:
             raise self._refusal(versions[0])
         return versions
@@ -245,7 +243,7 @@ class Directory(States):
         for name in self._names_of(principal):
             if LIVE not in self._tasks[name].aliases:
                 continue
-            versions = self._tasks[name].resolve(LIVE, key_of)
+            versions = self._tasks[name].choose(LIVE, key_of)
             if versions[0].state is State.UNAVAILABLE:
                 continue
             if versions[0].known_facts is None:
@@ -256,7 +254,7 @@ class Directory(States):
                 raise InvalidInput(f"there are more than {limit} tasks; name those you want")
         return live
 
-    def _meanings(self, versions: Sequence[Held], principal: str) -> list[Meaning]:
+    def _with_rows(self, versions: Sequence[Held], principal: str) -> list[Meaning]:
         rows = [self._row_of(answering) for answering, *_ in versions]
         if any(row is None for row in rows):
             self._pin([answering for answering, *_ in versions], principal)

@@ -10,8 +10,8 @@ from datetime import datetime
 from itertools import groupby
 from operator import attrgetter
 
-from onebert_server.engine.garbage import collecting_nothing
 from onebert_server.engine.host import Slot
+from onebert_server.engine.memory import collecting_nothing
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.presence import Presence
 from onebert_server.versions.version import Version

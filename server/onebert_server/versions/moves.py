@@ -17,7 +17,7 @@ from onebert_store.registry.target import Precondition, Target
 FORCED_MS = 10_000.0
 
 
-class Move(NamedTuple):
+class RequestedMove(NamedTuple):
     """A requested move of an alias, whose versions are in memory; `expected` is the alias's tag, None if it is new."""
 
     task: str
@@ -26,7 +26,7 @@ class Move(NamedTuple):
     expected: str | None
 
 
-class Check(NamedTuple):
+class Allowed(NamedTuple):
     """The result of a hook: what it has read to allow the move, and its reports."""
 
     read: Precondition
@@ -47,7 +47,7 @@ def unchecked(target: Target, at: Alias | None) -> list[int]:
     return [version for version, _ in target.shares if version not in ungated]
 
 
-BeforeMove = Callable[[Move, Context], Awaitable[Check]]
+BeforeMove = Callable[[RequestedMove, Context], Awaitable[Allowed]]
 
 
 class Moves:
@@ -58,7 +58,7 @@ class Moves:
         self._before_move = before_move
         self._registrars = registrars
 
-    def _require_targets(self, move: Move, context: Context) -> None:
+    def _require_targets(self, move: RequestedMove, context: Context) -> None:
         """Raises GateFailed for a version that shall be live and lacks targets of the version that it was made like."""
         entry = self._catalog.directory.task(move.task, limit=0, who=context.principal)
         live = entry.aliases.get(LIVE)
@@ -70,7 +70,7 @@ class Moves:
                     failed=[f"{number} does not keep {target}" for target in lacks],
                 )
 
-    async def move(self, move: Move, context: Context, *, force: bool = False) -> Moved:
+    async def move(self, move: RequestedMove, context: Context, *, force: bool = False) -> Moved:
         """Loads the versions of a target, asks every hook, and moves the alias.
 
         If what a hook has read changes before the move, the hooks are asked again.
@@ -86,7 +86,7 @@ class Moves:
         asked = context.within(min(FORCED_MS, 500 * (context.deadline - context.arrived))) if force else context
         async with self._catalog.in_memory(task, [number for number, _ in target.shares], context):
             while True:
-                checks, failed = list[Check](), list[str]() if force else None
+                checks, failed = list[Allowed](), list[str]() if force else None
                 with _noting(failed):
                     self._require_targets(move, asked)
                 for check in self._before_move:

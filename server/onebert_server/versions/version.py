@@ -135,7 +135,7 @@ class TaskEntry:
             raise AliasNotFound(f"{self.name} has no alias {printable(name)}{hint}")
         return self.aliases[name]
 
-    def resolve(self, alias: str, key_of: KeyOf) -> Held:
+    def choose(self, alias: str, key_of: KeyOf) -> Held:
         """Returns the version that answers a request to an alias, and its shadows; raises AliasNotFound."""
         at = self.alias(alias)
         answering = self.versions[chosen(at.target, self.name, key_of)]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from onebert_server.extensions.feedback.labeling.tools import TOOLS, Labeled, read_labeled
+from onebert_server.extensions.feedback.labeling.tools import TOOLS, AnnotatedRecord, read_labeled
 from onebert_store.errors import InvalidData
 
 # An export of Label Studio, with the fields that its page on the task format lists, and one of each kind.
@@ -52,9 +52,9 @@ def read(tmp_path, content, tool):
 def test_label_studios_choices_are_read_and_cancelled_ones_are_not(tmp_path):
     labeled, unusable = read(tmp_path, LABEL_STUDIO, "label-studio")
     assert labeled == [
-        Labeled("4bf92f35/0", [["complaint"]], "the parcel never came"),
-        Labeled("4bf92f35/1", [], "a"),
-        Labeled("4bf92f35/2", [[]], "b"),
+        AnnotatedRecord("4bf92f35/0", [["complaint"]], "the parcel never came"),
+        AnnotatedRecord("4bf92f35/1", [], "a"),
+        AnnotatedRecord("4bf92f35/2", [[]], "b"),
     ]
     assert not unusable
 
@@ -63,10 +63,10 @@ def test_argillas_responses_are_read_and_discarded_and_pending_ones_are_not(tmp_
     labeled, unusable = read(tmp_path, ARGILLA, "argilla")
     assert not unusable
     assert labeled == [
-        Labeled("4bf92f35/0", [["complaint"]], "the parcel never came"),
-        Labeled("4bf92f35/1", [], "a"),
-        Labeled("4bf92f35/2", [["late", "size"]], "b"),
-        Labeled("4bf92f35/3", [], "c"),
+        AnnotatedRecord("4bf92f35/0", [["complaint"]], "the parcel never came"),
+        AnnotatedRecord("4bf92f35/1", [], "a"),
+        AnnotatedRecord("4bf92f35/2", [["late", "size"]], "b"),
+        AnnotatedRecord("4bf92f35/3", [], "c"),
     ]
 
 
@@ -97,7 +97,7 @@ def test_a_file_without_a_usable_record_is_refused_by_its_first_item(tmp_path, t
 def test_records_that_cannot_be_read_are_counted_by_their_reason(tmp_path):
     good = {"data": {"id": "a"}, "annotations": []}
     labeled, unusable = read(tmp_path, json.dumps([7, good, {"data": {}}, {"annotations": []}, 8]), "label-studio")
-    assert labeled == [Labeled("a", [])]
+    assert labeled == [AnnotatedRecord("a", [])]
     assert unusable == {
         "unreadable (Input should be a valid dictionary)": 2,
         "unreadable (data.id: Field required)": 1,

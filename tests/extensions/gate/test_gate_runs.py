@@ -63,7 +63,7 @@ def hold(runtime, released):
     """Holds the engine's thread."""
     [version] = runtime.directory.pin(["tone"], root("test"))
     host, number = version.slot
-    held = runtime.engine.compute(host, [Tokens([5], [0])], number)
+    held = runtime.engine.ask(host, [Tokens([5], [0])], number)
     held.add_done_callback(lambda _: released.wait())
 
 

@@ -195,7 +195,7 @@ def test_a_gate_goes_on_when_a_full_queue_has_room_again(tmp_path):
         loop = asyncio.get_running_loop()
         [version] = runtime.directory.pin(["tone"], root("test"))
         host, number = version.slot
-        runtime.engine.compute(host, [Tokens([5], [0])], number).add_done_callback(held)
+        runtime.engine.ask(host, [Tokens([5], [0])], number).add_done_callback(held)
         await asyncio.to_thread(entered.wait)
         async with client(runtime) as web:
             asking = asyncio.create_task(web.post("/v1/tasks/tone/classify", json={"inputs": TEXTS[:3]}))

@@ -11,7 +11,7 @@ from bases import tiny_base
 from onebert_server.access.keys import Holder
 from onebert_server.access.principal import EVERY_SCOPE, Principal, root
 from onebert_server.answering import answers
-from onebert_server.answering.reading.seen import items_of
+from onebert_server.answering.reading import items_of
 from onebert_server.versions.version import State
 from onebert_store.registry.grants import Quotas
 from runtimes import (

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from observing import answered
 from onebert_encoder.answering.asked import Asked, AskedWindow
 from onebert_encoder.answering.results import Prediction
-from onebert_server.answering.reading.seen import seen
+from onebert_server.answering.reading import seen
 from onebert_server.extensions.watching.kept import KeptAlarm, WatchDocuments
 from onebert_server.extensions.watching.watch import Watch
 from onebert_server.extensions.watching.watched import Watched

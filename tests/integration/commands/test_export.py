@@ -19,7 +19,7 @@ from onebert_encoder.base.base import Base, load_base
 from onebert_encoder.maths.fold import expand_cores, to_tensors
 from onebert_encoder.text.tokens import Tokens
 from onebert_store.errors import InvalidInput
-from onebert_store.file.delta import Delta, check
+from onebert_store.file.delta import Delta, require_fit
 from onebert_store.file.manifest import parse_manifest
 from onebert_training.interop.heads import split_head
 from onebert_training.interop.merged import merge, write_checkpoint
@@ -55,7 +55,7 @@ def random_delta(
     if activation != "tanh":
         manifest |= {"format": 3, "head": {"activation": activation}}
     delta = Delta(parse_manifest(manifest), tensors)
-    check(delta, spec)
+    require_fit(delta, spec)
     return delta
 
 

@@ -11,7 +11,7 @@ from threading import Event
 from loops import Clock
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.access.principal import root
-from onebert_server.engine import speed
+from onebert_server.engine import host as host_module
 from onebert_server.http.body import RECEIVE_TIMEOUT
 from onebert_server.run.app import create_app
 from onebert_server.runtime import MAX_FAILED_IN_A_ROW
@@ -41,7 +41,7 @@ class Held:
 
         [resident] = self.runtime.directory.pin(["task"], root("test"))
         host, number = resident.slot
-        future = self.runtime.engine.compute(host, [Tokens([5], [0])], number)
+        future = self.runtime.engine.ask(host, [Tokens([5], [0])], number)
         future.add_done_callback(answered)
         await asyncio.to_thread(self.entered.wait)
 
@@ -214,7 +214,7 @@ async def test_health_fails_when_every_pass_fails(tmp_path, monkeypatch):
         async def fail(times):
             with monkeypatch.context() as device:
                 device.setattr(host.passes, "launch", broken)
-                device.setattr(speed, "encode", broken)
+                device.setattr(host_module, "encode", broken)
                 for _ in range(times):
                     answer = await held.ask()
                     assert (answer.status_code, answer.json()["code"]) == (500, "engine-failed")

@@ -17,7 +17,7 @@ from onebert_server.answering.answers import PART_NUMBERS, WORKERS
 from onebert_server.answering.gateway import Wanted
 from onebert_server.answering.many import GO_ON, ask_many
 from onebert_server.answering.plan import BlankText
-from onebert_server.answering.reading.logits import read_together
+from onebert_server.answering.reading import read_together
 from onebert_server.observed import Observed
 from onebert_server.remote import wire
 from onebert_server.remote.unix import desk
@@ -277,7 +277,7 @@ def test_who_has_much_written_takes_turns_with_others(wide):
         little = asyncio.create_task(
             answerer.answer(context("another"), Wanted(["wide"]), ["late"], lambda *_: order.append("other"))
         )
-        while not answerer._parts._places._waiting:
+        while not answerer.workers._places._waiting:
             await asyncio.sleep(0)
         opened.set()
         await asyncio.gather(much, little)

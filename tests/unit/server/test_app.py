@@ -25,7 +25,7 @@ def held_device(runtime, monkeypatch):
 
     monkeypatch.setattr(Metrics, "observe_batch", hold)
     host, number = runtime.directory.version("task", 1).slot
-    runtime.engine.compute(host, [Tokens([5], [0])], number)
+    runtime.engine.ask(host, [Tokens([5], [0])], number)
     assert entered.wait(180)
     try:
         yield goes_on

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from onebert_server.cli.apply.form import MAX_BYTES, Alias, read_form, shared_files
+from onebert_server.cli.apply.form import MAX_BYTES, AliasForm, read_form, shared_files
 from onebert_store.errors import InvalidInput
 from onebert_store.file.format import dumps, loads
 from tiny_delta import make_delta
@@ -83,7 +83,11 @@ def test_a_wrong_file_is_refused_by_the_path_of_its_key(folder, text, error):
 def test_a_right_file_is_read(folder):
     text = f'[tasks.tone]\n{ONE}aliases = {{ live = {{ split = {{ 2 = 5, 1 = 95 }} }}, old = "1", gone = false }}'
     form = read(folder, text)["tone"]
-    assert form.aliases == {"live": Alias(split={"2": 5, "1": 95}), "old": Alias(split={"1": 100}), "gone": None}
+    assert form.aliases == {
+        "live": AliasForm(split={"2": 5, "1": 95}),
+        "old": AliasForm(split={"1": 100}),
+        "gone": None,
+    }
     assert form.versions["1"].digest == loads(ONE_BYTES).digest
 
 

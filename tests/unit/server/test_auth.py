@@ -9,7 +9,7 @@ import pytest
 from onebert_server.access.key_poller import KeyPoller
 from onebert_server.access.keys import Holder, KeyRing
 from onebert_server.access.principal import Action, root
-from onebert_server.fairness.attempts import Attempts
+from onebert_server.fairness.rates import Attempts
 from onebert_server.http.auth import ApiKeys
 from onebert_server.http.head import HEAD, Head
 from onebert_store.errors import StorageUnavailable, TooManyAttempts, Unauthorized
@@ -29,7 +29,7 @@ def known(keys, head):
 
 
 def check(keys, headers, address):
-    return asyncio.run(keys.check(headers, address))
+    return asyncio.run(keys.principal_of(headers, address))
 
 
 @pytest.fixture

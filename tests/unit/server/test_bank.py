@@ -21,7 +21,7 @@ from onebert_encoder.maths.batch import BASE_ROW
 from onebert_encoder.maths.rows import Head, Number, Row, stack_rows
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.engine.banks.bank import Bank
-from onebert_server.engine.banks.bank_bytes import BankBytes
+from onebert_server.engine.banks.uses import BankBytes
 from onebert_store.errors import BankFull
 
 C = ctypes.CDLL(None)

@@ -7,7 +7,7 @@ from bases import far_row, loaded, tiny_base
 from onebert_encoder.base.base import load_base
 from onebert_server.access.principal import root
 from onebert_server.engine.banks.bank import Bank
-from onebert_server.engine.block import REQUEST, SEQUENCE, Block, check
+from onebert_server.engine.block import REQUEST, SEQUENCE, Block, validate
 from onebert_server.engine.host import Host
 
 BASE = loaded()
@@ -59,7 +59,7 @@ def test_an_index_outside_of_what_is_there_is_refused(
     numbers = getattr(damaged, array)
     (numbers if field is None else numbers[field])[place] = value
     with pytest.raises(ValueError, match="damaged"):
-        check(damaged, hosts)
+        validate(damaged, hosts)
 
 
 @pytest.mark.parametrize(
@@ -76,9 +76,9 @@ def test_two_texts_with_one_number_are_refused(
     alike = Block([root("someone")], requests, sequences, np.full(sum(tokens), 7, np.int32))
     alike.ids[-1] = ids
     with pytest.raises(ValueError, match="damaged"):
-        check(alike, hosts)
+        validate(alike, hosts)
     sequences["text"] = 0, 1
-    check(alike, hosts)
+    validate(alike, hosts)
 
 
 def test_a_text_is_no_longer_than_its_base_takes(
@@ -87,7 +87,7 @@ def test_a_text_is_no_longer_than_its_base_takes(
     requests, sequences = np.zeros(1, REQUEST), np.zeros(1, SEQUENCE)
     requests["sequences"], sequences["tokens"], sequences["second"] = 1, LONGEST + 1, LONGEST
     longer = Block([root("someone")], requests, sequences, np.full(LONGEST + 1, 7, np.int32))
-    check(longer, hosts)
+    validate(longer, hosts)
     sequences["second"] = 0
     with pytest.raises(ValueError, match="damaged"):
-        check(longer, hosts)
+        validate(longer, hosts)

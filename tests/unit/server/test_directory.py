@@ -58,7 +58,7 @@ class Tried(Directory):
 
     def live(self, wanted=lambda _: True, most=9, who=ASKS):
         """The names of the live tasks."""
-        return [meaning.versions[0].facts.task for meaning in self.resolve_live(wanted, most, who)]
+        return [meaning.versions[0].facts.task for meaning in self.live_meanings(wanted, most, who)]
 
 
 def record_of(task, number):
@@ -191,7 +191,7 @@ def test_nobody_waits_for_a_shadow(filled):
     filled.show("a", (), {"live": Alias(Target(((1, 100),), None, (Shadow(2, 100),)))}, ())
 
     def numbers():
-        [meaning] = filled.resolve(["a"], ASKS)
+        [meaning] = filled.meanings(["a"], ASKS)
         return [version.entry.version for version in meaning.versions]
 
     assert numbers() == [1, 2]

@@ -22,13 +22,11 @@ from onebert_encoder.maths.sequences import Sequences
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.access.context import Context
 from onebert_server.engine import engine as engine_module
-from onebert_server.engine import passes
+from onebert_server.engine import host as host_module
 from onebert_server.engine.banks.bank import Bank
 from onebert_server.engine.engine import Engine, EngineLimits
-from onebert_server.engine.host import Host
-from onebert_server.engine.passes import HostCopy
+from onebert_server.engine.host import Host, HostCopy, Speed
 from onebert_server.engine.queue import QueueLimits
-from onebert_server.engine.speed import Speed
 from onebert_store.errors import DeadlineExceeded, EngineFailed, QueueFull, ShuttingDown
 from parts import context
 
@@ -319,7 +317,7 @@ def test_a_full_batch_is_launched_while_the_one_before_it_runs(
             events.append(f"{self._number}b")
             return super().read()
 
-    monkeypatch.setattr(passes, "HostCopy", Noted)
+    monkeypatch.setattr(host_module, "HostCopy", Noted)
     running, items = started(overlaps=overlaps), [item(1 + i % 12, length=25, seed=i) for i in range(20)]
     check(items, submit(running, items).result(WAIT))
     running.close(WAIT)
@@ -354,7 +352,7 @@ class Reads:
                     raise RuntimeError("the device failed")
                 return super().read()
 
-        monkeypatch.setattr(passes, "HostCopy", Noted)
+        monkeypatch.setattr(host_module, "HostCopy", Noted)
 
 
 @pytest.fixture

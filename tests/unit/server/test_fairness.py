@@ -15,8 +15,7 @@ from onebert_server.access.principal import root
 from onebert_server.engine.block import REQUEST, SEQUENCE, Block
 from onebert_server.engine.queue import Queue, QueueLimits
 from onebert_server.engine.request import requests_of
-from onebert_server.fairness.places import PartByPart
-from onebert_server.fairness.round_robin import RoundRobin
+from onebert_server.fairness.places import PartByPart, RoundRobin
 from onebert_server.fairness.shares import Permits
 from onebert_store.errors import OneBertError, OverShare, QueueFull
 

@@ -15,7 +15,7 @@ from onebert_encoder.base.base import load_base
 from onebert_encoder.text.tokens import Tokens
 from onebert_server.answering.gateway import Wanted
 from onebert_server.engine.banks.bank import Bank
-from onebert_server.engine.banks.bank_bytes import BankBytes
+from onebert_server.engine.banks.uses import BankBytes
 from onebert_server.engine.engine import Engine, EngineLimits
 from onebert_server.engine.host import Host
 from onebert_server.engine.queue import QueueLimits

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from onebert_server.engine.garbage import YOUNG, importing
+from onebert_server.engine.memory import YOUNG, importing
 
 
 @pytest.fixture(autouse=True)

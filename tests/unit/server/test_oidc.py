@@ -11,7 +11,7 @@ import pytest
 from issuer import AUDIENCE, ISSUER, Edwards, Elliptic, Rsa, b64, claims, jwks_server, token
 from onebert_server.access.keys import KeyRing
 from onebert_server.access.principal import Scope
-from onebert_server.fairness.attempts import Attempts
+from onebert_server.fairness.rates import Attempts
 from onebert_server.http import oidc
 from onebert_server.http.auth import ApiKeys
 from onebert_server.http.head import Head
@@ -205,7 +205,7 @@ def asking(source):
     keys = ApiKeys(KeyRing({}, closed=True), tokens_of(source, [NOW]))
 
     def check(text, address=ADDRESS, scheme="Bearer"):
-        return keys.check(Head([(b"authorization", f"{scheme} {text}".encode())]), address)
+        return keys.principal_of(Head([(b"authorization", f"{scheme} {text}".encode())]), address)
 
     return check
 

@@ -10,7 +10,7 @@ from onebert_ray.application import Layout, application, layout_of
 from onebert_ray.measured import Part, together
 from onebert_ray.router import HALF_LIFE, MAX_TASKS, ROOM, Spread, weight
 from onebert_ray.scaling import ByWork, Work
-from onebert_server.observed import Ended, Seen
+from onebert_server.observed import FinishedRequest, Seen
 from onebert_server.settings import load_settings
 from onebert_server.telemetry.metrics import Metrics
 from onebert_store.errors import InvalidSettings
@@ -85,7 +85,9 @@ def test_the_text_of_a_node_has_every_count_of_each_process_once():
     for name in ("front end", "replica"):
         metrics = counted[name] = Metrics(tasks=2)
         metrics.request_began()
-        metrics.requests_ended([Ended("POST", "/v1/classify", 200, 0.02, None, [Seen("task", ("label",), 0.9)])])
+        metrics.requests_ended(
+            [FinishedRequest("POST", "/v1/classify", 200, 0.02, None, [Seen("task", ("label",), 0.9)])]
+        )
         metrics.observe_batch(3, 30, 0.01)
     parts = [Part("node", name, metrics.exposition().decode()) for name, metrics in counted.items()]
     shown = counts(together(parts).decode())

@@ -6,10 +6,10 @@ import pytest
 
 from loops import Clock
 from onebert_server.answering import sizes
+from onebert_server.answering.admission import Entry
 from onebert_server.answering.gateway import Wanted
-from onebert_server.answering.reading.logits import Unanswered
+from onebert_server.answering.reading import Unanswered
 from onebert_server.answering.resolver import Resolver
-from onebert_server.engine.scheduler import Lane
 from onebert_store.errors import OneBertError
 from parts import assert_like, context, same
 
@@ -94,14 +94,14 @@ def test_a_request_that_ends_at_any_time_holds_no_version(parts, turns):
 def test_a_partial_fan_out_is_one_request(parts, monkeypatch, count):
     """Whatever goes wrong with some of its references."""
     resolved, submitted = [], []
-    resolve, submit = Resolver.resolve, Lane.submit
+    resolve, submit = Resolver.resolve, Entry.submit
 
-    def submitting(lane, block):
+    def submitting(entry, block):
         submitted.append((len(block.requests), len(asyncio.all_tasks()) < 10))
-        submit(lane, block)
+        submit(entry, block)
 
     monkeypatch.setattr(Resolver, "resolve", lambda *given: resolved.append(1) or resolve(*given))
-    monkeypatch.setattr(Lane, "submit", submitting)
+    monkeypatch.setattr(Entry, "submit", submitting)
     found = asked(parts, ["good", "nobody", "short", "spans", *["none"] * count], ["it is late"])
     assert [isinstance(one, Unanswered) for one in found] == [False, True, False, True, *[True] * count]
     assert (len(resolved), submitted) == (1, [(1, True)])

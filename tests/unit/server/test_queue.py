@@ -50,8 +50,8 @@ def put(to, *requests, now=0.0):
 
 def taken(room):
     """Each sequence of a batch, as (request, place)."""
-    parts = room.parts.items() if room else ()
-    return [(request, place) for request, (first, stop) in parts for place in range(first, stop)]
+    parts = room.parts.values() if room else ()
+    return [(request, place) for request, first, stop in parts for place in range(first, stop)]
 
 
 def take(waiting, most=BATCH, now=0.0, tokens=None):

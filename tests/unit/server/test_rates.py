@@ -26,10 +26,10 @@ def test_a_rate_is_kept_over_time_and_waits_are_true(rate, asked, what):
     for gap, length in asked:
         now[0] += gap
         try:
-            rates.check(who)
+            rates.require_quota(who)
         except OverQuota as refused:
             now[0] += refused.retry_after
-            rates.check(who)  # it is let in when it was told to come again
+            rates.require_quota(who)  # it is let in when it was told to come again
         rates.count(who, 1, length)
         cost = length if what == "tokens" else 1
         spent, largest = spent + cost, max(largest, cost)
@@ -47,6 +47,6 @@ def test_any_number_of_principals_come_and_nobody_is_forgiven():
         rates.count(limited(f"oidc:{number}", tokens=100.0, requests=5.0), 1, 9)
     assert len(rates._buckets) <= MANY
     with pytest.raises(OverQuota):
-        rates.check(owing)
+        rates.require_quota(owing)
     now[0] = 110_000
-    rates.check(owing)
+    rates.require_quota(owing)

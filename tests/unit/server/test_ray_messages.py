@@ -10,7 +10,7 @@ from onebert_ray.messages import Asked, Rows, task_of
 from onebert_server.access.principal import root
 from onebert_server.engine.block import ENDED, REQUEST, SEQUENCE, Block, Ended
 from onebert_server.remote import wire
-from onebert_server.remote.blocks import block_message, block_of, ended_message, ended_of
+from onebert_server.remote.wire import BlockMessage, EndedMessage
 from onebert_store.errors import OverQuota, QueueFull
 
 
@@ -50,11 +50,11 @@ def test_a_request_takes_its_own_principal_texts_and_rows_along(asked):
     named = [("tone", "tone@3"), ("tone@2", "tone@2"), ("mood@1", "mood@1"), ("tags@beta", "tags@5")]
     expected_rows = [(ref, identity(version)) for ref, version in named]
     sent = block_with(asked, [one.generation for one in found])
-    apart_from = [*names.asked(block_message(sent), seq=12)]
+    apart_from = [*names.asked(BlockMessage.of(sent), seq=12)]
     assert [int(request["number"][0]) for request, _ in apart_from] == [*range(10, 10 + len(asked))]
     for index, (_, sent_on) in enumerate(apart_from):
         message = wire.decoder(Asked)(wire.encode(sent_on))
-        own = block_of(message.block, None)
+        own = message.block.block(None)
         assert own.principals == [root(f"caller {index}")]
         assert (own.requests["principal"].tolist(), own.requests["sequences"].tolist()) == ([0], [len(asked[index])])
         assert [message.rows[row] for row in own.sequences["generation"]] == [
@@ -74,7 +74,7 @@ def test_a_row_that_was_forgotten_is_not_asked_for(monkeypatch):
         numbers.append(found.generation)
     assert len({*numbers}) == 3
     sent = block_with([[(0, [1])], [(1, [1])], [(2, [1])]], numbers)
-    rows = [message and message.rows for _, message in names.asked(block_message(sent), seq=0)]
+    rows = [message and message.rows for _, message in names.asked(BlockMessage.of(sent), seq=0)]
     assert rows == [None, None, [("tone@3", identity("tone@3"))]]
 
 
@@ -96,10 +96,10 @@ def test_each_request_of_a_batch_gets_its_own_logits_or_its_error(given_answers)
     requests["sequences"] = [0 if isinstance(one, int) else len(one) for one in given_answers]
     outputs = np.array([len(logits) for one in answered for logits in one], np.int32)
     flat = np.array([value for one in answered for logits in one for value in logits], np.float32)
-    parts = [*apart(ended_message(Ended(requests, outputs, flat, errors), None))]
+    parts = [*apart(EndedMessage.of(Ended(requests, outputs, flat, errors), None))]
     assert [number for number, _ in parts] == requests["number"].tolist()
     for (number, message), expected in zip(parts, given_answers, strict=True):
-        found = ended_of(message, None)
+        found = message.ended(None)
         assert found.requests["number"].tolist() == [number]
         if isinstance(expected, int):
             assert found.errors[found.requests["error"][0]].code == errors[expected].code

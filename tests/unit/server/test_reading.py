@@ -14,7 +14,7 @@ from onebert_encoder.answering.results import fields_of
 from onebert_encoder.answering.windows import WindowLogits, answer_windows
 from onebert_encoder.text.windows import window_cuts
 from onebert_server.answering.plan import Question
-from onebert_server.answering.reading.logits import Reading, read_together
+from onebert_server.answering.reading import Reading, read_together
 from onebert_server.answering.tokenizing import Splitter
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import AnswerNotFinite

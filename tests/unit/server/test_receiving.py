@@ -77,7 +77,7 @@ async def test_whole_uploads_are_taken_in_turns_of_their_principals():
     async def take(name, principal):
         nonlocal together
         with receiving.admitted(principal) as incoming:
-            async with receiving.turn(incoming):
+            async with receiving.place(incoming):
                 together += 1
                 taken.append(name)
                 assert together == 1

@@ -15,10 +15,10 @@ from onebert_server.access.principal import root
 from onebert_server.engine.block import ENDED, REQUEST, SEQUENCE, Block, Ended
 from onebert_server.remote import gateway as gateway_module
 from onebert_server.remote import wire
-from onebert_server.remote.blocks import ended_message
 from onebert_server.remote.gateway import RemoteGateway
 from onebert_server.remote.unix.channel import MAX_UNREAD_BYTES, framed
 from onebert_server.remote.unix.transport import UnixTransport
+from onebert_server.remote.wire import EndedMessage
 from onebert_store.errors import OneBertError, QueueFull
 from onebert_store.registry.grants import Quotas
 from parts import context
@@ -39,7 +39,7 @@ async def refuse(gateway, engine, principal, whatever):
     gateway.submit(sent)
     refused, error = np.zeros(1, ENDED), QueueFull("try again soon", 7)
     full = [(sent.principals[0], error)] if whatever else []
-    engine.sendall(framed(ended_message(Ended(refused, sent.ids[:0], np.empty(0, np.float32), [error]), None, full)))
+    engine.sendall(framed(EndedMessage.of(Ended(refused, sent.ids[:0], np.empty(0, np.float32), [error]), None, full)))
     [error] = (await ended).errors
     return error
 
@@ -56,7 +56,7 @@ async def connected():
         listening = asyncio.create_task(transport.listen(KeyRing({})))
         engine, _ = await asyncio.get_running_loop().sock_accept(listener)
         with engine:
-            engine.sendall(framed(wire.Keys({}, is_open=True)))
+            engine.sendall(framed(wire.RegistryKeys({}, is_open=True)))
             await listening
             yield RemoteGateway(transport), engine, transport._channel
             transport.close()
@@ -80,27 +80,27 @@ def refused(monkeypatch):
 def test_a_refusal_counts_for_a_moment_and_its_principal(refused, monkeypatch):
     gateway, error = refused(whatever=True)
     with pytest.raises(OneBertError) as again:
-        gateway.check(context("flood"))
+        gateway.refuse_early(context("flood"))
     assert vars(again.value) == vars(error)
     assert (error.status, error.code, error.retry_after) == (503, "queue-full", 7)
-    gateway.check(context("other"))
+    gateway.refuse_early(context("other"))
     now = time.monotonic()
     monkeypatch.setattr(gateway_module.time, "monotonic", lambda: now + 61)
-    gateway.check(context("flood"))
+    gateway.refuse_early(context("flood"))
 
 
 def test_a_quota_is_of_one_key(refused):
     """As where a key is changed for one with a larger quota."""
     gateway, _ = refused(whatever=True)
     limited = replace(root("flood"), quotas=Quotas(requests=7.0))
-    gateway.check(replace(context("flood"), principal=limited))
+    gateway.refuse_early(replace(context("flood"), principal=limited))
     with pytest.raises(OneBertError):
-        gateway.check(context("flood"))
+        gateway.refuse_early(context("flood"))
 
 
 async def test_unread_questions_are_bounded():
     async def ask_and_leave(gateway):
-        gateway.check(context("someone"))
+        gateway.refuse_early(context("someone"))
         gateway.submit(block("someone", tokens=512, sequences=64))
         await asyncio.sleep(0)
         gateway.withdraw([0])

@@ -15,8 +15,7 @@ from onebert_server.access.context import own_work
 from onebert_server.access.principal import root
 from onebert_server.answering.gateway import Wanted
 from onebert_server.engine.banks import bank
-from onebert_server.engine.passes import Passes
-from onebert_server.engine.speed import Speed
+from onebert_server.engine.host import Passes, Speed
 from onebert_server.versions import catalog
 from onebert_server.versions.residency import residents
 from onebert_server.versions.residency.loader import Loader

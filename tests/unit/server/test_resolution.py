@@ -15,7 +15,7 @@ from directories import SlotHost
 from lengths import examples
 from onebert_server.access.context import Context
 from onebert_server.access.principal import Principal, Scope, root
-from onebert_server.answering.resolution import Resolutions, Resolved
+from onebert_server.answering.gateway import Resolutions, Resolved
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.version import Version
 from onebert_store.errors import NotFound
@@ -68,7 +68,7 @@ class Registered:
 
     def resolve(self, ref):
         """Resolves as the engine's process does, and remembers it."""
-        [meaning] = self.directory.resolve([ref], ASKS)
+        [meaning] = self.directory.meanings([ref], ASKS)
         slot, generation, facts = meaning.row
         resolved = Resolved(facts, 0, slot.number, generation, meaning.keeping, meaning.versions.lasting)
         self.edge.remember({ref: resolved})
@@ -284,7 +284,7 @@ class Remembering(RuleBasedStateMachine):
             remembered = self.one.edge.find([ref], context())
             assert not (remembered and self.one.held(remembered[0]))
             with pytest.raises(NotFound):
-                self.one.directory.resolve([ref], ASKS)
+                self.one.directory.meanings([ref], ASKS)
             return
         if self.versions[task][number].held_slot is None:
             remembered = self.one.edge.find([ref], context())

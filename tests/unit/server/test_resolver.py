@@ -11,8 +11,7 @@ from directories import publish, retire
 from onebert_encoder.answering.asked import Asked, AskedWindow
 from onebert_server.access.principal import Principal, Scope
 from onebert_server.answering import resolver
-from onebert_server.answering.gateway import Wanted
-from onebert_server.answering.resolution import Resolved
+from onebert_server.answering.gateway import Resolved, Wanted
 from onebert_server.answering.resolver import Resolver
 from onebert_server.engine.banks.bank import Bank
 from onebert_server.engine.engine import Engine, EngineLimits

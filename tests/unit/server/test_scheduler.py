@@ -32,13 +32,17 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> type[Clock]:
     return Clock
 
 
+def refused(ended: Ended) -> None:
+    raise AssertionError(ended.errors)
+
+
 def scheduler(limits: QueueLimits, seconds_per_token: float = 0.0, batch_tokens: int = 10**6) -> tuple[Scheduler, Lane]:
     """One that has begun to serve, and a lane of it."""
     opened = Scheduler([HOST], limits, Metrics())
     [line] = opened.queue.lines
     line.seconds_per_token, line.batch_tokens, line.most_tokens = seconds_per_token, batch_tokens, batch_tokens
     opened.open()
-    return opened, opened.lane(lambda ended: None)
+    return opened, opened.lane(refused)
 
 
 def block(tokens: int, deadline: float, principal: str = "someone", number: int = 0, count: int = 1) -> Block:
@@ -79,7 +83,7 @@ def test_each_request_gets_its_own_logits(came, random):
     uses = HOST.bank.uses.copy()
     edges, left, batches = [Edge(opened), Edge(opened)], set[int](), []
     for number, (lane, principal, count) in enumerate(came):
-        assert opened.put(edges[lane].lane, block(30, 60.0 + 1e9, principal, number, count)) == []
+        opened.submit(edges[lane].lane, block(30, 60.0 + 1e9, principal, number, count))
     while opened.queue.sequences or batches:
         if opened.queue.sequences and random.random() < 0.6:
             batches.append(opened.take(only_full=False))
@@ -106,7 +110,10 @@ def test_a_refused_request_ends_at_once_and_those_beside_it_wait() -> None:
     each = [block(3, 1e12, number=number, count=count) for number, count in ((1, 2), (2, 9), (3, 1))]
     requests, sequences, ids = (np.concatenate([one[field] for one in each]) for field in (1, 2, 3))
     sequences["text"] = np.arange(len(sequences))
-    [(_, ended)] = opened.put(lane, Block(each[0].principals, requests, sequences, ids))
+    edge: list[Ended] = []
+    lane.answered = edge.append
+    opened.submit(lane, Block(each[0].principals, requests, sequences, ids))
+    [ended] = edge
     assert (ended.requests["number"].tolist(), [error.status for error in ended.errors]) == ([2], [413])
     assert opened.queue.sequences == 3
 
@@ -122,7 +129,7 @@ def test_a_request_given_up_at_its_deadline_counts_as_late(
     clock: type[Clock], before_deadline: float, why: str
 ) -> None:
     opened, lane = scheduler(QueueLimits(10**6, 10**9))
-    assert opened.put(lane, block(8, deadline=1.0, number=5)) == []
+    opened.submit(lane, block(8, deadline=1.0, number=5))
     clock.now = 1.0 - before_deadline
     opened.withdraw(lane, [5])
     dropped = {name: f'onebert_dropped_total{{why="{name}"}} 1.0' for name in ("deadline", "left")}

@@ -22,12 +22,10 @@ from onebert_server.access.principal import root
 from onebert_server.engine import engine as engine_module
 from onebert_server.engine.banks.bank import Bank
 from onebert_server.engine.block import REQUEST, SEQUENCE, Block, Ended
-from onebert_server.engine.engine import Engine, EngineLimits, Flight
-from onebert_server.engine.host import Host
-from onebert_server.engine.passes import HostCopy, Launched
+from onebert_server.engine.engine import Engine, EngineLimits
+from onebert_server.engine.host import LEAST_SECONDS, Host, HostCopy, Launched, Speed
 from onebert_server.engine.queue import QueueLimits
 from onebert_server.engine.request import Taken
-from onebert_server.engine.speed import LEAST_SECONDS, Speed
 from onebert_server.run.opening import MAX_BATCH_SECONDS
 from onebert_server.settings import Settings
 from onebert_store.errors import DeadlineExceeded, OneBertError
@@ -132,14 +130,14 @@ class Device(Engine):
         assert self._all_ended.wait(WAIT)
         self.close(WAIT)
 
-    def launch(self, taken: Taken) -> Flight:
+    def launch(self, taken: Taken) -> None:
         asked = [self._asked[request.number] for request, first, stop in taken.parts for _ in range(first, stop)]
         assert all(one.at + one.patience > Clock.now for one in asked), "what is late costs no forward pass"
         self.batches.append(taken.inputs.lengths.tolist())
-        return super().launch(taken)
+        super().launch(taken)
 
-    def land(self, flight: Flight) -> None:
-        super().land(flight)
+    def land(self, taken: Taken) -> None:
+        super().land(taken)
         while self._coming and not self.queue.sequences:
             self.let_come(max(self._coming[0].at, Clock.now))
         if not self._coming and not self.queue.sequences:

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from bases import loaded
 from onebert_encoder.maths.batch import pack
-from onebert_server.engine import speed as module
+from onebert_server.engine import host as module
 from onebert_server.engine.banks.bank import Bank
-from onebert_server.engine.speed import Speed, measure_speed
+from onebert_server.engine.host import Speed, measure_speed
 
 
 @given(st.floats(0.15, 100.0), st.lists(st.integers(1, 8192), min_size=200, max_size=200))

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from observing import answered
 from onebert_encoder.answering.results import Prediction
-from onebert_server.answering.reading.seen import seen as seen_of
+from onebert_server.answering.reading import seen as seen_of
 from onebert_server.observed import Seen
 from onebert_server.telemetry import counts
 from onebert_server.telemetry.counts import MAX_LABELS, OTHER, RANK_EVERY, AnswerCounts

@@ -9,11 +9,11 @@ import pytest
 
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_server.answering import asking, turn
+from onebert_server.answering.admission import Entry
 from onebert_server.answering.asking import Asking
 from onebert_server.answering.gateway import Wanted
 from onebert_server.engine.block import REQUEST, SEQUENCE, Block
-from onebert_server.engine.scheduler import Lane
-from onebert_server.remote import edge, wire
+from onebert_server.remote import wire
 from onebert_store.errors import EngineFailed, OneBertError, QueueFull
 from onebert_store.registry.grants import Quotas
 from parts import assert_like, context, same
@@ -23,16 +23,16 @@ from parts import assert_like, context, same
 @pytest.mark.parametrize("first", [True, False], ids=["before anything is taken", "when it is taken"])
 def test_what_cannot_be_submitted_fails_alone(parts, monkeypatch, first):
     """One request of a turn breaks the way to the engine; the others are answered, also those of later turns."""
-    lane_submit = Lane.submit
+    entry_submit = Entry.submit
 
-    def submit(lane, block):
+    def submit(entry, block):
         broken = 7 in block.requests["sequences"]
         if not (broken and first):
-            lane_submit(lane, block)
+            entry_submit(entry, block)
         if broken:
             raise MemoryError
 
-    monkeypatch.setattr(Lane, "submit", submit)
+    monkeypatch.setattr(Entry, "submit", submit)
 
     async def ask(answerer):
         def ask(texts):
@@ -104,7 +104,7 @@ def test_a_block_whose_requests_cannot_be_read_ends_its_front_end(parts):
         lost = asyncio.Event()
         parts.transport._channel._lost = lost.set
         nothing = memoryview(b"")
-        parts.transport.submit(wire.Block([], memoryview(b"half"), nothing, nothing, []))
+        parts.transport.submit(wire.BlockMessage([], memoryview(b"half"), nothing, nothing, []))
         await asyncio.wait_for(lost.wait(), 20)
 
     parts.run(ask)
@@ -114,8 +114,8 @@ def test_a_block_whose_requests_cannot_be_read_ends_its_front_end(parts):
 @pytest.mark.parametrize(("texts", "length"), [(1, 4000), (64, 1)], ids=["long texts", "short texts"])
 def test_a_flood_of_one_turn_is_divided_and_delays_nobody_else(parts, monkeypatch, texts, length):
     """A turn takes little enough that the loop comes to others, and takes principals in turns."""
-    blocks, submit = [], Lane.submit
-    monkeypatch.setattr(Lane, "submit", lambda lane, block: blocks.append(block) or submit(lane, block))
+    blocks, submit = [], Entry.submit
+    monkeypatch.setattr(Entry, "submit", lambda entry, block: blocks.append(block) or submit(entry, block))
 
     async def ask(answerer):
         wanted, flood = Wanted(["short"] * texts), ["".join(["x"] * length)] * texts
@@ -174,7 +174,7 @@ def test_a_damaged_block_costs_no_quota(parts):
         assert ended.requests["number"].tolist() == [5]
         assert [error.code for error in ended.errors] == [EngineFailed.code]
         entry = parts.desk._edge._entry
-        entry.rates.check(block.principals[0])
+        entry.rates.require_quota(block.principals[0])
         assert not entry._counted
         gateway.answered = answered
         return await answerer.answer(context(), Wanted(["good"]), ["it is now"], same)
@@ -185,14 +185,14 @@ def test_a_damaged_block_costs_no_quota(parts):
 
 @pytest.mark.parametrize("parts", [True], ids=["front end"], indirect=True)
 def test_answers_that_cannot_be_sent_end_their_requests(parts, monkeypatch):
-    message, broken = edge.ended_message, [True]
+    message, broken = wire.EndedMessage.of, [True]
 
     def fail(ended, *more):
         if len(ended.logits) and broken.pop():
             raise MemoryError
         return message(ended, *more)
 
-    monkeypatch.setattr(edge, "ended_message", fail)
+    monkeypatch.setattr(wire.EndedMessage, "of", fail)
 
     async def ask(answerer):
         with pytest.raises(OneBertError) as failed:

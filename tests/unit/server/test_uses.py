@@ -1,6 +1,5 @@
 """Uses of slots against a count of who holds what: nothing out of date is held, and no row goes while it is used."""
 
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from bases import far_row, loaded
 from onebert_server.engine.banks.bank import Bank
-from onebert_server.engine.banks.uses import Uses
+from onebert_server.engine.banks.uses import BankBytes, Uses
 
 
 def slots_of(*numbers):
@@ -43,10 +42,10 @@ def bank():
 
 @given(slots=st.lists(st.integers(-(2**31), 2**31 - 1), max_size=20), generation=st.integers(-(2**63), 2**63 - 1))
 def test_unknown_slots_and_generations_are_refused(slots, generation):
-    uses = Uses(lock := threading.RLock(), threading.Condition(lock), lambda _: None)
+    uses = Uses(BankBytes(0), lambda _: None)
     uses.begin(3)
     known = int(uses.generation[3])
-    with lock:
+    with uses.using:
         held = uses.hold(slots_of(*slots), np.full(len(slots), generation, np.int64))
     assert held.tolist() == [slot == 3 and generation == known for slot in slots]
     assert uses.uses.sum() == held.sum()

@@ -13,14 +13,14 @@ from bases import loaded
 from onebert_encoder.answering.asked import Asked
 from onebert_encoder.text.tokenizer import Tokenizer
 from onebert_server.access.principal import Principal, Scope
-from onebert_server.answering.gateway import Computed
+from onebert_server.answering.gateway import ShadowQuestions
 from onebert_server.engine.block import ENDED, REQUEST, SEQUENCE, Block
 from onebert_server.engine.block import Ended as EndedRequests
-from onebert_server.observed import Ended, Seen
+from onebert_server.observed import FinishedRequest, Seen
 from onebert_server.remote import wire
-from onebert_server.remote.blocks import block_message, block_of, ended_message, ended_of
 from onebert_server.remote.unix import frames
 from onebert_server.remote.unix.channel import Channel, framed
+from onebert_server.remote.wire import BlockMessage, EndedMessage
 from onebert_server.versions.facts import Shadowing
 from onebert_store.errors import OneBertError, OverQuota, QueueFull
 from onebert_store.registry.grants import Quotas
@@ -47,18 +47,18 @@ questions = st.builds(
 )
 carried = st.none() | st.tuples(st.text(), st.text())
 arrays = st.binary().map(memoryview)
-blocks = st.builds(wire.Block, st.lists(callers), arrays, arrays, arrays, st.lists(carried))
+blocks = st.builds(wire.BlockMessage, st.lists(callers), arrays, arrays, arrays, st.lists(carried))
 identities = st.tuples(st.text(), st.text())
 payers = st.none() | st.builds(Payer, st.text(), rates, rates)
 shadowed = st.builds(
-    Computed,
+    ShadowQuestions,
     st.builds(Shadowing, st.lists(identities).map(tuple), payers),
     st.lists(st.text() | st.tuples(st.text(), st.text())),
     st.lists(st.none() | st.lists(st.tuples(st.text(), numbers, numbers)).map(tuple)),
     st.builds(Asked),
 )
 seen = st.builds(Seen, st.text(), st.lists(st.text()).map(tuple), rates, numbers, st.none() | numbers)
-endings = st.builds(Ended, st.text(), st.text(), numbers, seconds, texts, st.lists(seen), texts)
+endings = st.builds(FinishedRequest, st.text(), st.text(), numbers, seconds, texts, st.lists(seen), texts)
 messages = (
     st.builds(frames.Ask, numbers, questions)
     | st.builds(frames.Cancel, numbers)
@@ -67,7 +67,7 @@ messages = (
     | st.builds(wire.Shadowed, shadowed)
     | st.just(frames.Accepting())
     | st.builds(frames.InProgress, numbers)
-    | st.builds(frames.Counted, st.lists(endings), st.lists(st.binary()))
+    | st.builds(frames.CountedRequests, st.lists(endings), st.lists(st.binary()))
 )
 
 
@@ -117,7 +117,7 @@ def crossed(message):
 
 @given(st.lists(callers), flat(REQUEST), flat(SEQUENCE), flat(np.int32))
 def test_a_block_stays_the_same(principals, requests, sequences, ids):
-    found = block_of(crossed(block_message(Block(principals, requests, sequences, ids))), None)
+    found = crossed(BlockMessage.of(Block(principals, requests, sequences, ids))).block(None)
     assert found.principals == principals
     for array, expected in zip(found[1:4], (requests, sequences, ids), strict=True):
         assert (array.dtype, array.tobytes()) == (expected.dtype, expected.tobytes())
@@ -126,17 +126,17 @@ def test_a_block_stays_the_same(principals, requests, sequences, ids):
 @pytest.mark.parametrize("damage", ["requests", "sequences", "ids"])
 def test_a_block_that_ends_within_an_element_is_refused(damage):
     whole = Block([], np.zeros(2, REQUEST), np.zeros(2, SEQUENCE), np.zeros(2, np.int32))
-    message = block_message(whole)
+    message = BlockMessage.of(whole)
     cut = msgspec.structs.replace(message, **{damage: getattr(message, damage)[:-1]})
     with pytest.raises(ValueError, match="buffer size"):
-        block_of(crossed(cut), None)
+        crossed(cut).block(None)
 
 
 @given(flat(ENDED), flat(np.int32), flat(np.float32), callers)
 def test_what_has_ended_stays_the_same_with_its_errors(requests, outputs, logits, caller):
     errors = [QueueFull("try again soon", 7), OverQuota("less", 2)]
-    message = crossed(ended_message(EndedRequests(requests, outputs, logits, errors), None, [(caller, errors[1])]))
-    found = ended_of(message, None)
+    message = crossed(EndedMessage.of(EndedRequests(requests, outputs, logits, errors), None, [(caller, errors[1])]))
+    found = message.ended(None)
     for array, expected in zip(found[:3], (requests, outputs, logits), strict=True):
         assert (array.dtype, array.tobytes()) == (expected.dtype, expected.tobytes())
     assert [shown(error) for error in found.errors] == [shown(error) for error in errors]

@@ -9,7 +9,7 @@ from onebert_encoder.answering.results import Prediction
 from onebert_semantic_router.bodies import Bundle
 from onebert_semantic_router.bundle import bundle
 from onebert_server.answering import sizes
-from onebert_server.answering.reading.logits import Answered, Reading
+from onebert_server.answering.reading import Answered, Reading
 from onebert_server.facades.clients import fms, hugging_face, kserve, litellm, openai, vllm
 from onebert_server.facades.clients.detections import detections
 from onebert_server.limits import MAX_ITEMS

@@ -7,7 +7,7 @@ import pytest
 
 import tiny_delta
 from onebert_store.errors import BaseMismatch, InvalidManifest, NotFinite, TensorMismatch
-from onebert_store.file.delta import check
+from onebert_store.file.delta import require_fit
 from tiny_delta import KEY, MIDDLE, NORM, OUTPUT, QUERY, SPEC
 
 
@@ -38,12 +38,12 @@ def with_tensors(**shapes):
     ids=["full", "no-delta", "no-lora", "highest-rank", "dense", "gelu", "pooler", "siamese", "golden"],
 )
 def test_what_fits_is_accepted(changes, tensors):
-    check(tiny_delta.make_delta(tensors=with_tensors(**tensors), **changes), SPEC)
+    require_fit(tiny_delta.make_delta(tensors=with_tensors(**tensors), **changes), SPEC)
 
 
 def test_an_activation_without_its_layer_is_refused():
     with pytest.raises(TensorMismatch, match=r"missing: head.dense.bias, head.dense.weight"):
-        check(tiny_delta.make_delta(format=3, head={"activation": "relu"}), SPEC)
+        require_fit(tiny_delta.make_delta(format=3, head={"activation": "relu"}), SPEC)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_an_activation_without_its_layer_is_refused():
 )
 def test_a_head_on_pairs_reads_four_times_the_width_and_one(tensors, message):
     with pytest.raises(TensorMismatch, match=message):
-        check(tiny_delta.make_delta(tensors=with_tensors(**tensors), pooling="siamese"), SPEC)
+        require_fit(tiny_delta.make_delta(tensors=with_tensors(**tensors), pooling="siamese"), SPEC)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_head_on_pairs_reads_four_times_the_width_and_one(tensors, message):
 )
 def test_tensors_that_do_not_fit_are_named(tensors, message):
     with pytest.raises(TensorMismatch, match=message):
-        check(tiny_delta.make_delta(tensors=with_tensors(**tensors)), SPEC)
+        require_fit(tiny_delta.make_delta(tensors=with_tensors(**tensors)), SPEC)
 
 
 def adapter(module, size=2):
@@ -114,7 +114,7 @@ def test_sparse_differences_adapters_and_scales_are_accepted():
     }
     core = {f"lora_xs.{OUTPUT.format(0)}": (4, 4)}
     tensors = with_tensors(**adapter(OUTPUT.format(0)), **scales, **core) | with_indices([0, 7, 31], 3)
-    check(tiny_delta.make_delta(tensors=tensors), SPEC)
+    require_fit(tiny_delta.make_delta(tensors=tensors), SPEC)
 
 
 @pytest.mark.parametrize(
@@ -142,13 +142,13 @@ def test_sparse_differences_adapters_and_scales_are_accepted():
 )
 def test_sparse_differences_adapters_and_scales_that_do_not_fit_are_named(tensors, message):
     with pytest.raises(TensorMismatch, match=message):
-        check(tiny_delta.make_delta(tensors={k: v for k, v in tensors.items() if v is not None}), SPEC)
+        require_fit(tiny_delta.make_delta(tensors={k: v for k, v in tensors.items() if v is not None}), SPEC)
 
 
 def test_at_most_ten_offenders_are_named():
     many = {f"delta.x{i:02}": (1,) for i in range(30)}
     with pytest.raises(TensorMismatch) as caught:
-        check(tiny_delta.make_delta(tensors=with_tensors(**many)), SPEC)
+        require_fit(tiny_delta.make_delta(tensors=with_tensors(**many)), SPEC)
     assert "delta.x09" in caught.value.detail
     assert "delta.x10" not in caught.value.detail
     assert caught.value.detail.endswith("and 20 more")
@@ -164,22 +164,22 @@ def test_at_most_ten_offenders_are_named():
 )
 def test_manifests_that_do_not_fit_are_refused(changes, message):
     with pytest.raises(InvalidManifest, match=message):
-        check(tiny_delta.make_delta(**changes), SPEC)
+        require_fit(tiny_delta.make_delta(**changes), SPEC)
 
 
 def test_a_pooling_that_the_base_cannot_do_is_refused():
     with pytest.raises(InvalidManifest, match="this base has cls, mean, not pooler"):
-        check(tiny_delta.make_delta(pooling="pooler"), replace(SPEC, poolings=("cls", "mean")))
+        require_fit(tiny_delta.make_delta(pooling="pooler"), replace(SPEC, poolings=("cls", "mean")))
 
 
 def test_a_delta_of_another_base_is_refused_even_under_its_name():
     base = {"name": "tiny", "model_type": "bert", "digest": "sha256:" + "cd" * 32}
     with pytest.raises(BaseMismatch, match=r"sha256:cdcdcdcdcdcd….*sha256:abababababab…"):
-        check(tiny_delta.make_delta(base=base), SPEC)
+        require_fit(tiny_delta.make_delta(base=base), SPEC)
 
 
 def test_a_delta_with_a_nan_is_refused():
     tensors = tiny_delta.tensors_for()
     tensors["head.weight"][1, 2] = np.nan
     with pytest.raises(NotFinite, match=r"not finite: head\.weight$"):
-        check(tiny_delta.make_delta(tensors=tensors), SPEC)
+        require_fit(tiny_delta.make_delta(tensors=tensors), SPEC)

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from bases import Reference, tiny_base
 from onebert_encoder.base.base import load_base
 from onebert_store.errors import InvalidManifest, InvalidMethod, InvalidSettings, NotFinite, TooLarge
-from onebert_store.file.delta import check
+from onebert_store.file.delta import require_fit
 from onebert_store.file.format import MAX_HEADER_BYTES, dumps, loads
 from onebert_training.fit import checkpoint
 from onebert_training.fit.loop import Active, advance, ignore, take_step, train
@@ -105,7 +105,7 @@ def test_the_file_in_a_plain_model_scores_what_training_said(base, data, method,
     assert not any(tensor.requires_grad for tensor in base.params.values())
     assert_is_what_the_method_names(run, result.delta)
     delta = loads(dumps(result.delta))
-    check(delta, base.spec)
+    require_fit(delta, base.spec)
     logits = reference_logits(run, delta, "test")
     assert evaluate("single_label", data.splits["test"].gold, logits) == result.test
     model = reference(delta, pooling)

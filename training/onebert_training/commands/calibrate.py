@@ -15,7 +15,7 @@ from onebert_store.command import console
 from onebert_store.disk import check_writable
 from onebert_store.errors import InvalidData, InvalidSettings
 from onebert_store.file.card import card_of
-from onebert_store.file.delta import Delta, check
+from onebert_store.file.delta import Delta, require_fit
 from onebert_store.file.fingerprint import overlap_of
 from onebert_store.file.format import load, save
 from onebert_store.file.manifest import Manifest
@@ -127,7 +127,7 @@ def _fitted(
         None if unknown is None else load_texts(unknown, reading.columns, reading.encoding, else_by_name=True)[1]
     )
     loaded = machine.load()
-    check(delta, loaded.spec)
+    require_fit(delta, loaded.spec)
     with console.busy(f"classifying {len(examples) + len(unknown_texts or ()):,} texts"):
         tokens = tokenize(loaded, manifest, examples.texts)
         logits = _logits(loaded, delta, tokens)

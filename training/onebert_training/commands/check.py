@@ -38,7 +38,7 @@ def run_check(
     data: str, reading: DataOptions, max_length: int, labels: bool, mending: Mending, machine: Machine, as_json: bool
 ) -> bool:
     """Shows all findings about the data, or its mended copy; returns whether training would accept it."""
-    mending.check(data)
+    mending.require_output(data)
     tokenizer, longest = load_tokenizer(machine.base)
     max_length = min(max_length, longest)
     with console.busy(f"checking {data}"):

@@ -7,7 +7,7 @@ from typing import Any
 from onebert_store.command import console
 from onebert_store.disk import check_writable, write_whole
 from onebert_store.errors import InvalidSettings
-from onebert_store.file.delta import check
+from onebert_store.file.delta import require_fit
 from onebert_store.file.format import load
 from onebert_store.tables.columns import trained_columns
 from onebert_store.tables.table import Table
@@ -41,7 +41,7 @@ def run_evaluate(
     manifest = delta.manifest
     # The user names the base: a delta file is untrusted and must not decide which model is loaded.
     loaded = machine.load()
-    check(delta, loaded.spec)
+    require_fit(delta, loaded.spec)
     read = reading.read(data)
     reading = reading.remembering(trained_columns(manifest), read)
     labeled = load_split(read, reading, manifest.task_type, manifest.labels, split)

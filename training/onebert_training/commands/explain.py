@@ -20,7 +20,7 @@ from onebert_encoder.maths.fold import to_tensors
 from onebert_encoder.text.tokens import Text, Tokens, named_halves
 from onebert_store.command import console
 from onebert_store.errors import AnswerNotFinite, InvalidData, InvalidInput, NotFinite
-from onebert_store.file.delta import Delta, check
+from onebert_store.file.delta import Delta, require_fit
 from onebert_store.file.format import load
 from onebert_store.file.strict_json import printable
 from onebert_store.tables.columns import trained_columns
@@ -52,7 +52,7 @@ class Loaded(NamedTuple):
 
 def _load(file: Path, machine: Machine) -> Loaded:
     delta, loaded = load(file), machine.load()
-    check(delta, loaded.spec)
+    require_fit(delta, loaded.spec)
     return Loaded(delta, loaded, removals(to_tensors(delta, loaded), loaded.spec))
 
 

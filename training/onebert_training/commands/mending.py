@@ -27,7 +27,7 @@ class Mending:
     drop_duplicates: bool = False
     out: Path | None = None
 
-    def check(self, data: str) -> None:
+    def require_output(self, data: str) -> None:
         """Raises InvalidSettings, before any work, unless there is something to mend and a place for the copy."""
         mends = self.fold_labels or self.drop_duplicates
         if mends != (self.out is not None):

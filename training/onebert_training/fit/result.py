@@ -14,7 +14,7 @@ from onebert_encoder.base.base import Base
 from onebert_encoder.maths.fold import fold_delta, to_tensors
 from onebert_encoder.maths.predict import compute_golden
 from onebert_store.errors import NotFinite
-from onebert_store.file.delta import Delta, check
+from onebert_store.file.delta import Delta, require_fit
 from onebert_store.file.fingerprint import fingerprint_of
 from onebert_store.file.manifest import WATCHED
 from onebert_training.data.checks import listed
@@ -192,7 +192,7 @@ def checked_delta(base: Base, plain: Delta, facts: Mapping[str, Any], why: str) 
         InvalidManifest: a manifest cannot hold the facts.
     """
     try:
-        check(plain, base.spec)
+        require_fit(plain, base.spec)
         golden = compute_golden(base, fold_delta(base, plain), plain.manifest.max_length)
     except (NotFinite, ValidationError):
         raise NotFinite(why) from None

@@ -14,7 +14,7 @@ from onebert_store.command import console
 from onebert_store.disk import check_free, check_writable
 from onebert_store.errors import BaseNotFound, InvalidInput, InvalidSettings
 from onebert_store.file.decision import Activation
-from onebert_store.file.delta import check
+from onebert_store.file.delta import require_fit
 from onebert_store.file.format import load, save
 from onebert_store.file.manifest import SIAMESE, Manifest
 from onebert_training.fit.loop import Progress
@@ -119,7 +119,7 @@ def run_export(
     record: dict[str, Any] = {"out": str(folder), "digest": delta.digest}
     with console.busy("loading the base and converting"):
         loaded = load_base(base)
-        check(delta, loaded.spec)
+        require_fit(delta, loaded.spec)
         delta = without_temperature(delta)
         if peft is not None:
             record |= export_adapter(folder, delta, loaded, base)

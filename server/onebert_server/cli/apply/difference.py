@@ -5,7 +5,7 @@ from enum import IntEnum
 from functools import partial
 from typing import Any, NamedTuple
 
-from onebert_server.cli.apply.form import Alias, Part, TaskForm, Version
+from onebert_server.cli.apply.form import AliasForm, Part, TaskForm, VersionForm
 from onebert_server.cli.moving import saying_where
 from onebert_server.client import Client, TaskStatus, TaskSummary
 from onebert_server.contract.moves import meaning
@@ -88,7 +88,9 @@ def difference(
     for each in new:
         add(partial(_push, name, each, form.versions[each], bases))
     # As after a single push, the first version of a task is live, also if an earlier walk ended before its move.
-    first = {} if (facts and facts.aliases) or not numbers else {LIVE: Alias(split={next(iter(form.versions)): 100})}
+    first = (
+        {} if (facts and facts.aliases) or not numbers else {LIVE: AliasForm(split={next(iter(form.versions)): 100})}
+    )
     names = {number: f"new {each}" for each, number in likely.items()}
     present = {
         part.key: part.present(client, name) if facts and (status is None or part.may_be_of(status)) else None
@@ -128,7 +130,7 @@ def bases_of(client: Client) -> dict[str, str]:
     return {base.digest: base.name for base in facts.bases or [facts]}
 
 
-def _push(task: str, name: str, version: Version, bases: Mapping[str, str]) -> list[Step]:
+def _push(task: str, name: str, version: VersionForm, bases: Mapping[str, str]) -> list[Step]:
     file = version.file
     if file is None:
         raise InvalidInput(
@@ -158,7 +160,7 @@ def _push(task: str, name: str, version: Version, bases: Mapping[str, str]) -> l
 def _move(
     task: str,
     alias: str,
-    wanted: Alias | None,
+    wanted: AliasForm | None,
     facts: TaskSummary | None,
     numbers: Numbers,
     names: Mapping[int, str],

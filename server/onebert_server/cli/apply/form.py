@@ -76,7 +76,7 @@ Inside = Annotated[Path, BeforeValidator(_inside)]
 OR_FALSE = BeforeValidator(lambda value: None if value is False else value)
 
 
-class Version(Strict, frozen=False):
+class VersionForm(Strict, frozen=False):
     """A version of a task: its delta file, its digest, or both; then a server that has the digest needs no file."""
 
     file: Inside | None = None
@@ -99,7 +99,7 @@ class Version(Strict, frozen=False):
         return {"digest" if value.startswith(_DIGEST) else "file": value} if isinstance(value, str) else value
 
     @model_validator(mode="after")
-    def _read(self) -> "Version":
+    def _read(self) -> "VersionForm":
         from onebert_store.file.format import load_with_bytes  # noqa: PLC0415
 
         if self.file is None and not self.digest:
@@ -115,7 +115,7 @@ class Version(Strict, frozen=False):
         return self
 
 
-class Alias(Strict):
+class AliasForm(Strict):
     """The whole meaning of an alias, by the names of versions in the file."""
 
     split: dict[str, int]
@@ -134,7 +134,7 @@ class Alias(Strict):
         return Target(tuple(shares), self.sticky, tuple(shadows))
 
 
-def _of_versions(alias: Alias | None, info: ValidationInfo) -> Alias | None:
+def _of_versions(alias: AliasForm | None, info: ValidationInfo) -> AliasForm | None:
     if alias is not None and "versions" in info.data:
         versions = info.data["versions"]
         for name in (*alias.split, *alias.shadow):
@@ -146,7 +146,7 @@ def _of_versions(alias: Alias | None, info: ValidationInfo) -> Alias | None:
     return alias
 
 
-def _different(versions: dict[str, Version]) -> dict[str, Version]:
+def _different(versions: dict[str, VersionForm]) -> dict[str, VersionForm]:
     names = dict[str, str]()
     for name, version in versions.items():
         if (first := names.setdefault(version.digest, name)) != name:
@@ -157,11 +157,12 @@ def _different(versions: dict[str, Version]) -> dict[str, Version]:
 class TaskForm(Strict):
     """A task as the file has it; an alias or a part that is None shall not exist."""
 
-    versions: Annotated[dict[Annotated[str, AfterValidator(_check_name)], Version], AfterValidator(_different)] = Field(
-        default_factory=dict
+    versions: Annotated[dict[Annotated[str, AfterValidator(_check_name)], VersionForm], AfterValidator(_different)] = (
+        Field(default_factory=dict)
     )
     aliases: dict[
-        Annotated[str, AfterValidator(_check_alias)], Annotated[Alias | None, OR_FALSE, AfterValidator(_of_versions)]
+        Annotated[str, AfterValidator(_check_alias)],
+        Annotated[AliasForm | None, OR_FALSE, AfterValidator(_of_versions)],
     ] = Field(default_factory=dict)
 
     @property
@@ -170,7 +171,7 @@ class TaskForm(Strict):
         return {key: getattr(self, key) for key in self.model_fields_set - TaskForm.model_fields.keys()}
 
 
-class Change(NamedTuple):
+class PartChange(NamedTuple):
     """A change of a part: its words in the difference, and the call that makes it."""
 
     words: str
@@ -198,7 +199,7 @@ class Part(Protocol):
     def present(self, client: Client, task: str) -> Any:
         """Asks the server for the part; None: it has none."""
 
-    def change(self, task: str, wanted: Any, present: Any, manifest: Callable[[], Manifest]) -> Change | None:
+    def change(self, task: str, wanted: Any, present: Any, manifest: Callable[[], Manifest]) -> PartChange | None:
         """Compares; None: they are equal. Raises InvalidInput or InvalidData.
 
         Args:

@@ -17,8 +17,7 @@ from onebert_encoder.layout.upload import Array
 from onebert_encoder.maths.batch import BASE_ROW
 from onebert_encoder.maths.fold import fold_bare
 from onebert_encoder.maths.rows import Defaults, Head, Number, Row, Rows, cast_branches, diverges_at, empty_numbers
-from onebert_server.engine.banks.bank_bytes import BankBytes, default_bank_bytes
-from onebert_server.engine.banks.uses import Uses
+from onebert_server.engine.banks.uses import BankBytes, Uses, default_bank_bytes
 from onebert_store.errors import BankFull
 
 # MAP_NORESERVE, on Linux only (Python names it from 3.13 on): reserved pages do not count as used until they are
@@ -40,8 +39,7 @@ class Bank(Uses):
     """
 
     def __init__(self, base: Base, bound: BankBytes | None = None) -> None:
-        self.bound = bound or BankBytes(default_bank_bytes(base.device))
-        super().__init__(self.bound.using, self.bound.unused, self._release)
+        super().__init__(bound or BankBytes(default_bank_bytes(base.device)), self._release)
         self._base = base
         self._bare = fold_bare(base)
         defaults = Defaults.for_base(base)

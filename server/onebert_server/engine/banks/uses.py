@@ -1,12 +1,19 @@
-"""The uses of a bank's slots: which row a slot has, how many sequences read it, and when it was used last."""
+"""The uses of a bank's slots, and the bytes of all banks, which have the same lock.
+
+Of a slot: which row it has, how many sequences read it, and when it was used last.
+"""
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from itertools import count
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+
+from onebert_server.engine.memory import memory_limit
 
 # Slots of the arrays of a new bank; the arrays double as the bank grows.
 _FIRST_SLOTS = 64
@@ -21,16 +28,15 @@ class Uses:
     and a released one is freed after its last use.
 
     Attributes:
-        using: held for moments only, and never while waiting for another lock. All banks of a server share it.
-        unused: notified, under `using`, when a slot may have become one that `oldest` returns.
+        using, unused: of `bound`; held for moments only, and never while waiting for another lock.
         generation: 0 for a slot without a row, or whose row is released.
         uses: sequences that wait or run.
         used: seconds of `time.monotonic()`; a time to come keeps a row from eviction until then, or until it is used.
         evictable: whether `oldest` may return the slot.
     """
 
-    def __init__(self, using: threading.RLock, unused: threading.Condition, free: Callable[[int], None]) -> None:
-        self.using, self.unused = using, unused
+    def __init__(self, bound: "BankBytes", free: Callable[[int], None]) -> None:
+        self.bound, self.using, self.unused = bound, bound.using, bound.unused
         self.generation = np.zeros(_FIRST_SLOTS, np.int64)
         self.uses = np.zeros(_FIRST_SLOTS, np.int32)
         self.used = np.zeros(_FIRST_SLOTS)
@@ -106,3 +112,59 @@ class Uses:
                 return
         # Not under the lock, which every batch takes: memory is freed.
         self._free_slot(slot)
+
+
+class BankBytes:
+    """The bytes that the rows of all banks of a server may take together, and do take.
+
+    Attributes:
+        most: the bound.
+        banks: their number; on a GPU each allocates an equal part.
+        bare: bytes of the rows of bare bases, which always stay.
+        lock: held while a row is installed, so that no two rows take the same last bytes.
+        using: held while uses of rows are counted; see `Uses`. A holder of `lock` may take it, and not the other way.
+        unused: notified when a row may have become one that nobody uses.
+    """
+
+    def __init__(self, most: int, banks: int = 1) -> None:
+        self.most, self.banks = most, banks
+        self.total = self.bare = 0
+        self.lock = threading.Lock()
+        self.using = threading.RLock()
+        self.unused = threading.Condition(self.using)
+        self._released: deque[Callable[[], None]] = deque()
+
+    @property
+    def most_of_row(self) -> int:
+        """Bytes that all rows together may take besides the rows of bare bases."""
+        return self.most - self.bare
+
+    def holds(self, size: int) -> bool:
+        return self.total + size <= self.most
+
+    def release(self, forget: Callable[[], None]) -> None:
+        """Has a row forgotten: at once, or as soon as the thread that holds the lock gives it back."""
+        self._released.append(forget)
+        self.forget_released()
+
+    def forget_released(self) -> None:
+        """Forgets released rows unless another thread holds the lock, which does so afterwards; never blocks."""
+        # Check again without the lock: another thread may have found it held and left a row in the deque.
+        while self._released and self.lock.acquire(blocking=False):
+            try:
+                self.forget_now()
+            finally:
+                self.lock.release()
+
+    def forget_now(self) -> None:
+        """Forgets released rows; call it under the lock."""
+        while self._released:
+            self._released.popleft()()
+
+
+def default_bank_bytes(device: torch.device) -> int:
+    """Returns the default bound: half of the memory, or a quarter of a GPU's free memory."""
+    if device.type == "cpu":
+        return memory_limit() // 2
+    with torch.cuda.device(device):
+        return torch.cuda.mem_get_info()[0] // 4

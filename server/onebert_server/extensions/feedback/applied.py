@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from onebert_server.cli.apply.form import Change, Part
+from onebert_server.cli.apply.form import Part, PartChange
 from onebert_server.client import Client, TaskStatus
 from onebert_server.contract.feedback import SamplesFacts
 from onebert_server.extensions.feedback.schemas import SamplesRequest
@@ -24,16 +24,16 @@ class _Kept:
 
     def change(
         self, task: str, wanted: SamplesRequest | None, present: SamplesFacts | None, manifest: Callable[[], Manifest]
-    ) -> Change | None:
+    ) -> PartChange | None:
         before = _words(**self.written(present)) if present else ""
         if wanted is None:
             words = f"{before}; {present.kept if present else 0:,} kept answers are deleted"
-            return Change(words, lambda client: client.delete_samples(task))
+            return PartChange(words, lambda client: client.delete_samples(task))
         rule = wanted.model_dump()
         if present and rule == self.written(present):
             return None
         words = f"{before} → {_words(**rule)}" if before else _words(**rule)
-        return Change(words, lambda client: client.set_samples(task, **rule))
+        return PartChange(words, lambda client: client.set_samples(task, **rule))
 
     def of_move(self, alias: str, numbers: Collection[int], wanted: object, present: object) -> str:
         return ""

@@ -14,7 +14,7 @@ from onebert_server.access.principal import Action
 from onebert_server.answering.answers import Answerer
 from onebert_server.answering.many import Policy, ask_many
 from onebert_server.answering.plan import BlankText
-from onebert_server.answering.reading.logits import Answered, Reading, Unanswered
+from onebert_server.answering.reading import Answered, Reading, Unanswered
 from onebert_server.contract.feedback import Recorded
 from onebert_server.extensions.feedback.given import Given, label_of
 from onebert_server.extensions.feedback.keeping import SampleKeeper

@@ -12,7 +12,7 @@ from onebert_server.access.context import Context
 from onebert_server.access.principal import Action, Principal
 from onebert_server.answering.answers import Answerer
 from onebert_server.answering.many import Policy, ask_many
-from onebert_server.answering.reading.logits import Answered, Reading, Unanswered
+from onebert_server.answering.reading import Answered, Reading, Unanswered
 from onebert_server.contract.review import Order
 from onebert_server.extensions.feedback.given import new_labels
 from onebert_server.extensions.feedback.ranking import ScoredText, ranked

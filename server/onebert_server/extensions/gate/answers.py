@@ -9,7 +9,7 @@ from onebert_encoder.text.tokens import Text
 from onebert_server.access.context import Context
 from onebert_server.answering.answers import Answerer
 from onebert_server.answering.many import GO_ON, ask_many
-from onebert_server.answering.reading.logits import Answered, Reading, Unanswered
+from onebert_server.answering.reading import Answered, Reading, Unanswered
 from onebert_server.versions.version import Version
 from onebert_store.comparison import ShortAnswer
 from onebert_store.errors import DeadlineExceeded, OneBertError

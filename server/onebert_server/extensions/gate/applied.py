@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import model_validator
 
-from onebert_server.cli.apply.form import Change, Inside, Part
+from onebert_server.cli.apply.form import Inside, Part, PartChange
 from onebert_server.client import Client, GateFacts, TaskStatus
 from onebert_server.extensions.gate.command import checks
 from onebert_server.extensions.gate.reading import pinned_rows
@@ -46,10 +46,10 @@ class _Gate:
 
     def change(
         self, task: str, wanted: _Wanted | None, present: GateFacts | None, manifest: Callable[[], Manifest]
-    ) -> Change | None:
+    ) -> PartChange | None:
         before = present.rules if present else {}
         if wanted is None:
-            return Change(_words(before), lambda client: client.delete_gate(task))
+            return PartChange(_words(before), lambda client: client.delete_gate(task))
         rows = pinned_rows(str(wanted.data), wanted, manifest()) if wanted.data else []
         gate = pin(wanted, rows) if wanted.data else wanted
         rules = gate.model_dump(exclude={"data"}, exclude_defaults=True)
@@ -61,7 +61,7 @@ class _Gate:
             raise InvalidInput(f"this server does not have its rows ({str(gate.pinned)[:19]}…): name them with data")
         bodies = [row.model_dump(exclude_defaults=True) for row in rows]
         words = f"{_words(before)} → {_words(rules)}" if before else _words(rules)
-        return Change(words, lambda client: client.set_gate(task, rules, bodies))
+        return PartChange(words, lambda client: client.set_gate(task, rules, bodies))
 
     def of_move(self, alias: str, numbers: Collection[int], wanted: _Wanted | None, present: GateFacts | None) -> str:
         aliases = wanted.aliases if wanted else present.rules.get("aliases", [LIVE]) if present else []

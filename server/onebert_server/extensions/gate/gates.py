@@ -19,7 +19,7 @@ from onebert_server.extensions.gate.report import Report, Side, Wrong
 from onebert_server.extensions.gate.rules import Gate, PinnedRow, pin
 from onebert_server.threads import run_in
 from onebert_server.versions.catalog import Catalog
-from onebert_server.versions.moves import Check, Move, unchecked
+from onebert_server.versions.moves import Allowed, RequestedMove, unchecked
 from onebert_server.versions.version import Version
 from onebert_store import errors
 from onebert_store.comparison import ShortAnswer, answer_from
@@ -54,7 +54,7 @@ class Gates:
         self._directory = catalog.directory
         self._answers = RowAnswers(answerer)
         # The moves of one alias are judged one after the other: one of many with the same condition is made.
-        self._turns = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
+        self._locks = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
         self._registrars = registrars
         self._announce = announce
         # By task, why the last judged move was refused.
@@ -99,7 +99,7 @@ class Gates:
         """Returns the names of the tasks that have a gate."""
         return self._documents.tasks(documents.NAME)
 
-    async def before_move(self, move: Move, context: Context) -> Check:
+    async def before_move(self, move: RequestedMove, context: Context) -> Allowed:
         """The hook: raises GateFailed unless versions that do not answer yet may; the check has read the gate.
 
         A version that answered earlier, and is older, needs no gate: the alias goes back.
@@ -112,13 +112,13 @@ class Gates:
         stored = await run_in(self._registrars, self.read, task, context)
         read = Precondition(documents.NAME, stored and stored.document, {})
         if stored is None or alias not in stored.gate.aliases:
-            return Check(read)
+            return Allowed(read)
         new, live = self._place(move, context)
         if not new:
-            return Check(read)
-        turn = self._turns.setdefault((task, alias), asyncio.Lock())
+            return Allowed(read)
+        lock = self._locks.setdefault((task, alias), asyncio.Lock())
         try:
-            await asyncio.wait_for(turn.acquire(), context.remaining)
+            await asyncio.wait_for(lock.acquire(), context.remaining)
         except TimeoutError:
             raise DeadlineExceeded(f"other moves of {task}@{alias} were judged all this time") from None
         try:
@@ -132,11 +132,11 @@ class Gates:
                 del self.refused[next(iter(self.refused))]
             raise
         finally:
-            turn.release()
+            lock.release()
         tags = {} if alias == LIVE else {LIVE: live.target.tag if live else None}
-        return Check(read._replace(tags=tags), reports)
+        return Allowed(read._replace(tags=tags), reports)
 
-    def _place(self, move: Move, context: Context) -> tuple[list[int], Alias | None]:
+    def _place(self, move: RequestedMove, context: Context) -> tuple[list[int], Alias | None]:
         """Returns the versions that need the gate, and the alias `live`; raises AliasConflict."""
         entry = self._directory.task(move.task, limit=0, who=context.principal)
         at, live = entry.aliases.get(move.alias), entry.aliases.get(LIVE)
@@ -146,7 +146,7 @@ class Gates:
         return unchecked(move.target, at), live
 
     async def _judge(
-        self, stored: StoredGate, move: Move, new: Sequence[int], live: Alias | None, context: Context
+        self, stored: StoredGate, move: RequestedMove, new: Sequence[int], live: Alias | None, context: Context
     ) -> list[Mapping[str, Any]]:
         """Returns the reports of the versions, which all pass; the right to move the alias is enough.
 

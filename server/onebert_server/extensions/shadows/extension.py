@@ -11,7 +11,7 @@ from onebert_server.runtime import Runtime
 
 def _open(runtime: Runtime, _: ExitStack) -> Shadows:
     shadows = Shadows(runtime.admission, runtime.workers, runtime.directory, runtime.metrics.answers)
-    runtime.hooks.computed.append(shadows.compare)
+    runtime.hooks.shadowed.append(shadows.compare)
     runtime.metrics.registry.register(ShadowCounts(shadows, runtime.settings.task_metrics))
     return shadows
 

@@ -18,10 +18,8 @@ from onebert_server.access.context import Context, own_work
 from onebert_server.access.principal import EVERY_TASK, OWN_WORK, Principal
 from onebert_server.answering.admission import Admission
 from onebert_server.answering.answers import Answerer
-from onebert_server.answering.gateway import Computed, Item, Wanted
-from onebert_server.answering.reading.logits import Answered
-from onebert_server.answering.reading.seen import items_of
-from onebert_server.answering.resolution import Resolved
+from onebert_server.answering.gateway import Item, Resolved, ShadowQuestions, Wanted
+from onebert_server.answering.reading import Answered, items_of
 from onebert_server.engine.block import Block, Ended
 from onebert_server.observed import OTHER
 from onebert_server.telemetry.counts import AnswerCounts, Key
@@ -78,7 +76,7 @@ class Shadows:
         self._counts = counts
         self._comparing: set[asyncio.Task[None]] = set()
 
-    def compare(self, held: Held, questions: Computed) -> None:
+    def compare(self, held: Held, questions: ShadowQuestions) -> None:
         """Has the shadows of a version that has answered questions compute them as well."""
         version, *shadows = held
         for shadow in shadows:
@@ -150,7 +148,7 @@ class _InIdleTime:
         self._entry = admission.entry(self._ended)
         self.withdraw = self._entry.withdraw
 
-    def check(self, context: Context) -> None:
+    def refuse_early(self, context: Context) -> None:
         """A shadow refuses no request."""
 
     async def resolve(self, _: Context, wanted: Wanted) -> list[Resolved | OneBertError]:
@@ -160,7 +158,7 @@ class _InIdleTime:
         block.requests["waits"] = True
         self._entry.submit(block)
 
-    def computed(self, questions: Computed) -> None:
+    def shadow(self, questions: ShadowQuestions) -> None:
         """Shadows have no shadows."""
 
     def _ended(self, ended: Ended) -> None:

@@ -36,12 +36,12 @@ class CreatedVersion(NamedTuple):
 
 
 class Trainer:
-    """Has the worker train one request after another, in turns of the principals; use it from one event loop."""
+    """Has the worker train one request after another, principals round robin; use it from one event loop."""
 
     def __init__(self, worker: Worker, thread: ThreadPoolExecutor, runtime: Runtime) -> None:
         self.worker = worker
         self._runtime, self._catalog, self._rates = runtime, runtime.catalog, runtime.admission.rates
-        self._turns = PartByPart(thread, at_once=1, most=1)
+        self._training = PartByPart(thread, at_once=1, most=1)
         full = "too many requests with examples are waiting; try again soon"
         self._permits = Permits(MAX_WAITING, full, "others wait with their examples; try again soon")
 
@@ -59,14 +59,14 @@ class Trainer:
             DeadlineExceeded, ShuttingDown: it is late; the server stops.
         """
         principal = context.principal
-        self._rates.check(principal)
+        self._rates.require_quota(principal)
         with self._permits.held(principal.name):
             tokens = await self._tokens(rows, context)
             self._require_small(rows)
             await run_in(self._runtime.registrars, self._catalog.require_room, task, 0, context)
             self._rates.count(principal, 1, tokens)
             request = {"task": task, "rows": rows}
-            [facts] = await self._turns.run(principal.name, [1], lambda _: [self.worker.ask(request)])
+            [facts] = await self._training.run(principal.name, [1], lambda _: [self.worker.ask(request)])
             taken = await self._store(task, facts, context)
         at = self._catalog.directory.task(task, limit=0).aliases.get(LIVE)
         if not facts["useful"] and at is None:
@@ -103,5 +103,5 @@ class Trainer:
             return self._catalog.upload_trained(task, base64.b64decode(facts["content"]), context, facts["useful"])
 
         with self._runtime.receiving.admitted(context.principal.name) as incoming:
-            async with self._runtime.receiving.turn(incoming):
+            async with self._runtime.receiving.place(incoming):
                 return await to_the_end(run_in(self._runtime.uploader, upload))

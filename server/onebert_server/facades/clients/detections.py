@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from onebert_encoder.answering.asked import FINDINGS, Asked
 from onebert_encoder.answering.results import Labeled, Labeling, Prediction
 from onebert_encoder.answering.scores import DEFAULT_THRESHOLD, own_activation
-from onebert_server.answering.reading.logits import Answered
+from onebert_server.answering.reading import Answered
 from onebert_server.facades.facade import answer_as, predicted
 from onebert_server.versions.facts import Facts
 from onebert_store.errors import InvalidInput

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from onebert_encoder.answering.results import Labeled, Prediction
 from onebert_encoder.text.tokens import Text as OneText
-from onebert_server.answering.reading.logits import Answered, Unanswered
+from onebert_server.answering.reading import Answered, Unanswered
 from onebert_server.facades.clients.detections import FOUND, detections
 from onebert_server.facades.facade import Call, Facade, JsonParts, Question, json_reply, read_whole
 from onebert_server.http.decoding import QuestionBody

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from onebert_encoder.answering.results import Labeling
-from onebert_server.answering.reading.logits import Answered, Unanswered
+from onebert_server.answering.reading import Answered, Unanswered
 from onebert_server.facades.clients.detections import FOUND, detections, replaced
 from onebert_server.facades.clients.hugging_face import worded
 from onebert_server.facades.facade import Call, Facade, Question, answer_as, json_reply, read_whole

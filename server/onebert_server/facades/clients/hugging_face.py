@@ -13,7 +13,7 @@ from onebert_encoder.answering.asked import OBJECTS, Asked
 from onebert_encoder.answering.results import Extraction, Labeled, Labeling, Prediction
 from onebert_encoder.text.tokens import Text as OneText
 from onebert_server.answering.gateway import Wanted
-from onebert_server.answering.reading.logits import Answered
+from onebert_server.answering.reading import Answered
 from onebert_server.facades.clients import zero_shot
 from onebert_server.facades.facade import Call, Facade, JsonParts, Question, json_reply, ranked, read_whole
 from onebert_server.http.decoding import No, QuestionBody, only

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from onebert_encoder.answering.results import Labeling, Prediction
-from onebert_server.answering.reading.logits import Answered
+from onebert_server.answering.reading import Answered
 from onebert_server.facades.facade import (
     Call,
     Facade,

@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 
 from onebert_encoder.answering.positives import positives_of
 from onebert_encoder.answering.results import Labeled, Labeling
-from onebert_server.answering.reading.logits import Answered, Unanswered
+from onebert_server.answering.reading import Answered, Unanswered
 from onebert_server.facades.clients.detections import FOUND, detections, replaced
 from onebert_server.facades.facade import Call, Facade, JsonParts, Question, json_reply, read_whole
 from onebert_server.http.decoding import QuestionBody, Ref, Share

@@ -11,7 +11,7 @@ from msgspec import Meta
 from onebert_encoder.answering.results import Prediction
 from onebert_encoder.text.tokens import Text as Input
 from onebert_server.answering.gateway import Wanted
-from onebert_server.answering.reading.logits import TINY_NUMBERS, Answered
+from onebert_server.answering.reading import TINY_NUMBERS, Answered
 from onebert_server.facades.clients import models
 from onebert_server.facades.clients.kserve import prediction, worded
 from onebert_server.facades.clients.tensors import Tensor, flat, read_body, reply
@@ -113,7 +113,7 @@ async def infer(call: Call[Infer]) -> Reply:
 
     # One reply for all answers, so one unit of work. Spans are JSON of unbounded size: count them as large.
     numbers = TINY_NUMBERS + 1 if facts.per_token else len(results) * len(facts.labels)
-    [made_of_all] = await call.edge.answerer.here_or_beside(call.context.principal.name, [numbers], build)
+    [made_of_all] = await call.edge.answerer.workers.run(call.context.principal.name, [numbers], build)
     return made_of_all
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from onebert_encoder.answering.asked import Asked, Wording
 from onebert_encoder.answering.positives import flagged, positives_of
-from onebert_server.answering.reading.logits import Answered
+from onebert_server.answering.reading import Answered
 from onebert_server.facades.clients import models
 from onebert_server.facades.facade import Call, Facade, JsonParts, Listing, Question, json_reply, predicted, read_whole
 from onebert_server.facades.vectors import Dimensions, Inputs, vectors_of

@@ -16,7 +16,7 @@ from onebert_encoder.text.tokens import text_of
 from onebert_server.access.principal import Action
 from onebert_server.answering.answers import WORKERS
 from onebert_server.answering.gateway import BARE, Wanted
-from onebert_server.answering.reading.logits import Answered
+from onebert_server.answering.reading import Answered
 from onebert_server.answering.tokenizing import characters_of
 from onebert_server.facades.facade import (
     Call,
@@ -111,7 +111,7 @@ async def embed(call: Call[Embed]) -> Reply:
 
 
 def _headers(call: Call[Any], texts: Sequence[OneText], tokens: int) -> Mapping[str, str]:
-    characters = sum(map(characters_of, texts))
+    characters = sum(characters_of(texts))
     seconds = call.context.observed.seconds
     total = _milliseconds(time.monotonic() - call.context.arrived)
     return {

@@ -8,7 +8,7 @@ from msgspec import Meta
 from onebert_encoder.answering.asked import NUMBERS, Asked
 from onebert_encoder.answering.results import Prediction
 from onebert_server.answering.gateway import Wanted
-from onebert_server.answering.reading.logits import Answered
+from onebert_server.answering.reading import Answered
 from onebert_server.facades.clients.openai import worded
 from onebert_server.facades.facade import Call, Facade, JsonParts, Question, json_reply, predicted, read_whole
 from onebert_server.http.decoding import QuestionBody, Ref, only

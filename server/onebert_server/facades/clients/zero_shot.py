@@ -6,7 +6,7 @@ import numpy as np
 
 from onebert_encoder.answering.results import Prediction
 from onebert_encoder.answering.scores import Array, softmax
-from onebert_server.answering.reading.logits import Answered
+from onebert_server.answering.reading import Answered
 from onebert_server.facades.facade import predicted
 from onebert_server.limits import MAX_TEXT
 from onebert_store.errors import InvalidInput, TooLarge

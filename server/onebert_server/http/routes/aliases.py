@@ -15,7 +15,7 @@ from onebert_server.http.routes.registry import AliasName, Name, header, registr
 from onebert_server.http.routes.runtime_of import RuntimeOf, ViewOf, in_thread
 from onebert_server.http.schemas.tasks import AliasRequest, rollout_of
 from onebert_server.http.strict import BecauseOf, ContextOf
-from onebert_server.versions.moves import Move
+from onebert_server.versions.moves import RequestedMove
 from onebert_store.errors import InvalidInput
 from onebert_store.registry.names import check_alias
 from onebert_store.registry.records import Alias
@@ -57,7 +57,7 @@ async def move_alias(
     # The move is made only if the alias still is what it is now.
     before = runtime.directory.alias_of(task, alias)
     because = dataclasses.replace(context, message=body.message)
-    moved = await runtime.moves.move(Move(task, alias, body.target, expected), because, force=body.force)
+    moved = await runtime.moves.move(RequestedMove(task, alias, body.target, expected), because, force=body.force)
     if wait and runtime.presence is not None:
         await runtime.presence.all_at(moved.seq, context, runtime.registrars)
     response.headers[SEQ_HEADER] = str(moved.seq)

@@ -167,8 +167,8 @@ async def _receive(task: str, request: Request, runtime: Runtime, context: Conte
         try:
             async for part in incoming.parts(request.stream()):
                 await in_thread(runtime, take, part)
-            digests.check()
-            await stack.enter_async_context(runtime.receiving.turn(incoming))
+            digests.compare()
+            await stack.enter_async_context(runtime.receiving.place(incoming))
         except BaseException as error:
             body.discard()
             if isinstance(error, TimeoutError):

@@ -11,7 +11,7 @@ import msgspec
 from onebert_server.access.keys import KeyRing
 from onebert_server.answering.admission import Admission
 from onebert_server.logs import log_failure
-from onebert_server.observed import Ended, Kept
+from onebert_server.observed import FinishedRequest, Kept
 from onebert_server.remote import wire
 from onebert_server.remote.edge import RemoteEdge
 from onebert_server.remote.unix import frames
@@ -78,23 +78,23 @@ class FrontDesk:
             self._take(frame)
         except Exception as error:
             log_failure(logger, "a message of a front end", error)
-            if isinstance(frame, wire.Block):
+            if isinstance(frame, wire.BlockMessage):
                 # Nobody knows which requests it had: their front end shall not wait for them.
                 self.channel.close()
 
     def _take(self, frame: Any) -> None:
         match frame:
-            case wire.Block() | wire.Withdraw() | wire.Shadowed():
+            case wire.BlockMessage() | wire.Withdraw() | wire.Shadowed():
                 self._edge.take(frame)
             case frames.Ask(number, question):
-                task = asyncio.get_running_loop().create_task(self._resolve(number, question))
+                task = asyncio.get_running_loop().create_task(self._reply(number, question))
                 self._resolving[number] = task
                 task.add_done_callback(lambda _: self._resolving.pop(number))
             case frames.Cancel(number):
                 # Unknown number: the reply and this message have crossed.
                 if resolving := self._resolving.get(number):
                     resolving.cancel()
-            case frames.Counted(requests, lines):
+            case frames.CountedRequests(requests, lines):
                 self._count(requests, lines)
             case wire.Samples(kept, dropped):
                 self._served.keep(kept, dropped)
@@ -113,7 +113,7 @@ class FrontDesk:
         self._set_in_progress(0)
         self._lost(self)
 
-    def _count(self, requests: Sequence[Ended], lines: Sequence[bytes]) -> None:
+    def _count(self, requests: Sequence[FinishedRequest], lines: Sequence[bytes]) -> None:
         self._served.metrics.requests_ended(requests, began_here=False)
         if self._served.access_log is not None:
             self._served.access_log.write(lines)
@@ -122,12 +122,12 @@ class FrontDesk:
         self._served.metrics.add_in_progress(count - self._in_progress)
         self._in_progress = count
 
-    async def _resolve(self, number: int, question: wire.Resolve) -> None:
-        reply, forgotten = await self._edge.resolve(question), list[Identity]()
+    async def _reply(self, number: int, question: wire.Resolve) -> None:
+        reply, forgotten = await self._edge.reply_to(question), list[Identity]()
         if isinstance(reply, wire.Versions):
             learned, forgotten = self._known.tell({facts.identity: facts for facts in reply.facts})
             reply = msgspec.structs.replace(reply, facts=learned)
-        self.channel.send(frames.Reply(number, reply, forgotten))
+        self.channel.send(frames.AskReply(number, reply, forgotten))
 
 
 class _Known:

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from onebert_server.observed import Ended
+from onebert_server.observed import FinishedRequest
 from onebert_server.remote import wire
 from onebert_server.versions.facts import Identity
 
@@ -24,7 +24,7 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class Connected(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """From a front end: connected; it listens after it has received `wire.Keys`."""
+    """From a front end: connected; it listens after it has received `wire.RegistryKeys`."""
 
     process: int
 
@@ -42,7 +42,7 @@ class Stop(msgspec.Struct, tag=True, frozen=True, array_like=True):
 
 
 class Ask(msgspec.Struct, tag=True, frozen=True, array_like=True):
-    """From a front end: references to resolve; the `Reply` repeats the number."""
+    """From a front end: references to resolve; the `AskReply` repeats the number."""
 
     number: int
     question: wire.Resolve
@@ -54,7 +54,7 @@ class Cancel(msgspec.Struct, tag=True, frozen=True, array_like=True):
     number: int
 
 
-class Reply(msgspec.Struct, tag=True, frozen=True, array_like=True):
+class AskReply(msgspec.Struct, tag=True, frozen=True, array_like=True):
     """To a front end: the reply to a question, without facts that the front end has cached.
 
     `forgotten` has versions to evict, never one of the reply.
@@ -75,12 +75,14 @@ class InProgress(msgspec.Struct, tag=True, frozen=True, array_like=True):
     count: int
 
 
-class Counted(msgspec.Struct, tag=True, frozen=True, array_like=True):
+class CountedRequests(msgspec.Struct, tag=True, frozen=True, array_like=True):
     """From a front end: requests that one turn of its event loop has finished, and their lines of the access log."""
 
-    ended: list[Ended]
+    ended: list[FinishedRequest]
     lines: list[bytes]
 
 
-FromEngine = Drain | Stop | wire.Keys | Reply | wire.Ended | Alive
-FromFrontEnd = Connected | Accepting | Alive | Ask | Cancel | wire.ToGateway | InProgress | Counted | wire.Samples
+FromEngine = Drain | Stop | wire.RegistryKeys | AskReply | wire.EndedMessage | Alive
+FromFrontEnd = (
+    Connected | Accepting | Alive | Ask | Cancel | wire.ToGateway | InProgress | CountedRequests | wire.Samples
+)

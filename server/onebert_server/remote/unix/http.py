@@ -38,7 +38,7 @@ async def forward(
     except OSError as error:
         logger.error("the process with the engine cannot be reached: %s", error.strerror)
         raise ShuttingDown(NO_WORD) from None
-    response = _Response(scope)
+    response = _ForwardedResponse(scope)
     writer.write(_head(scope))
     sending = asyncio.create_task(_send_body(scope, receive, writer, response.wanted))
     try:
@@ -69,7 +69,7 @@ async def _read(reader: asyncio.StreamReader, until: Callable[[], float]) -> byt
     raise TimeoutError
 
 
-async def _ended(sending: "asyncio.Task[None]", response: "_Response") -> None:
+async def _ended(sending: "asyncio.Task[None]", response: "_ForwardedResponse") -> None:
     """Ends a request whose connection has been closed: by this side for its client, or by the other process."""
     if sending.done() and not sending.exception():
         if REFUSAL not in response.state:
@@ -119,8 +119,8 @@ async def _answer(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> N
     await app(scope, receive, send)
 
 
-class _Response:
-    """Turns the bytes of a response into messages.
+class _ForwardedResponse:
+    """Makes messages of the bytes of a response.
 
     Attributes:
         wanted: set once the other process wants the body; a client that expects `100 Continue` waits for that, too.

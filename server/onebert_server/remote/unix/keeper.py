@@ -17,7 +17,6 @@ import msgspec
 
 from onebert_server.http.connection.listener import Listener
 from onebert_server.remote import wire
-from onebert_server.remote.setup import setup_of
 from onebert_server.remote.unix import frames
 from onebert_server.remote.unix.desk import FrontDesk, Served
 from onebert_server.settings import OF_FRONT_ENDS
@@ -124,7 +123,7 @@ class FrontEnds:
         engine, control = (f"\0onebert-{name}-{secrets.token_hex(16)}" for name in ("engine", "control"))
         self._listen_at(engine, lambda: self._desk().channel)
         self._listen_at(control, self._http)
-        setup = setup_of(self._runtime.admission.splitters)
+        setup = wire.setup_of(self._runtime.admission.splitters)
         settings = self._settings.model_dump(include=OF_FRONT_ENDS)
         # A file: uvloop fails to write to the pipe of a process that exits at once.
         start = self._opened.enter_context(open(os.memfd_create("onebert-start"), "wb"))  # noqa: SIM115

@@ -11,7 +11,8 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from onebert_server.access.keys import KeyRing
-from onebert_server.answering.gateway import Computed
+from onebert_server.answering.gateway import ShadowQuestions
+from onebert_server.observed import FinishedRequest
 from onebert_server.remote import wire
 from onebert_server.remote.unix import frames
 from onebert_server.remote.unix.channel import Channel, connected
@@ -30,7 +31,7 @@ class UnixTransport:
         lost: runs when the engine process is gone; set before `listen`.
     """
 
-    ended: Callable[[wire.Ended], None]
+    ended: Callable[[wire.EndedMessage], None]
     told: Callable[[frames.Drain | frames.Stop], None]
     lost: Callable[[], None]
     _channel: Channel
@@ -58,14 +59,14 @@ class UnixTransport:
         def received(frame: Any) -> None:
             self._heard = time.monotonic()
             match frame:
-                case wire.Ended():
+                case wire.EndedMessage():
                     self.ended(frame)
                 case frames.Alive():
                     self.send(frame)
-                case wire.Keys():
+                case wire.RegistryKeys():
                     wire.exchange(keys, frame)
                     came.set()
-                case frames.Reply():
+                case frames.AskReply():
                     self._resolved(frame)
                 case _:
                     self.told(frame)
@@ -79,7 +80,7 @@ class UnixTransport:
     def keep(self, samples: wire.Samples) -> None:
         self.send(samples)
 
-    async def resolve(self, question: wire.Resolve) -> wire.Versions | wire.Refused:
+    async def ask(self, question: wire.Resolve) -> wire.Versions | wire.Refused:
         number = next(self._numbers)
         future: asyncio.Future[wire.Versions | wire.Refused] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
@@ -92,13 +93,13 @@ class UnixTransport:
         finally:
             del self._waiting[number]
 
-    def submit(self, block: wire.Block) -> None:
+    def submit(self, block: wire.BlockMessage) -> None:
         self.send(block)
 
     def withdraw(self, numbers: Sequence[int]) -> None:
         self.send(wire.Withdraw([*numbers]))
 
-    def computed(self, questions: Computed) -> None:
+    def shadow(self, questions: ShadowQuestions) -> None:
         self.send(wire.Shadowed(questions))
 
     async def forward(self, scope: Scope, receive: Receive, send: Send, deadline: float) -> None:
@@ -106,7 +107,7 @@ class UnixTransport:
         self._channel.flush()
         await forward(self._control, scope, receive, send, deadline, lambda: self._heard)
 
-    def _resolved(self, frame: frames.Reply) -> None:
+    def _resolved(self, frame: frames.AskReply) -> None:
         """Delivers a reply, with all its facts, to its waiting question, if that has not been cancelled."""
         reply = frame.reply
         if isinstance(reply, wire.Versions):
@@ -119,3 +120,40 @@ class UnixTransport:
         future = self._waiting.get(frame.number)
         if future is not None and not future.done():
             future.set_result(reply)
+
+
+# Seconds by which changes of the in-progress count are delayed.
+TELL_IN_PROGRESS = 0.1
+
+
+class RemoteCounts:
+    """Sends what a turn has finished, and the in-progress count every `TELL_IN_PROGRESS` seconds at most."""
+
+    def __init__(self, transport: UnixTransport) -> None:
+        self._transport = transport
+        self._in_progress = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._lines: list[bytes] = []
+
+    def request_began(self) -> None:
+        self._in_progress += 1
+        self._tell_later()
+
+    def write(self, lines: Sequence[bytes]) -> None:
+        """Keeps lines of the access log, which go with their requests."""
+        self._lines += lines
+
+    def requests_ended(self, ended: Sequence[FinishedRequest]) -> None:
+        self._in_progress -= len(ended)
+        self._tell_later()
+        lines, self._lines = self._lines, []
+        # While others are in progress, their next block or the count of these takes it along.
+        self._transport.send(frames.CountedRequests([*ended], lines), at_once=not self._in_progress)
+
+    def _tell_later(self) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(TELL_IN_PROGRESS, self._tell)
+
+    def _tell(self) -> None:
+        self._timer = None
+        self._transport.send(frames.InProgress(self._in_progress))

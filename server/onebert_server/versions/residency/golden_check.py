@@ -37,9 +37,9 @@ class GoldenCheck:
 
     def begin(self, engine: Engine, slot: Slot) -> Future[list[Logits]]:
         """Submits the sequences to the engine, which always admits them; raises ShuttingDown or EngineFailed."""
-        return engine.compute(slot.host, self.tokens, slot.number)
+        return engine.ask(slot.host, self.tokens, slot.number)
 
-    def check(self, logits: Sequence[Logits]) -> None:
+    def compare(self, logits: Sequence[Logits]) -> None:
         """Raises NotFinite if an answer is NaN or infinite, and GoldenMismatch if it is not the trainer's."""
         if not all(np.isfinite(row).all() for row in logits):
             raise NotFinite("the delta's answers are not finite numbers")

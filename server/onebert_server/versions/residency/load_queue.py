@@ -2,7 +2,7 @@
 
 import threading
 
-from onebert_server.fairness.round_robin import RoundRobin
+from onebert_server.fairness.places import RoundRobin
 from onebert_server.versions.version import State, Version
 
 
@@ -12,15 +12,15 @@ class LoadQueue:
     def __init__(self) -> None:
         self.closed = False
         self._changed = threading.Condition()
-        self._turns: RoundRobin[tuple[Version, str]] = RoundRobin()
+        self._waiting: RoundRobin[tuple[Version, str]] = RoundRobin()
 
     def __bool__(self) -> bool:
-        return bool(self._turns)
+        return bool(self._waiting)
 
     def put(self, version: Version, principal: str) -> None:
         """Queues a version for a principal; a second call for the same two changes nothing."""
         with self._changed:
-            self._turns.put((version, principal), principal)
+            self._waiting.put((version, principal), principal)
             self._changed.notify()
 
     def wait(self, seconds: float) -> None:
@@ -29,14 +29,14 @@ class LoadQueue:
                 self._changed.wait(seconds)
 
     def take(self, limit: int) -> dict[Version, str]:
-        """Takes the next versions, each with its principal; skips versions that another principal's turn has taken."""
+        """Takes the next versions, each with its principal; skips versions that were taken for another principal."""
         taken: dict[Version, str] = {}
         with self._changed:
             while len(taken) < limit and not self.closed:
-                turn = self._turns.take(lambda entry: entry[0] not in taken and entry[0].state is State.LOADING)
-                if turn is None:
+                entry = self._waiting.take(lambda new: new[0] not in taken and new[0].state is State.LOADING)
+                if entry is None:
                     break
-                taken.update([turn])
+                taken.update([entry])
         return taken
 
     def close(self) -> None:
@@ -47,5 +47,5 @@ class LoadQueue:
     def clear(self) -> list[Version]:
         """Removes everything, and returns, once, each version that still has to be loaded."""
         with self._changed:
-            waiting, self._turns = self._turns, RoundRobin()
+            waiting, self._waiting = self._waiting, RoundRobin()
             return list(dict.fromkeys(version for version, _ in waiting if version.state is State.LOADING))

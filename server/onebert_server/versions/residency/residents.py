@@ -25,7 +25,7 @@ from onebert_server.versions.residency.load_queue import LoadQueue
 from onebert_server.versions.residency.room import ROOM_TIMEOUT, SHORT_ROOM_TIMEOUT, BankRoom, LargerThanBank
 from onebert_server.versions.version import State, Version
 from onebert_store import errors
-from onebert_store.file.delta import Delta, base_of, check
+from onebert_store.file.delta import Delta, base_of, require_fit
 from onebert_store.file.format import loads
 from onebert_store.registry.records import VersionRecord
 from onebert_store.registry.registry import Registry
@@ -123,7 +123,7 @@ class Residents:
         )
         try:
             golden_check = GoldenCheck.for_delta(host.base, delta)
-            golden_check.check(golden_check.begin(self._engine, slot).result())
+            golden_check.compare(golden_check.begin(self._engine, slot).result())
         except BaseException:
             slot.release()
             raise
@@ -175,7 +175,7 @@ class Residents:
         return self._engine.hosts[spec.digest]
 
     def _fold(self, host: Host, delta: Delta) -> tuple[Row, int]:
-        check(delta, host.base.spec)
+        require_fit(delta, host.base.spec)
         with torch.inference_mode():
             row = fold_delta(host.base, delta)
             return row, host.bank.size(row)
@@ -221,7 +221,7 @@ class Residents:
     def _check(self, entry: Installed) -> None:
         try:
             if entry.golden_check:
-                entry.golden_check.check(entry.answers.result())
+                entry.golden_check.compare(entry.answers.result())
         # Catch everything, as in `load`: this version alone is unavailable, and its slot is free again.
         except Exception as error:
             entry.slot.release()

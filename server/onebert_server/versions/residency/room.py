@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from onebert_encoder.maths.rows import Row
 from onebert_server.engine.banks.bank import full_device_is_typed
-from onebert_server.engine.banks.bank_bytes import BankBytes
+from onebert_server.engine.banks.uses import BankBytes
 from onebert_server.engine.host import Host, Slot
 from onebert_server.versions.directory import Directory
 from onebert_store.errors import BankFull

@@ -12,7 +12,7 @@ from torch import Tensor
 from onebert_encoder.base.base import Base
 from onebert_store.errors import InvalidInput
 from onebert_store.file import delta as names
-from onebert_store.file.delta import Array, Delta, check, require_finite
+from onebert_store.file.delta import Array, Delta, require_finite, require_fit
 from onebert_store.file.format import MAX_FILE_BYTES, MAX_HEADER_BYTES
 from onebert_store.file.manifest import Manifest
 from onebert_training.fit.result import checked_delta
@@ -52,7 +52,7 @@ def import_by_rank(
     exact, pooling = exact_tensors(checkpoint, base)
     require_finite(exact)
     manifest = _manifest(checkpoint, name, base, pooling, task_options)
-    check(Delta(manifest, exact), base.spec)
+    require_fit(Delta(manifest, exact), base.spec)
     data, texts, _ = read_texts(options, manifest.task_type)
     changed = changed_matrices(checkpoint.params, base)
     parts = Parts({name: factorize(difference.double()) for name, difference in changed.items()}, options.max_rank)

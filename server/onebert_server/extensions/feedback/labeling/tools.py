@@ -22,7 +22,7 @@ from onebert_store.tables.spans import spans_in, used_spans
 QUESTION = "label"
 
 
-class Labeled(NamedTuple):
+class AnnotatedRecord(NamedTuple):
     """One record: the answer's id, its text, what each person chose: labels, or regions of the text (`spans_in`)."""
 
     id: str
@@ -34,10 +34,10 @@ class Tool(NamedTuple):
     """One program: its record of a text in the queue, and what its records say."""
 
     write: Callable[[ReviewQueue, ReviewItem], dict[str, Any]]
-    read: Callable[[Any], Labeled]
+    read: Callable[[Any], AnnotatedRecord]
 
 
-def read_labeled(file: Path, tool: Tool) -> tuple[list[Labeled], Counter[str]]:
+def read_labeled(file: Path, tool: Tool) -> tuple[list[AnnotatedRecord], Counter[str]]:
     """Returns the records of an export, and counts the unreadable ones by reason.
 
     Raises InvalidData if there is no list of records, or all are unreadable.
@@ -48,7 +48,7 @@ def read_labeled(file: Path, tool: Tool) -> tuple[list[Labeled], Counter[str]]:
         raise InvalidData(f"{file.name}: {error}") from None
     if not isinstance(records, list):
         raise InvalidData(f"{file.name} is not a list of records")
-    labeled, unusable, first = list[Labeled](), Counter[str](), ""
+    labeled, unusable, first = list[AnnotatedRecord](), Counter[str](), ""
     for number, record in enumerate(records, 1):
         try:
             labeled.append(tool.read(record))
@@ -124,7 +124,7 @@ def _spans(result: Result) -> Sequence[Any]:
     return [span for span in spans if span[-1] != "O"]
 
 
-def _read_label_studio(record: Any) -> Labeled:
+def _read_label_studio(record: Any) -> AnnotatedRecord:
     task = _Task.model_validate(record)
     answers = [each.get(QUESTION) for each in answers_of(task.annotations)]
     if any(map(are_of_regions, answers)):
@@ -132,11 +132,11 @@ def _read_label_studio(record: Any) -> Labeled:
     return _labeled(task.data.id, task.data.text, [choices_in(answer) for answer in answers])
 
 
-def _labeled(id: str, text: str, choices: list[list[Any]]) -> Labeled:
+def _labeled(id: str, text: str, choices: list[list[Any]]) -> AnnotatedRecord:
     """One record; raises BadRow for a span that is not in the text."""
     for chosen in choices if text else ():
         used_spans(spans_in(chosen) or (), text)
-    return Labeled(id, choices, text)
+    return AnnotatedRecord(id, choices, text)
 
 
 def _write_argilla(queue: ReviewQueue, item: ReviewItem) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def _write_argilla(queue: ReviewQueue, item: ReviewItem) -> dict[str, Any]:
     return {"id": item.id, "fields": _texts(item), "suggestions": {QUESTION: suggestion}}
 
 
-def _read_argilla(record: Any) -> Labeled:
+def _read_argilla(record: Any) -> AnnotatedRecord:
     exported = _Record.model_validate(record)
     # Argilla's export has drafts and discarded responses, too; a record with nothing else is pending.
     responses = [] if exported.status == "pending" else exported.responses.label
