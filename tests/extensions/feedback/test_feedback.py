@@ -564,7 +564,7 @@ def test_too_much_to_keep_is_dropped_and_counted_and_nobody_waits(runtime, monke
 def test_a_database_that_fails_loses_samples_and_no_answer(runtime, monkeypatch, caplog):
     keep(runtime)
 
-    def fails(samples):
+    def fails(samples, until):
         raise StorageUnavailable("the store's database does not work: input/output error")
 
     monkeypatch.setattr(service(runtime).store, "keep", fails)

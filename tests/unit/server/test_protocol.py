@@ -21,7 +21,7 @@ from onebert_server.http.connection.protocol import (
     SEND_TIMEOUT,
     TURN_BYTES,
 )
-from onebert_server.http.connection.refusals import MAX_HEADER_LINES, REFUSAL
+from onebert_server.http.connection.refusals import MAX_HEAD_BYTES, MAX_HEADER_LINES, REFUSAL
 from onebert_server.http.web import uvicorn_config
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -314,6 +314,47 @@ async def test_a_head_has_so_much_time_however_often_a_part_of_it_comes():
     assert statuses(wire.written) == [408]
     # The time of the head itself, then that in which its sender may still find the answer.
     assert parts <= 2 * (LINGER_TIMEOUT + HEAD_TIMEOUT) + 2
+
+
+async def test_a_refused_body_in_chunks_keeps_its_connection():
+    async with connecting(answer) as connect:
+        reader, writer = await connect()
+        writer.write(b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
+        head = await reader.readuntil(b"\r\n\r\n")
+        for _ in range(2 * MAX_HEAD_BYTES // 2**10):
+            writer.write(b"400\r\n" + b"a" * 2**10 + b"\r\n")
+            await writer.drain()
+        writer.write(b"0\r\n\r\n" + LAST)
+        assert statuses(head + await reader.read()) == [200, 200]
+
+
+async def test_a_response_without_a_body_is_written_before_its_client_closes():
+    protocol, wire = wired(answer)
+    protocol.data_received(GET.replace(b"GET", b"HEAD"))
+    await asyncio.sleep(0)
+    assert statuses(wire.written) == [200]
+
+
+async def test_a_body_that_waits_for_the_app_is_not_closed_to_make_room():
+    may_read, taken = asyncio.Event(), asyncio.Event()
+
+    async def app(scope, receive, send):
+        await may_read.wait()
+        await receive()
+        taken.set()
+        await receive()
+
+    protocol, wire = wired(app)
+    protocol.data_received(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\nab")
+    assert protocol in protocol._shared.waiting
+    protocol.data_received(b"a" * HIGH_WATER)
+    assert (wire.reading, protocol in protocol._shared.waiting) == (False, False)
+    may_read.set()
+    await taken.wait()
+    await turns()
+    assert (wire.reading, protocol in protocol._shared.waiting) == (True, True)
+    protocol.connection_lost(None)
+    await turns()
 
 
 async def test_a_head_is_written_with_the_body_or_alone_in_the_next_turn():

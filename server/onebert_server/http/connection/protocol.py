@@ -171,6 +171,8 @@ class HttpProtocol(HttpToolsProtocol):
             waiting[self] = None
             held += len(self.cycle.body)
         if held > HIGH_WATER and not self._deaf:
+            # It waits for the app.
+            waiting.pop(self, None)
             self.flow.pause_reading()
         elif self.flow.read_paused:
             self.flow.resume_reading()
@@ -191,6 +193,7 @@ class HttpProtocol(HttpToolsProtocol):
         if declared:
             self._body_left = declared - size
         if self._in_body and self.cycle.response_complete:
+            self._overhead = 0
             self._drop(size)
         elif self._in_body and not declared:
             self._overhead = max(0, self._overhead - (CHUNK_OVERHEAD + 1) * (len(self.cycle.body) - content))
@@ -229,6 +232,8 @@ class HttpProtocol(HttpToolsProtocol):
         if self._yields or len(self._ahead) > HIGH_WATER:
             self.flow.read_paused = True
         elif not self._socket.is_closing():
+            if self._in_body and not self._deaf:
+                self._shared.waiting[self] = None
             self._socket.resume_reading()
 
     # The parser's callbacks
@@ -300,6 +305,8 @@ class HttpProtocol(HttpToolsProtocol):
             self._write(b"")
 
     def on_response_complete(self) -> None:
+        # That of a response without a body.
+        self._write_head()
         self.server_state.total_requests += 1
         self._busy = False
         if self._closing:
