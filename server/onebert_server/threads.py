@@ -1,7 +1,7 @@
 """Runs calls on the threads of a pool, for an event loop; waits for work that goes on when its caller leaves."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
@@ -21,10 +21,19 @@ async def shielded(work: Awaitable[T]) -> T:
     Nobody reads the error of work whose caller has left, and asyncio does not log it: it may quote a text.
     """
     future = asyncio.ensure_future(work)
-    future.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-    # Not `asyncio.shield`: newer Pythons log such an error whoever has read it.
-    await asyncio.wait([future])
+    await all_shielded([future])
     return future.result()
+
+
+async def all_shielded(works: Iterable[Awaitable[object]]) -> None:
+    """Like `shielded`, for several works at once; raises an error of one as soon as it comes."""
+    futures = [*map(asyncio.ensure_future, works)]
+    for future in futures:
+        future.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+    # Not `asyncio.shield`: newer Pythons log such an error whoever has read it.
+    done, _ = await asyncio.wait(futures, return_when=asyncio.FIRST_EXCEPTION)
+    for future in done:
+        future.result()
 
 
 async def to_the_end(work: Awaitable[T]) -> T:

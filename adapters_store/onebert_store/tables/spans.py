@@ -215,11 +215,13 @@ def _edges_of(span: Span, text: str) -> tuple[int, int]:
 
 def _tags(label: str, count: int, labels: Collection[str]) -> list[str]:
     """Returns the tags of a span's words; a task may have entities without a B- (IOB1), or no entities."""
-    if not all(name == "O" or name.startswith(("B-", "I-")) for name in labels):
+    marked = all(name == "O" or name.startswith(("B-", "I-")) for name in labels)
+    # Tags without O mark no entities, and an answer has them as they are.
+    if not marked or (label in labels and "O" not in labels):
         return [label] * count
-    if label.startswith(("B-", "I-")):
-        raise BadRow(f"a span has the label of its entity, without the mark of a tag: {label[2:]}")
     first, other = f"B-{label}", f"I-{label}"
+    if label.startswith(("B-", "I-")) and first not in labels and other not in labels:
+        raise BadRow(f"a span has the label of its entity, without the mark of a tag: {label[2:]}")
     if count > 1 and first in labels and other not in labels:
         raise BadRow(f"a span has several words, and the task has no tag {other}")
     return [other if first not in labels and other in labels else first] + [other] * (count - 1)

@@ -313,16 +313,29 @@ def test_one_item_that_is_refused_refuses_all(folder):
 
 
 def test_spans_to_the_ends_of_a_text_are_taken(runtime):
+    for task, tags in {"cells": ["O", "B-B-cell", "I-B-cell"], "marks": ["B-x", "I-x"]}.items():
+        upload(runtime, task, Task(seed=10, **NAMES | {"labels": tags}))
     given = [
+        {"task": "cells", "text": "late parcel", "spans": spans((0, 11, "B-cell"))},
+        {"task": "marks", "text": "late parcel", "spans": spans((0, 4, "B-x"), (5, 11, "I-x"))},
         {"task": "names", "text": "😀 late", "spans": spans((2, 6, "PER"), (0, 1, "PER"))},
         {"task": "words", "text": "late parcel", "spans": spans((0, 4, "B-PER"), (4, 11, "O"))},
         {"task": "qa", "text": "a", "text_pair": "it is Lima", "spans": spans((6, 10))},
         {"task": "qa", "text": "b", "text_pair": "it is Lima", "spans": []},
     ]
     recorded(runtime, *given)
-    rows = [row.right for task in ("names", "words", "qa") for row in feedback_of(service(runtime).store, task)]
-    assert rows[:2] == [[[0, 1, "PER"], [2, 6, "PER"]], [[0, 4, "B-PER"], [5, 11, "O"]]]
-    assert sorted(rows[2:]) == [[], [[6, 10]]]
+    rows = [
+        row.right
+        for task in ("names", "words", "cells", "marks", "qa")
+        for row in feedback_of(service(runtime).store, task)
+    ]
+    assert rows[:4] == [
+        [[0, 1, "PER"], [2, 6, "PER"]],
+        [[0, 4, "B-PER"], [5, 11, "O"]],
+        [[0, 11, "B-cell"]],
+        [[0, 4, "B-x"], [5, 11, "I-x"]],
+    ]
+    assert sorted(rows[4:]) == [[], [[6, 10]]]
 
 
 def test_spans_are_taken_as_training_data_have_them_and_recorded_as_a_training_would_use_them(runtime):

@@ -211,6 +211,25 @@ def test_who_waits_for_many_versions_leaves_room_for_others(tmp_path, monkeypatc
         asyncio.run(live(runtime))
 
 
+def test_a_broken_version_is_refused_while_others_load(tmp_path, monkeypatch):
+    store(tmp_path, task=[Task(seed=seed) for seed in range(3)])
+
+    async def live(runtime):
+        pinned = runtime.directory.pin(["task@2", "task@3"], root("test"))  # nothing loads them
+        try:
+            waiting = asyncio.ensure_future(runtime.residents.ready(pinned, context(seconds=10)))
+            await asyncio.sleep(0)
+            runtime.directory.unloaded(pinned[1], VersionUnavailable("for a test"))
+            with pytest.raises(VersionUnavailable, match="for a test"):
+                await waiting
+        finally:
+            runtime.directory.unpin(pinned)
+
+    monkeypatch.setattr(Loader, "start", lambda *_: None)
+    with opened(tmp_path) as runtime:
+        asyncio.run(live(runtime))
+
+
 def test_only_live_versions_are_loaded_at_the_start(tmp_path):
     first, second = Task(seed=1).with_golden(), Task(seed=2).with_golden()
     store(tmp_path, task=[first, second])

@@ -193,15 +193,18 @@ def test_words_end_where_spans_do(tmp_path, text, span, words, marked):
 
 
 def test_spans_are_read_for_a_task_by_its_own_tags(tmp_path):
-    path = write(tmp_path / "spans.jsonl", [{"text": "to New York", "spans": [[3, 11, "city"]]}])
-
-    def gold(*labels):
+    def gold(*labels, label="city"):
+        path = write(tmp_path / "spans.jsonl", [{"text": "to New York", "spans": [[3, 11, label]]}])
         [tags] = load_split(path, ReadOptions(), "token", labels).split.gold
         return [labels[tag] for tag in tags]
 
     assert gold("B-city", "I-city", "O") == ["O", "B-city", "I-city"]
     assert gold("I-city", "O") == ["O", "I-city", "I-city"], "IOB1"
     assert gold("B-city", "I-city", "O", "I-person") == ["O", "B-city", "I-city"]
+    for label in ("B-cell", "I-beam"):
+        assert gold(f"B-{label}", f"I-{label}", "O", label=label) == ["O", f"B-{label}", f"I-{label}"]
+        with pytest.raises(InvalidData, match="without the mark of a tag"):
+            gold("B-cell-line", "I-cell-line", "O", label=label)
     assert gold("city", "O") == ["O", "city", "city"], "words, not entities"
     with pytest.raises(InvalidData, match="line 1: the label 'B-city' is not one of the 3 known"):
         gold("B-person", "I-person", "O")

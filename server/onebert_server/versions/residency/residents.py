@@ -17,7 +17,7 @@ from onebert_server.access.context import Context
 from onebert_server.engine.engine import Engine
 from onebert_server.engine.host import Host, Slot
 from onebert_server.fairness.shares import Permits
-from onebert_server.threads import shielded
+from onebert_server.threads import all_shielded
 from onebert_server.versions.directory import Directory
 from onebert_server.versions.residency.fetches import Fetches
 from onebert_server.versions.residency.golden_check import GoldenCheck
@@ -144,9 +144,8 @@ class Residents:
             try:
                 with self._waiting.held(name):
                     async with asyncio.timeout(context.remaining):
-                        for loading in awaited:
-                            # Shielded: a request that leaves must not cancel a loading that others wait for.
-                            await shielded(asyncio.wrap_future(loading))
+                        # Shielded: a request that leaves must not cancel a loading that others wait for.
+                        await all_shielded(map(asyncio.wrap_future, awaited))
             except TimeoutError:
                 late = "the request's time was over before its versions were loaded"
                 raise errors.DeadlineExceeded(late) from None
