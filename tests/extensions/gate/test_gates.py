@@ -73,6 +73,7 @@ def test_a_gate_lets_pass_what_holds_every_rule(runtime):
         == {
             "task": "tone",
             "rules": rules | {"pinned": pinned},
+            "refused": None,
             "digest": Gate.model_validate(rules | {"pinned": pinned}).digest,
             "rows": len(rows),
         }
