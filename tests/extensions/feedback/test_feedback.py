@@ -512,6 +512,26 @@ def test_an_answer_that_waits_to_be_written_is_deleted_too(runtime):
     assert f"{id}/1" not in [one.id for one in service(runtime).store.without_feedback("tone", 9)]
 
 
+def test_feedback_without_time_loses_no_answer_and_leaves_the_sweep_to_the_keeper(folder, monkeypatch):
+    # The keeper itself writes when it ends.
+    monkeypatch.setattr(keeping, "GATHERED", 3600.0)
+    with opened(folder, samples_key=KEY) as runtime:
+        keep(runtime, most=1)
+        id, _ = asked(runtime, "abc")
+        items = [{"id": f"{id}/{number}", "label": "label 0"} for number in range(3)]
+        with closing(sqlite3.connect(folder / "samples.sqlite3", isolation_level=None)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            with pytest.raises(StorageUnavailable):
+                service(runtime).keeper.flush({f"{id}/1"}, time.monotonic() + 0.2)
+        recorded(runtime, *items)
+        assert service(runtime).store.count("tone") == len(items)
+        service(runtime).keeper.close()
+        assert service(runtime).store.count("tone") == 1
+        results = {"kept": len(TEXTS), "failed": None}
+        value = runtime.metrics.registry.get_sample_value
+        assert {each: value("onebert_samples_total", {"result": each}) or None for each in results} == results
+
+
 def test_sweeps_also_run_while_answers_come(folder, monkeypatch):
     monkeypatch.setattr(keeping, "SWEEP_EVERY", 2.0)
     with opened(folder, samples_key=KEY) as runtime:

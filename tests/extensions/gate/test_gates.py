@@ -233,6 +233,27 @@ def test_an_alias_goes_back_to_the_older_version_before_without_the_gate(runtime
     assert move(runtime, 3, at=1).status_code == 409
 
 
+@pytest.mark.parametrize("change", ["force", "older", "set", "delete", "back"])
+def test_a_refusal_is_shown_until_a_move_or_another_gate(runtime, change):
+    rules = {"must": [{"text": "a", "label": "none such"}]}
+    assert move(runtime, 2).status_code == 200
+    set_gate(runtime, rules)
+    refused = move(runtime, 3, 2).json()["detail"]
+    upload(runtime, "tone", Task(seed=4))
+    assert get(runtime, GATE).json()["refused"] == refused
+    if change in ("force", "back"):
+        assert move(runtime, 3, 2, force=True, message="now").status_code == 200
+    if change == "back":
+        assert move(runtime, 2, 3).status_code == 200
+    if change == "older":
+        assert move(runtime, 1, 2).status_code == 200
+    if change == "delete":
+        assert ask(runtime, "DELETE", GATE).status_code == 204
+    if change in ("set", "delete"):
+        set_gate(runtime, rules)
+    assert get(runtime, GATE).json()["refused"] is None
+
+
 def test_a_version_passes_the_gate_when_its_share_begins_and_a_shadow_needs_none(runtime):
     rows = rows_of(OLD, wrong=range(0, 12, 3))
     set_gate(runtime, {"min": {"accuracy": 0.6}}, rows)

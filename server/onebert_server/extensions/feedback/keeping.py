@@ -182,17 +182,29 @@ class SampleKeeper:
         samples = [(answer.keeping, _sample(answer, texts)) for answer, texts in redacted if texts is not None]
         try:
             tasks = self._store.keep([(keeping.id, sample) for keeping, sample in samples], until)
-        except Exception:
-            self._count("failed", len(samples))
+        except Exception as error:
+            if until < inf and isinstance(error, StorageUnavailable):
+                # A request had too little time; the keeper has more.
+                self._put_back([answer for answer, texts in redacted if texts is not None])
+            else:
+                self._count("failed", len(samples))
             raise
         keepings = [keeping for keeping, _ in samples if keeping.id in tasks]
         self._count("kept", len(keepings))
         self._grown.update(tasks[keeping.id] for keeping in keepings)
         bounds = {tasks[keeping.id]: keeping.most for keeping in keepings}
-        if full := [task for task, bound in bounds.items() if self._grown[task] > GROWTH * bound]:
+        full = [task for task, bound in bounds.items() if self._grown[task] > GROWTH * bound]
+        # A request does not wait for a sweep: the keeper's next write has one.
+        if full and until == inf:
             for task in full:
                 del self._grown[task]
             self._tried(partial(self._sweep, full))
+
+    def _put_back(self, answers: Sequence[Kept]) -> None:
+        with self._changed:
+            self._waiting[:0] = answers
+            self._bytes += sum(answer.size for answer in answers)
+            self._changed.notify()
 
 
 def _sample(answer: Kept, texts: tuple[str, ...]) -> Sample:

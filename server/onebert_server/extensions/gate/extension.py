@@ -15,8 +15,7 @@ from onebert_server.versions.version import TaskEntry
 
 
 def _open(runtime: Runtime, _: ExitStack) -> Gates:
-    documents, announce = runtime.registry.documents, runtime.hooks.announce
-    gates = Gates(runtime.catalog, documents, runtime.answerer, runtime.registrars, announce)
+    gates = Gates(runtime.catalog, runtime.registry, runtime.answerer, runtime.registrars, runtime.hooks.announce)
     runtime.hooks.before_move.append(gates.before_move)
     return gates
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Executor
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from onebert_encoder.answering.stretches import answer_labels
@@ -25,9 +25,9 @@ from onebert_store import errors
 from onebert_store.comparison import ShortAnswer, answer_from
 from onebert_store.errors import AliasConflict, DeadlineExceeded, GateFailed, GateNotFound
 from onebert_store.file.fingerprint import overlap_of
-from onebert_store.registry.documents import Documents
 from onebert_store.registry.names import LIVE
 from onebert_store.registry.records import Actor, Alias
+from onebert_store.registry.registry import Registry
 from onebert_store.registry.target import Precondition
 
 Announce = Callable[[str, Mapping[str, Any]], None]
@@ -37,28 +37,37 @@ _SET, _DELETE = "set-gate", "delete-gate"
 MAX_REFUSED = 1024
 
 
+class Refusal(NamedTuple):
+    """Why a gate, by its document, refused a move, and the last change of the registry that it knew."""
+
+    detail: str
+    document: str
+    seq: int
+
+
 class Gates:
     """Sets, reads and runs gates; every method but `before_move` blocks.
 
     Args:
         registrars: threads for the registry.
-        stored: the documents of the registry, where the gates are.
+        registry: has the gates among its documents.
         announce: gets a `gate.failed` for each version that does not pass.
     """
 
     def __init__(
-        self, catalog: Catalog, stored: Documents, answerer: Answerer, registrars: Executor, announce: Announce
+        self, catalog: Catalog, registry: Registry, answerer: Answerer, registrars: Executor, announce: Announce
     ) -> None:
         self._catalog = catalog
-        self._documents = stored
+        self._documents = registry.documents
+        self._feed = registry.feed
         self._directory = catalog.directory
         self._answers = RowAnswers(answerer)
         # The moves of one alias are judged one after the other: one of many with the same condition is made.
         self._locks = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
         self._registrars = registrars
         self._announce = announce
-        # By task, why the last judged move was refused.
-        self.refused = dict[str, str]()
+        # By task, the last judged move, if it was refused.
+        self._refused = dict[str, Refusal]()
 
     def read(self, task: str, context: Context) -> StoredGate | None:
         """Returns the gate of a task, if it has one; raises Forbidden, TaskNotFound, or StoreCorrupt."""
@@ -87,8 +96,16 @@ class Gates:
         gate = pin(gate, rows)
         content = documents.written(gate, rows)
         seq = self._catalog.change(self._documents.write, context, task, documents.NAME, content, _SET)
-        self.refused.pop(task, None)
+        self._refused.pop(task, None)
         return StoredGate(gate, rows, content), seq
+
+    def refusal(self, task: str, stored: StoredGate) -> str | None:
+        """Returns why the gate refused the last move, unless one was made since, such as a forced one."""
+        refused = self._refused.get(task)
+        if refused is None or refused.document != stored.document:
+            return None
+        made = self._feed.last_moves([task]).get(task)
+        return None if made and made.seq > refused.seq else refused.detail
 
     def delete(self, task: str, context: Context) -> int:
         """Deletes the gate of a task; raises Forbidden, TaskNotFound, GateNotFound."""
@@ -122,14 +139,15 @@ class Gates:
         except TimeoutError:
             raise DeadlineExceeded(f"other moves of {task}@{alias} were judged all this time") from None
         try:
+            seq = self._directory.position.seq
             # The move before may have won.
             new, live = self._place(move, context)
             reports = await self._judge(stored, move, new, live, context)
-            self.refused.pop(task, None)
+            self._refused.pop(task, None)
         except GateFailed as error:
-            self.refused[task] = error.detail
-            if len(self.refused) > MAX_REFUSED:
-                del self.refused[next(iter(self.refused))]
+            self._refused[task] = Refusal(error.detail, stored.document, seq)
+            if len(self._refused) > MAX_REFUSED:
+                del self._refused[next(iter(self._refused))]
             raise
         finally:
             lock.release()
