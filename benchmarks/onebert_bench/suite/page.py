@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import median
 
 from onebert_bench.numbers import ratio, short
-from onebert_bench.report import Json, markdown_table, shown
+from onebert_bench.report import Cell, Json, markdown_table, shown
 from onebert_bench.suite.peers import ENTRIES
 from onebert_bench.suite.scenes import FAN_OUT, FEW, Case, Scene, baseline
 
@@ -114,5 +114,5 @@ def _section(name: str, title: str, runs: Mapping[str, Json]) -> str:
     return "\n\n".join(text for text in (f"## {title}", first["about"], table) if text)
 
 
-def _cell(cell: object) -> str:
-    return shown(cell["middle"] if isinstance(cell, dict) else cell)  # type: ignore[arg-type]
+def _cell(cell: Cell | dict[str, Cell]) -> str:
+    return shown(cell["middle"] if isinstance(cell, dict) else cell)
