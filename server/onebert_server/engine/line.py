@@ -100,7 +100,7 @@ class Flow(LeastServed[Request]):
         """`counted`: more totals, in which it is counted."""
         super().__init__(LEAST_PART)
         self.principal, self.waits = principal, False
-        self._counted = self, *counted
+        self._counted = counted
 
     def put(self, request: Request) -> None:
         request.flow = self
@@ -109,7 +109,7 @@ class Flow(LeastServed[Request]):
 
     def count(self, sequences: int, tokens: int, work: int) -> None:
         """Counts what comes to wait, or with negative numbers what no longer does."""
-        for totals in self._counted:
+        for totals in (self, *self._counted):
             totals.sequences += sequences
             totals.tokens += tokens
             totals.work += work

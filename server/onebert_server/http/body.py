@@ -116,7 +116,12 @@ class Body:
         self._counted, self._complete = 0, False
         self._due: float | None = None
         self.inflates = b"content-encoding" in self._head.fields and scope["method"] == "POST" and is_gzip(self._head)
-        self.receive: Receive = _Inflating(self).receive if self.inflates else self.limited
+        self._inflating = _Inflating(self) if self.inflates else None
+
+    @property
+    def receive(self) -> Receive:
+        """No attribute, because a body that referred to itself would wait for the garbage collector."""
+        return self.limited if self._inflating is None else self._inflating.receive
 
     async def limited(self) -> Message:
         """Receives the next message; refuses the body over its limits (413, 408) or for its framing."""

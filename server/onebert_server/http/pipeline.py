@@ -82,6 +82,8 @@ class Pipeline:
             ended = _ended(scope, answer.status, time.perf_counter() - started, observed)
             principal = state.get("principal")
             edge.telemetry.end(ended, request_id, None if principal is None else principal.name, observed)
+            # Its body refers to the scope: freed at once, it costs the garbage collector nothing.
+            state.clear()
 
 
 class _Answer:
