@@ -338,6 +338,22 @@ def test_spans_to_the_ends_of_a_text_are_taken(runtime):
     assert sorted(rows[4:]) == [[], [[6, 10]]]
 
 
+@pytest.mark.parametrize(
+    ("tags", "slices"),
+    [(["O", "B-PER"], [(0, 11, "PER")]), (["B-PER", "I-PER"], [(0, 4, "PER")])],
+    ids=["no I-", "no O"],
+)
+def test_spans_fit_the_tags_of_any_version_that_answers(runtime, tags, slices):
+    upload(runtime, "mixed", Task(seed=10, **NAMES | {"labels": tags}))
+    upload(runtime, "mixed", Task(seed=11, **NAMES))
+    target = {"split": {"1": 90, "2": 10}}
+    moved = ask(runtime, "PUT", "/v1/tasks/mixed/aliases/live", json=target, headers={"If-Match": '"1"'})
+    assert moved.status_code == 200, moved.text
+    recorded(runtime, named("late parcel", *slices, task="mixed"))
+    [row] = feedback_of(service(runtime).store, "mixed")
+    assert row.right == [[*each] for each in slices]
+
+
 def test_spans_are_taken_as_training_data_have_them_and_recorded_as_a_training_would_use_them(runtime):
     text = "late\u200b parcel"
     given = [[0, 5, "PER"], [0, 4, "PER"], {"start": 5, "end": 12, "label": "PER"}]

@@ -1,6 +1,6 @@
 """One item of feedback as a client gives it, and its right label in the form that answers are compared in."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
 from typing import Annotated, Any, Literal, cast
 
@@ -112,7 +112,8 @@ class Given(Strict):
         if self.spans is not None:
             if kind == "span" and len(self.spans) > 1:
                 raise InvalidInput("the feedback on a span task has one span, or none")
-            return _as_used(self._spans, halves_of(text)[-1], None if kind == "span" else versions[0].labels), new
+            tags = None if kind == "span" else {tag for facts in versions for tag in facts.labels}
+            return _as_used(self._spans, halves_of(text)[-1], tags), new
         return sorted(set(right)) if isinstance(right, list) else right, new
 
 
@@ -143,11 +144,11 @@ def _is_fault(label: str | None) -> bool:
     return label is None or label == "O" or label_fault(label) is not None
 
 
-def _as_used(spans: Sequence[Span], text: str, labels: Sequence[str] | None) -> list[list[Any]]:
+def _as_used(spans: Sequence[Span], text: str, labels: Collection[str] | None) -> list[list[Any]]:
     """Returns spans as a training would use them; raises InvalidInput for those that it would leave out.
 
     Args:
-        labels: those of the task; None if spans have none.
+        labels: those of all versions that may answer; None if spans have none.
     """
     for span in spans:
         try:
@@ -174,7 +175,7 @@ def _as_used(spans: Sequence[Span], text: str, labels: Sequence[str] | None) -> 
     return [[*span] for span in used]
 
 
-def _fit(spans: Sequence[Span], text: str, labels: Sequence[str]) -> None:
+def _fit(spans: Sequence[Span], text: str, labels: Collection[str]) -> None:
     try:
         tagged(text, spans, BETWEEN_BLANKS, labels)
     except BadRow:
