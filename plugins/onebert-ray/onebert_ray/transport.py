@@ -170,7 +170,7 @@ class RayTransport:
         most = self._settings.max_upload_bytes if uploads else self._settings.max_body_bytes
         context = Context(scope["state"]["principal"], math.inf if uploads else deadline, now, "a forwarded request")
         body = Body(scope, receive, context, Bodies(most))
-        body.receive = body.limited
+        body.inflates = False
         return await body.read(self._held)
 
     async def _responded(self, ask: Callable[[], Awaitable[tuple[bytes, bytes]]], method: str) -> tuple[bytes, bytes]:

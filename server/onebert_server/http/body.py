@@ -104,7 +104,7 @@ class Body:
     Attributes:
         most: limit in bytes, before and after inflation; the upload route raises it.
         deadline: latest end, in seconds of `time.monotonic()`; the upload route removes it.
-        inflates: whether `receive` inflates the body.
+        inflates: whether `receive` inflates the body; who passes it on as it was sent makes it False.
     """
 
     def __init__(self, scope: Scope, receive: Receive, context: Context, bodies: Bodies) -> None:
@@ -121,7 +121,7 @@ class Body:
     @property
     def receive(self) -> Receive:
         """No attribute, because a body that referred to itself would wait for the garbage collector."""
-        return self.limited if self._inflating is None else self._inflating.receive
+        return self._inflating.receive if self._inflating and self.inflates else self.limited
 
     async def limited(self) -> Message:
         """Receives the next message; refuses the body over its limits (413, 408) or for its framing."""
