@@ -8,6 +8,7 @@ import hmac
 import time
 import zlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from starlette.exceptions import HTTPException
@@ -116,12 +117,12 @@ class Body:
         self._counted, self._complete = 0, False
         self._due: float | None = None
         self.inflates = b"content-encoding" in self._head.fields and scope["method"] == "POST" and is_gzip(self._head)
-        self._inflating = _Inflating(self) if self.inflates else None
+        self._inflating = _Inflating() if self.inflates else None
 
     @property
     def receive(self) -> Receive:
-        """No attribute, because a body that referred to itself would wait for the garbage collector."""
-        return self._inflating.receive if self._inflating and self.inflates else self.limited
+        """Receives a message of the body; made anew, because a body that kept it would refer to itself."""
+        return partial(self._inflating.receive, self) if self._inflating and self.inflates else self.limited
 
     async def limited(self) -> Message:
         """Receives the next message; refuses the body over its limits (413, 408) or for its framing."""
@@ -198,25 +199,24 @@ def has_digest(head: Head) -> bool:
 
 
 class _Inflating:
-    """A `receive` that inflates the body of another."""
+    """The state of a body's inflation."""
 
-    def __init__(self, body: Body) -> None:
-        self._body = body
+    def __init__(self) -> None:
         self._stream = zlib.decompressobj(_GZIP_WINDOW)
         self._waiting = b""
         self._size = 0
         self._more = True
         self._done = False
 
-    async def receive(self) -> Message:
+    async def receive(self, body: Body) -> Message:
         if self._done:
-            return await self._body.limited()
+            return await body.limited()
         if self._more and not self._waiting:
-            message = await self._body.limited()
+            message = await body.limited()
             if message["type"] != "http.request":
                 return message
             self._waiting, self._more = message.get("body", b""), message.get("more_body", False)
-        piece = self._inflate()
+        piece = self._inflate(body.most)
         # A short piece means that the decompressor's buffer is empty.
         self._done = not self._more and not self._waiting and len(piece) < PIECE_BYTES
         if self._done and not self._stream.eof:
@@ -226,7 +226,7 @@ class _Inflating:
             await asyncio.sleep(0)
         return {"type": "http.request", "body": piece, "more_body": not self._done}
 
-    def _inflate(self) -> bytes:
+    def _inflate(self, most: int) -> bytes:
         try:
             piece = self._stream.decompress(self._waiting, PIECE_BYTES)
         except zlib.error:
@@ -235,8 +235,8 @@ class _Inflating:
         if self._stream.unused_data:
             raise _broken()
         self._size += len(piece)
-        if self._size > self._body.most:
-            raise HTTPException(413, f"the inflated body is over {self._body.most} bytes", {"Connection": "close"})
+        if self._size > most:
+            raise HTTPException(413, f"the inflated body is over {most} bytes", {"Connection": "close"})
         return piece
 
 

@@ -82,7 +82,7 @@ class Pipeline:
             ended = _ended(scope, answer.status, time.perf_counter() - started, observed)
             principal = state.get("principal")
             edge.telemetry.end(ended, request_id, None if principal is None else principal.name, observed)
-            # Its body refers to the scope: freed at once, it costs the garbage collector nothing.
+            # A body refers to its scope by `receive`: without its state, nothing waits for the garbage collector.
             state.clear()
 
 

@@ -1,4 +1,4 @@
-"""Refuses heads that two readers may understand differently, before anything acts on them."""
+"""Where a head ends, and which heads are refused, because two readers may understand them differently."""
 
 import re
 
@@ -10,6 +10,9 @@ from onebert_server.http.head import Head
 _HOST = re.compile(rb"[\w.~%!$&'()*+;=:\[\]-]*", re.ASCII)
 _LENGTH = re.compile(rb"0|[1-9][0-9]{0,17}")
 _TARGET = re.compile(rb"(?:https?://([^/?#@]+))?/[^#]*|\*", re.IGNORECASE)
+# Maximum bytes of heads and chunks that are parsed at a time.
+_PIECE_BYTES = 2**10
+_EMPTY_LINE = b"\r\n\r\n"
 
 
 def unclear(version: str, target: bytes, head: Head) -> Refusal | None:
@@ -35,3 +38,13 @@ def unclear(version: str, target: bytes, head: Head) -> Refusal | None:
     elif encoding is not None:
         rule = "HTTP/1.0 has no Transfer-Encoding"
     return (400, rule) if rule else None
+
+
+def end_of_piece(ahead: bytes, at: int) -> int:
+    """Counts the bytes at a place, of a head or of chunks, for the parser: they may end a message and no more."""
+    end = ahead.find(_EMPTY_LINE, at, at + _PIECE_BYTES)
+    if end >= 0:
+        return end + len(_EMPTY_LINE) - at
+    piece = ahead[at : at + _PIECE_BYTES]
+    # The part of an empty line that has come waits for the rest.
+    return len(piece) - next((size for size in (3, 2, 1) if piece.endswith(_EMPTY_LINE[:size])), 0)

@@ -16,7 +16,7 @@ from uvicorn.server import ServerState
 
 from onebert_server.http.connection import refusals
 from onebert_server.http.connection.connections import Connections
-from onebert_server.http.connection.framing import unclear
+from onebert_server.http.connection.framing import end_of_piece, unclear
 from onebert_server.http.head import ARRIVED, HEAD, Head
 
 # Seconds for a complete request head, from its first byte, and for this byte on a new connection.
@@ -37,14 +37,11 @@ LINGER_TIMEOUT = 10.0
 NOISE_BYTES = 2**24
 # Maximum bytes of chunk framing per byte of content.
 CHUNK_OVERHEAD = 8
-# Maximum bytes of heads and chunks that are parsed at a time.
-PIECE_BYTES = 2**10
 # Bytes of heads and chunks that one turn of the event loop parses, in about a millisecond; each piece counts for so
 # many more.
 TURN_BYTES = 2**14
 PIECE_COST = 2**7
 
-_EMPTY_LINE = b"\r\n\r\n"
 _STAND_IN = b"TRACE / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
 
@@ -150,7 +147,7 @@ class HttpProtocol(HttpToolsProtocol):
         ahead, at, left, self._yields = self._ahead, 0, TURN_BYTES, False
         while at < len(ahead) and left > 0 and not (self._busy or self._deaf):
             declared = self._body_left
-            size = min(declared, len(ahead) - at) or _end_of_piece(ahead, at)
+            size = min(declared, len(ahead) - at) or end_of_piece(ahead, at)
             if not size:
                 break
             left -= PIECE_COST + (0 if declared else size)
@@ -365,13 +362,3 @@ class HttpProtocol(HttpToolsProtocol):
             self._refuse(refusals.TOO_SLOW)
         else:
             self.abandon()
-
-
-def _end_of_piece(ahead: bytes, at: int) -> int:
-    """Counts the bytes at a place, of a head or of chunks, for the parser: they may end a message and no more."""
-    end = ahead.find(_EMPTY_LINE, at, at + PIECE_BYTES)
-    if end >= 0:
-        return end + len(_EMPTY_LINE) - at
-    piece = ahead[at : at + PIECE_BYTES]
-    # The part of an empty line that has come waits for the rest.
-    return len(piece) - next((size for size in (3, 2, 1) if piece.endswith(_EMPTY_LINE[:size])), 0)
