@@ -4,6 +4,7 @@ import re
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import cached_property
 from math import isfinite
 from typing import Any
 
@@ -49,7 +50,7 @@ class Quotas:
     def of_storage(self) -> bool:
         return self.tasks is not None or self.bytes is not None
 
-    @property
+    @cached_property
     def of_rates(self) -> bool:
         return self.requests is not None or self.tokens is not None
 
@@ -116,7 +117,7 @@ def check_grant(grant: Grant, expires_at: datetime | None) -> None:
         task = parse_ref(grant.default_task).task
         if not any(matches(task, glob.split("*")) for glob in grant.tasks):
             raise InvalidInput("the default task is not one of the key's tasks")
-    for name, limit in vars(grant.quotas).items():
+    for name, limit in asdict(grant.quotas).items():
         if limit is not None and not (isfinite(limit) and 0 < limit <= _MOST):
             raise InvalidInput(f"the quota of {name} must be above 0 and at most 2^53")
     if expires_at is not None and not timedelta() < expires_at - datetime.now(UTC) < LONGEST:

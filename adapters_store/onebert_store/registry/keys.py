@@ -3,6 +3,7 @@
 import hashlib
 import re
 import secrets
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -115,7 +116,7 @@ def _label(record: KeyRecord) -> str:
 
 def _row(record: KeyRecord) -> dict[str, object]:
     grant = record.grant
-    quotas = {f"most_{name}": limit for name, limit in vars(grant.quotas).items()}
+    quotas = {f"most_{name}": limit for name, limit in asdict(grant.quotas).items()}
     lists = {"scopes": " ".join(sorted(grant.scopes)), "tasks": " ".join(grant.tasks)}
     values = {**vars(grant), **vars(record), **lists, **quotas, "digest": record.digest.hex()}
     return {column.name: values[column.name] for column in KEYS.columns}

@@ -19,7 +19,7 @@ _DTYPES = {np.dtype(name): getattr(torch, name) for name in ("bool", "int32", "i
 def upload(arrays: Mapping[Key, Array], device: torch.device) -> dict[Key, Tensor]:
     """The arrays (bool, int32, int64 or float32) as tensors on a device; on a CPU they share the arrays' memory."""
     if device.type == "cpu":
-        return {key: torch.from_numpy(array) for key, array in arrays.items()}
+        return dict(zip(arrays, map(torch.from_numpy, arrays.values()), strict=True))
     return upload_at_once(arrays, device)
 
 

@@ -211,20 +211,7 @@ class _Layout:
             arrays["source", number] = self._of_tokens(parents) + self.position
 
     def stage(self, base: Base, layers: range, indices: Mapping[_Index, Tensor], number: int) -> Stage:
-        return Stage(
-            layers=layers,
-            source=indices.get(("source", number)),
-            filling=self.total - self.num_tokens,
-            row_of_token=indices["row_of_token", number],
-            spans=self._spans(base.batch_invariant),
-            edges=indices["edges", number],
-            rows=self.rows,
-            lengths=self.lengths,
-            dtype=base.dtype,
-        )
-
-    def _spans(self, apart: bool) -> Array:
-        """(row, start, stop) of neighboring sequences with one row, or of each one if `apart`; the filling last."""
+        apart = base.batch_invariant
         begins = np.empty(len(self.rows), dtype=np.bool_)
         begins[: None if apart else 1] = True
         if not apart:
@@ -234,7 +221,17 @@ class _Layout:
         spans[:count, 0], spans[:count, 1] = self.rows[begins], self.starts[begins]
         spans[count:, :2] = BASE_ROW, self.num_tokens
         spans[:-1, 2], spans[-1, 2] = spans[1:, 1], self.total
-        return spans
+        return Stage(
+            layers=layers,
+            source=indices.get(("source", number)),
+            filling=self.total - self.num_tokens,
+            row_of_token=indices["row_of_token", number],
+            spans=spans,
+            edges=indices["edges", number],
+            rows=self.rows,
+            lengths=self.lengths,
+            dtype=base.dtype,
+        )
 
     def _of_tokens(self, of_sequences: Array) -> Array:
         of_tokens = np.zeros(self.total, dtype=np.int64)

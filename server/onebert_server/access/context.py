@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import isinf
 
 from onebert_server.access.principal import OWN_WORK, Principal
@@ -30,7 +31,7 @@ class Context:
     arrived: float
     request_id: str
     min_seq: int = 0
-    requests: list[int] = field(default_factory=lambda: [1], compare=False, repr=False, kw_only=True)
+    requests: list[int] = field(default_factory=partial(list, (1,)), compare=False, repr=False, kw_only=True)
     message: str | None = field(default=None, kw_only=True)
     observed: Observed = field(default_factory=Observed, compare=False, repr=False)
     header: Callable[[str], bytes | None] = field(default=lambda _: None, compare=False, repr=False, kw_only=True)

@@ -128,14 +128,16 @@ class Body:
         """Receives the next message; refuses the body over its limits (413, 408) or for its framing."""
         if self._complete:
             return await self._receive()
-        self._refuse_over(max(self._declared, self._counted))
+        if max(self._declared, self._counted) > self.most:
+            raise self._too_large()
         message = await (self._receive() if ARRIVED in self._state else self._in_time())
         # The protocol has no message for a body that it cannot read.
         if refusal := self._state.get(REFUSAL):
             status, detail = refusal
             raise HTTPException(status, detail, {"Connection": "close"})
         self._counted += len(message.get("body", b""))
-        self._refuse_over(self._counted)
+        if self._counted > self.most:
+            raise self._too_large()
         self._complete = not message.get("more_body", False)
         return message
 
@@ -149,9 +151,8 @@ class Body:
         except TimeoutError:
             raise HTTPException(408, "the body did not come in time", {"Connection": "close"}) from None
 
-    def _refuse_over(self, size: int) -> None:
-        if size > self.most:
-            raise HTTPException(413, f"the body is over {self.most} bytes", {"Connection": "close"})
+    def _too_large(self) -> HTTPException:
+        return HTTPException(413, f"the body is over {self.most} bytes", {"Connection": "close"})
 
     async def read(self, permits: Permits | None = None) -> bytes:
         """Reads all of the body; counts the bytes of an incomplete one in `permits`, else in those of all."""
@@ -174,9 +175,9 @@ class Body:
 
     async def decoded(self, content: bytes, decode: Callable[[bytes], T]) -> T:
         """Checks the digests of the whole body and decodes it, in a thread if it is large."""
-        if len(content) <= MAX_BYTES_ON_LOOP and not has_digest(self._head):
-            return decode(content)
         digests = SentDigests(self._head) if has_digest(self._head) else None
+        if digests is None and len(content) <= MAX_BYTES_ON_LOOP:
+            return decode(content)
 
         def checked() -> T:
             if digests is not None:

@@ -89,7 +89,7 @@ def test_a_text_costs_few_own_calls_alone_and_beside_others(words, max_batch_tok
         upload(runtime, "tone", Task(seed=1))
         single, many = asyncio.run(cost_of(runtime, count, words, 1, TEXTS))
         launched = re.search(r"sequences_count (\d+)", runtime.metrics.exposition().decode())[1]
-    assert single <= 219
+    assert single <= 202
     assert (many - single) / (TEXTS - 1) <= further
     requests = WARM_UP + REQUESTS
     assert (int(launched) - requests) // requests >= batches

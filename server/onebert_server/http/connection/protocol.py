@@ -78,7 +78,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._pushing: asyncio.TimerHandle | None = None
         self._begun: Any = None  # the cycle whose response's head has been written
-        self._head = b""  # a response's head that waits for the first bytes of its body
+        self._head = b""  # a response's head that waits for its body
 
     # The connection
 
@@ -123,7 +123,8 @@ class HttpProtocol(HttpToolsProtocol):
         """
         if self._closing:
             return
-        self._write_head()
+        if self._head:
+            self._write(b"")
         if not (self._deaf or self._in_body or self.flow.read_paused):
             self.abandon()
             return
@@ -289,21 +290,23 @@ class HttpProtocol(HttpToolsProtocol):
     # The response
 
     def _write(self, data: bytes) -> None:
-        """Writes a part of a response; the head with the first bytes of the body, as each write is a system call."""
-        if self.cycle.response_started and self._begun is not self.cycle:
-            self._begun, self._head = self.cycle, data
-            self.loop.call_soon(self._write_head)
+        """Writes a part of a response; the head with the first bytes of the body, as each write is a system call.
+
+        The head of a body of unknown length, whose first part may be long in coming, is written at once.
+        """
+        begins = self.cycle.response_started and self._begun is not self.cycle
+        if begins:
+            self._begun = self.cycle
+        if begins and self.cycle.chunked_encoding is False:
+            self._head = data
         else:
             head, self._head = self._head, b""
             self._socket.write(head + data)
 
-    def _write_head(self) -> None:
-        if self._head:
-            self._write(b"")
-
     def on_response_complete(self) -> None:
-        # That of a response without a body.
-        self._write_head()
+        if self._head:
+            # Of a response without a body.
+            self._write(b"")
         self.server_state.total_requests += 1
         self._busy = False
         if self._closing:
