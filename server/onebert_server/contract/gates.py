@@ -2,6 +2,8 @@
 
 from typing import Annotated, Any
 
+from msgspec import field
+
 from onebert_server.contract.declared import Declared, Rule
 
 
@@ -15,5 +17,5 @@ class GateFacts(Declared, frozen=True, kw_only=True):
     rules: Annotated[dict[str, Any], Rule("as in the file of `onebert apply`")]
     rows: Annotated[int, Rule("pinned rows that the server keeps")] = 0
     refused: Annotated[
-        str | None, Rule("why it refused the last move, by the server that is asked, since its start")
-    ] = None
+        dict[str, str], Rule("why it refused the last move of an alias, by the server that is asked, since its start")
+    ] = field(default_factory=dict)

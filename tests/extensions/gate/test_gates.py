@@ -73,7 +73,7 @@ def test_a_gate_lets_pass_what_holds_every_rule(runtime):
         == {
             "task": "tone",
             "rules": rules | {"pinned": pinned},
-            "refused": None,
+            "refused": {},
             "digest": Gate.model_validate(rules | {"pinned": pinned}).digest,
             "rows": len(rows),
         }
@@ -235,12 +235,15 @@ def test_an_alias_goes_back_to_the_older_version_before_without_the_gate(runtime
 
 @pytest.mark.parametrize("change", ["force", "older", "set", "delete", "back"])
 def test_a_refusal_is_shown_until_a_move_or_another_gate(runtime, change):
-    rules = {"must": [{"text": "a", "label": "none such"}]}
+    rules = {"must": [{"text": "a", "label": "none such"}], "aliases": ["live", "next"]}
     assert move(runtime, 2).status_code == 200
     set_gate(runtime, rules)
     refused = move(runtime, 3, 2).json()["detail"]
     upload(runtime, "tone", Task(seed=4))
-    assert get(runtime, GATE).json()["refused"] == refused
+    other = move(runtime, 3, at=None, alias="next").json()["detail"]
+    assert get(runtime, GATE).json()["refused"] == {"live": refused, "next": other}
+    assert move(runtime, 3, at=None, alias="next", force=True, message="now").status_code == 200
+    assert get(runtime, GATE).json()["refused"] == {"live": refused}
     if change in ("force", "back"):
         assert move(runtime, 3, 2, force=True, message="now").status_code == 200
     if change == "back":
@@ -251,7 +254,7 @@ def test_a_refusal_is_shown_until_a_move_or_another_gate(runtime, change):
         assert ask(runtime, "DELETE", GATE).status_code == 204
     if change in ("set", "delete"):
         set_gate(runtime, rules)
-    assert get(runtime, GATE).json()["refused"] is None
+    assert get(runtime, GATE).json()["refused"] == {}
 
 
 def test_a_version_passes_the_gate_when_its_share_begins_and_a_shadow_needs_none(runtime):

@@ -65,7 +65,8 @@ class _Gate:
 
     def of_move(self, alias: str, numbers: Collection[int], wanted: _Wanted | None, present: GateFacts | None) -> str:
         aliases = wanted.aliases if wanted else present.rules.get("aliases", [LIVE]) if present else []
-        refused = f", which refused the last move: {present.refused}" if present and present.refused else ""
+        why = present.refused.get(alias) if present else None
+        refused = f", which refused the last move: {why}" if why else ""
         return f"if its gate passes it{refused}" if alias in aliases else ""
 
     def written(self, present: GateFacts) -> Mapping[str, Any]:

@@ -33,12 +33,13 @@ from onebert_store.registry.target import Precondition
 Announce = Callable[[str, Mapping[str, Any]], None]
 # Changes in the audit trail.
 _SET, _DELETE = "set-gate", "delete-gate"
-# Tasks whose last refusal is remembered.
+# Aliases whose last refusal is remembered; moves among which a later one of an alias is looked for.
 MAX_REFUSED = 1024
+_MOVES = 64
 
 
 class Refusal(NamedTuple):
-    """Why a gate, by its document, refused a move, and the last change of the registry that it knew."""
+    """Why a gate, by its document, refused to move an alias, and the last change of the registry that it knew."""
 
     detail: str
     document: str
@@ -66,8 +67,8 @@ class Gates:
         self._locks = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
         self._registrars = registrars
         self._announce = announce
-        # By task, the last judged move, if it was refused.
-        self._refused = dict[str, Refusal]()
+        # By task and alias, the last judged move, if it was refused.
+        self._refused = dict[tuple[str, str], Refusal]()
 
     def read(self, task: str, context: Context) -> StoredGate | None:
         """Returns the gate of a task, if it has one; raises Forbidden, TaskNotFound, or StoreCorrupt."""
@@ -96,16 +97,16 @@ class Gates:
         gate = pin(gate, rows)
         content = documents.written(gate, rows)
         seq = self._catalog.change(self._documents.write, context, task, documents.NAME, content, _SET)
-        self._refused.pop(task, None)
+        for alias in gate.aliases:
+            self._refused.pop((task, alias), None)
         return StoredGate(gate, rows, content), seq
 
-    def refusal(self, task: str, stored: StoredGate) -> str | None:
-        """Returns why the gate refused the last move, unless one was made since, such as a forced one."""
-        refused = self._refused.get(task)
-        if refused is None or refused.document != stored.document:
-            return None
-        made = self._feed.last_moves([task]).get(task)
-        return None if made and made.seq > refused.seq else refused.detail
+    def refusals(self, task: str, stored: StoredGate) -> dict[str, str]:
+        """Returns why the gate refused the last move of each alias, unless one was made since, such as a forced one."""
+        of_aliases = {alias: self._refused.get((task, alias)) for alias in stored.gate.aliases}
+        refused = {alias: last for alias, last in of_aliases.items() if last and last.document == stored.document}
+        made = {move.alias: move.seq for move in reversed(self._feed.moves(task, _MOVES))} if refused else {}
+        return {alias: last.detail for alias, last in refused.items() if made.get(alias, 0) <= last.seq}
 
     def delete(self, task: str, context: Context) -> int:
         """Deletes the gate of a task; raises Forbidden, TaskNotFound, GateNotFound."""
@@ -143,9 +144,9 @@ class Gates:
             # The move before may have won.
             new, live = self._place(move, context)
             reports = await self._judge(stored, move, new, live, context)
-            self._refused.pop(task, None)
+            self._refused.pop((task, alias), None)
         except GateFailed as error:
-            self._refused[task] = Refusal(error.detail, stored.document, seq)
+            self._refused[task, alias] = Refusal(error.detail, stored.document, seq)
             if len(self._refused) > MAX_REFUSED:
                 del self._refused[next(iter(self._refused))]
             raise

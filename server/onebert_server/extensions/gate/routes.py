@@ -25,7 +25,7 @@ async def gate(task: Name, runtime: RuntimeOf, gates: GatesOf, context: ContextO
     stored = await in_thread(runtime, gates.read, task, context)
     if stored is None:
         raise no_gate(task)
-    return replace(_facts(task, stored), refused=await in_thread(runtime, gates.refusal, task, stored))
+    return replace(_facts(task, stored), refused=await in_thread(runtime, gates.refusals, task, stored))
 
 
 @router.put("/v1/tasks/{task}/gate")
