@@ -80,8 +80,10 @@ def main() -> None:
 def versions() -> dict[str, str]:
     """The versions of the libraries that matter for speed."""
     wanted = ("torch", "triton", "transformers", "onebert")
-    found = {one.name: one.version for one in distributions() if one.name in wanted}
-    return {"Python": sys.version.split()[0], **found}
+    versions = {
+        distribution.name: distribution.version for distribution in distributions() if distribution.name in wanted
+    }
+    return {"Python": sys.version.split()[0], **versions}
 
 
 def tested(out: Path) -> str:

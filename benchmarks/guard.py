@@ -42,10 +42,12 @@ def _mixed_tasks_are_as_fast() -> bool:
 def _the_edge_is_light() -> bool:
     with edge_beside_bare() as times:
         for _ in range(ATTEMPTS):
-            found = {clients: times(clients, EDGE_SECONDS) for clients in EDGE}
-            shown = ", ".join(f"{one:.1f} for {clients} ({EDGE[clients]} promised)" for clients, one in found.items())
+            multiples = {clients: times(clients, EDGE_SECONDS) for clients in EDGE}
+            shown = ", ".join(
+                f"{multiple:.1f} for {clients} ({EDGE[clients]} promised)" for clients, multiple in multiples.items()
+            )
             print(f"processor time of a request, in times of a bare application's, by clients: {shown}")
-            if all(one <= EDGE[clients] for clients, one in found.items()):
+            if all(multiple <= EDGE[clients] for clients, multiple in multiples.items()):
                 return True
     return False
 

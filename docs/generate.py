@@ -68,16 +68,16 @@ def _settings() -> str:
 
 def _errors() -> str:
     explained = _explained(problems.__file__)
-    found = {code: (kind.status, _joined(kind.__doc__)) for code, kind in OneBertError.of_code.items()}
-    found["internal"] = OneBertError.status, _joined(OneBertError.__doc__).partition(".")[0] + "."
-    found |= {
+    errors = {code: (kind.status, _joined(kind.__doc__)) for code, kind in OneBertError.of_code.items()}
+    errors["internal"] = OneBertError.status, _joined(OneBertError.__doc__).partition(".")[0] + "."
+    errors |= {
         code: (status, explained[str(status)])
         for status, (code, _) in problems.HTTP_ERRORS.items()
         if str(status) in explained
     }
     rows = [
         (f"`{code}`", str(status), meaning)
-        for code, (status, meaning) in sorted(found.items(), key=lambda one: (one[1][0], one[0]))
+        for code, (status, meaning) in sorted(errors.items(), key=lambda error: (error[1][0], error[0]))
         if code not in NOT_ON_THE_WIRE
     ]
     return _page("Errors", ERRORS, _table(("code", "status", "when"), rows))
@@ -94,8 +94,15 @@ def _routes() -> str:
                 for client in operation["tags"]:
                     others.setdefault(client, []).append(route)
                 continue
-            asked = [one for one in operation.get("parameters", ()) if one["in"] == "query" and "description" in one]
-            query = "".join(f" `?{one['name']}`: {one['description']}{_range(one['schema'])}." for one in asked)
+            asked = [
+                parameter
+                for parameter in operation.get("parameters", ())
+                if parameter["in"] == "query" and "description" in parameter
+            ]
+            query = "".join(
+                f" `?{parameter['name']}`: {parameter['description']}{_range(parameter['schema'])}."
+                for parameter in asked
+            )
             own.append((route, _joined(operation["description"]) + query, _statuses(operation["responses"])))
     opened = ", ".join(f"`{path}`" for path in sorted(OPEN_PATHS) if not path.startswith("/page/"))
     clients = (
@@ -114,7 +121,7 @@ def _options() -> str:
             rows, name = (keys, field.name) if RECIPES in annotated else (options, flag_of(field))
             rows.append((f"`{name}`", default, sentence_of(annotated)))
     methods = _table(
-        ("method", "trains, beside the head"), ((f"`{one.syntax}`", one.trains) for one in METHODS.values())
+        ("method", "trains, beside the head"), ((f"`{method.syntax}`", method.trains) for method in METHODS.values())
     )
     tables = _table(("option", "default", ""), options), KEYS, _table(("key", "default", ""), keys)
     return _page("Options and methods of training", OPTIONS, *tables, OF_METHODS, methods)
@@ -133,7 +140,7 @@ def _default(value: object) -> str:
 def _values(schema: Mapping[str, Any]) -> str:
     """The values that a setting takes, if its type bounds them."""
     kinds = [kind for kind in schema.get("anyOf", [schema]) if kind.get("type") != "null"]
-    if choices := [f"`{one}`" for kind in kinds for one in kind.get("enum", [])]:
+    if choices := [f"`{choice}`" for kind in kinds for choice in kind.get("enum", [])]:
         return ", ".join(choices)
     least, over, most = (kinds[0].get(bound) for bound in ("minimum", "exclusiveMinimum", "maximum"))
     low = f"over {over}" if over is not None else f"from {least}" if least is not None else ""

@@ -89,7 +89,7 @@ def linear(dataset: Dataset, seed: int) -> Scores:
     features = {name: _features(split.texts) for name, split in dataset.splits.items()}
     if "validation" in dataset.splits:
         fitted = [_linear(dataset, strength, seed).fit(features["train"], gold) for strength in STRENGTHS]
-        chosen = max(fitted, key=lambda one: judge.grade("validation", _decisions(one, features["validation"])))
+        chosen = max(fitted, key=lambda model: judge.grade("validation", _decisions(model, features["validation"])))
     else:
         folds = StratifiedKFold(min(FOLDS, int(np.bincount(gold).min())), shuffle=True, random_state=seed)
         chosen = LogisticRegressionCV(Cs=STRENGTHS, cv=folds, max_iter=1000).fit(features["train"], gold)
@@ -126,7 +126,7 @@ def hugging_face(recipe: Recipe, dataset: Dataset, seed: int) -> Scores:
             data_collator=DataCollatorWithPadding(tokenizer),
             train_dataset=_rows(dataset, "train"),
             eval_dataset=_rows(dataset, "validation"),
-            compute_metrics=lambda found: judge.scores("validation", found.predictions * spread + middle),
+            compute_metrics=lambda predicted: judge.scores("validation", predicted.predictions * spread + middle),
             optimizers=(torch.optim.AdamW(_groups(model, recipe.rate), weight_decay=0.0, fused=True), None),
         )
         trainer.remove_callback(PrinterCallback)
@@ -203,9 +203,11 @@ def _linear(dataset: Dataset, strength: float, seed: int) -> Any:
 
 def _decisions(model: Any, features: Array) -> Array:
     """What `Judge` takes: a number for each label."""
-    found: Array = model.predict(features)[:, None] if isinstance(model, Ridge) else model.decision_function(features)
+    decisions: Array = (
+        model.predict(features)[:, None] if isinstance(model, Ridge) else model.decision_function(features)
+    )
     # Of two classes scikit-learn gives the second one's alone.
-    return found if found.ndim > 1 else np.stack([np.zeros_like(found), found], axis=1)
+    return decisions if decisions.ndim > 1 else np.stack([np.zeros_like(decisions), decisions], axis=1)
 
 
 def _rows(dataset: Dataset, split: str) -> list[dict[str, Any]]:
@@ -228,10 +230,10 @@ def _scale(dataset: Dataset) -> tuple[float, float]:
 
 def _groups(model: Model, rate: float) -> list[dict[str, Any]]:
     """What is trained, the head at its own rate."""
-    trained = [(name, one) for name, one in model.named_parameters() if one.requires_grad]
+    trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     return [
-        {"params": [one for name, one in trained if "classifier" not in name], "lr": rate},
-        {"params": [one for name, one in trained if "classifier" in name], "lr": HEAD_RATE},
+        {"params": [parameter for name, parameter in trained if "classifier" not in name], "lr": rate},
+        {"params": [parameter for name, parameter in trained if "classifier" in name], "lr": HEAD_RATE},
     ]
 
 

@@ -64,7 +64,7 @@ def measure_mixed(name: str | None, dtype: torch.dtype, device: str, repetitions
     tasks = {"one_ms": slots[:1] * SEQUENCES, "mixed_ms": slots}
     with torch.inference_mode():
         return interleaved_ms(
-            {kind: partial(_forward, base, bank.rows, tokens, own) for kind, own in tasks.items()}, repetitions
+            {kind: partial(_forward, base, bank.rows, tokens, slots) for kind, slots in tasks.items()}, repetitions
         )
 
 

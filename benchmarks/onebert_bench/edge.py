@@ -36,7 +36,9 @@ def edge_beside_bare() -> Iterator[Callable[[int, float], float]]:
         ):
 
             def times(clients: int, seconds: float) -> float:
-                ours, theirs = (_cost(send, *one, texts, clients, seconds) for one in ((server.url, server.pid), bare))
+                ours, theirs = (
+                    _cost(send, *address, texts, clients, seconds) for address in ((server.url, server.pid), bare)
+                )
                 return ours / theirs
 
             yield times

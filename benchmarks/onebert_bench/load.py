@@ -238,7 +238,7 @@ class _Open:
         try:
             connection = await self._connection()
             answer: asyncio.Future[tuple[int, bool]] = asyncio.get_running_loop().create_future()
-            connection.ask(request, lambda *found: None if answer.done() else answer.set_result(found))
+            connection.ask(request, lambda *reply: None if answer.done() else answer.set_result(reply))
             status, again = await answer
             if connection.open:
                 self._idle.append(connection)

@@ -19,13 +19,13 @@ from onebert_encoder.compute.kernels.compiler import supported
 
 def machine(device: str) -> Json:
     """The machine and the date."""
-    name, found = processor(), instructions()
+    name, extensions = processor(), instructions()
     gpu = torch.cuda.get_device_name(device) if device != "cpu" else None
     return {
         # Of its files.
-        "name": re.sub(r"[^a-z0-9]+", "-", (gpu or f"{name} {found} {os.cpu_count()} cores").lower()).strip("-"),
+        "name": re.sub(r"[^a-z0-9]+", "-", (gpu or f"{name} {extensions} {os.cpu_count()} cores").lower()).strip("-"),
         "processor": name,
-        "instructions": found,
+        "instructions": extensions,
         "cores": os.cpu_count(),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9),
         "system": platform.platform(terse=True),

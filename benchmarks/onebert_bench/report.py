@@ -26,7 +26,7 @@ def write_section(page: Path, name: str, text: str) -> None:
     """
     before = page.read_text(encoding="utf-8")
     block = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
-    after, count = block.subn(lambda found: f"{found[1]}{text}\n{found[2]}", before)
+    after, count = block.subn(lambda match: f"{match[1]}{text}\n{match[2]}", before)
     if count != 1:
         raise ValueError(f"{page.name} has no place for {name}")
     page.write_text(after, encoding="utf-8")

@@ -96,7 +96,9 @@ def measure_http(
     mean_tokens = sum(map(len, tokenized(base, texts))) / len(texts)
     traffic = [Traffic(count) for count in clients]
     served = measure_served(Serving(name, dtype, device), base, (0,), traffic, _TURNS, seconds / _TURNS)
-    return {str(one.clients): _summary(served.loads[one, 0], served.loads[one, None], mean_tokens) for one in traffic}
+    return {
+        str(kind.clients): _summary(served.loads[kind, 0], served.loads[kind, None], mean_tokens) for kind in traffic
+    }
 
 
 def measure_served(
@@ -121,15 +123,15 @@ def measure_served(
         alone = stack.enter_context(apart(_run_engine))
         send = stack.enter_context(apart(run_load))
         runs: dict[tuple[Traffic, int | None], Callable[[], Load]] = {}
-        for one in traffic:
+        for kind in traffic:
             for count, server in servers.items():
-                requests = requests_for(server.url, texts, one.texts)
-                runs[one, count] = partial(send, server.url, requests, one.clients, seconds)
-            if one.texts == 1:
-                runs[one, None] = partial(alone, what, one.clients, seconds)
-        found = in_turns(runs, turns)
+                requests = requests_for(server.url, texts, kind.texts)
+                runs[kind, count] = partial(send, server.url, requests, kind.clients, seconds)
+            if kind.texts == 1:
+                runs[kind, None] = partial(alone, what, kind.clients, seconds)
+        loads = in_turns(runs, turns)
         memory = {count: memory_bytes(server.pid) for count, server in servers.items()}
-    return Served(found, memory)
+    return Served(loads, memory)
 
 
 @contextmanager
@@ -152,11 +154,11 @@ def several(count: int) -> Iterator[Callable[..., Load]]:
         def send(url: str, requests: Sequence[bytes], clients: int, seconds: float) -> Load:
             shares = [(clients + number) // count for number in range(count)]
             sending = [
-                own.submit(run_load, url, [*requests[number:], *requests[:number]], share, seconds)
-                for number, (own, share) in enumerate(zip(processes, shares, strict=True))
+                sender.submit(run_load, url, [*requests[number:], *requests[:number]], share, seconds)
+                for number, (sender, share) in enumerate(zip(processes, shares, strict=True))
                 if share
             ]
-            loads = [one.result() for one in sending]
+            loads = [load.result() for load in sending]
             latencies = [value for load in loads for value in load.latencies_ms]
             refused, cpu = sum(load.refused for load in loads), sum(load.cpu_seconds for load in loads)
             return Load(latencies, refused, max(load.seconds for load in loads), cpu)
@@ -167,8 +169,8 @@ def several(count: int) -> Iterator[Callable[..., Load]]:
 @contextmanager
 def apart(run: Callable[..., Load]) -> Iterator[Callable[..., Load]]:
     """The same function, but it runs in a process of its own."""
-    with process() as own:
-        yield lambda *load: own.submit(run, *load).result()
+    with process() as sender:
+        yield lambda *load: sender.submit(run, *load).result()
 
 
 def push_tasks(url: str, files: Iterable[bytes], api_key: str | None = None) -> None:

@@ -58,12 +58,12 @@ def highest_rate(attempt: Callable[[float], Attempt], peak: float, most_ms: floa
     above = peak
     for _ in range(HALVINGS):
         rate = ((held[-1].rate if held else 0.0) + above) / 2
-        found = attempt(rate)
-        if not found.holds(most_ms):
-            found = attempt(rate)
-        if found.holds(most_ms):
-            held.append(found)
+        attempted = attempt(rate)
+        if not attempted.holds(most_ms):
+            attempted = attempt(rate)
+        if attempted.holds(most_ms):
+            held.append(attempted)
         else:
-            failed.append(found)
+            failed.append(attempted)
             above = rate
     return (held or failed)[-1]

@@ -16,12 +16,12 @@ Found = TypeVar("Found")
 
 def in_turns(runs: Mapping[Key, Callable[[], Found]], turns: int, warm_up: int = 1) -> dict[Key, list[Found]]:
     """The results of each run, one a turn, behind turns that warm up; every other turn has the reverse order."""
-    found: dict[Key, list[Found]] = {key: [] for key in runs}
+    results: dict[Key, list[Found]] = {key: [] for key in runs}
     for turn in range(turns + warm_up):
         for key in list(runs)[:: -1 if turn % 2 else 1]:
-            one = runs[key]()
-            found[key] += [one] if turn >= warm_up else []
-    return found
+            result = runs[key]()
+            results[key] += [result] if turn >= warm_up else []
+    return results
 
 
 def interleaved_ms(runs: Mapping[str, Run], repetitions: int) -> dict[str, float]:

@@ -84,6 +84,6 @@ def rates(sides: list[Step], steps: int) -> list[float]:
         wait()
         return tokens / (time.perf_counter() - started)
 
-    found = in_turns({number: partial(rate, side) for number, side in enumerate(sides)}, steps, 2)
+    rates = in_turns({number: partial(rate, side) for number, side in enumerate(sides)}, steps, 2)
     gc.collect()
-    return list(map(median, found.values()))
+    return list(map(median, rates.values()))

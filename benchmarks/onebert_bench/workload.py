@@ -64,14 +64,14 @@ def base_folder(name: str, work: Path) -> Path:
     """The folder of a base: MPNet's own, MiniLM-L6's where it is on this machine, else random weights, made once."""
     if name == MPNET:
         return mpnet_folder()
-    own = minilm_folder()
-    if name == MINILM and own is not None:
-        return own
+    folder = minilm_folder()
+    if name == MINILM and folder is not None:
+        return folder
     folder = work / f"{name.replace(' ', '-').lower()}-random"
     if not (folder / "tokenizer.json").exists():
         torch.manual_seed(0)
         AutoModel.from_config(_SHAPES[name]).save_pretrained(folder)
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(own) if own else _tokenizer()
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder) if folder else _tokenizer()
         tokenizer.save_pretrained(folder)
     return folder
 

@@ -47,9 +47,9 @@ class MeanClassifier(torch.nn.Module):
 
 def read_delta(file: str) -> tuple[dict[str, torch.Tensor], str]:
     """The tensors of a delta file, and its pooling."""
-    with safe_open(file, framework="pt") as found:
-        tensors = {name: found.get_tensor(name) for name in found.keys()}  # noqa: SIM118 - not a dict
-        metadata = found.metadata()
+    with safe_open(file, framework="pt") as content:
+        tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118 - not a dict
+        metadata = content.metadata()
     return tensors, json.loads(metadata["onebert"])["pooling"]
 
 
@@ -79,26 +79,28 @@ def torch_dtype(job: Job) -> torch.dtype:
 def merge(model: torch.nn.Module, file: str, sign: int = 1) -> None:
     """Adds a task's differences to a model in float32, or subtracts them (`sign` -1), and replaces the head."""
     tensors, _ = read_delta(file)
-    own = dict(model.base_model.named_parameters())
+    parameters = dict(model.base_model.named_parameters())
     for name, value in tensors.items():
         kind, _, target = name.partition(".")
         if kind == "delta":
-            _parameter(own, target).add_(value, alpha=sign)
+            _parameter(parameters, target).add_(value, alpha=sign)
         elif kind == "lora_A":
-            _parameter(own, f"{target}.weight").add_(tensors[f"lora_B.{target}"] @ value, alpha=sign)
+            _parameter(parameters, f"{target}.weight").add_(tensors[f"lora_B.{target}"] @ value, alpha=sign)
         elif kind == "sparse_index":
-            _parameter(own, f"{target}.weight").view(-1)[value.long()] += sign * tensors[f"sparse_value.{target}"]
+            _parameter(parameters, f"{target}.weight").view(-1)[value.long()] += (
+                sign * tensors[f"sparse_value.{target}"]
+            )
     model.classifier.weight.copy_(tensors["head.weight"])
     model.classifier.bias.copy_(tensors["head.bias"])
 
 
-def _parameter(own: dict[str, torch.Tensor], name: str) -> torch.Tensor:
+def _parameter(parameters: dict[str, torch.Tensor], name: str) -> torch.Tensor:
     """The parameter with a delta's name for it, which may be a part of a fused one."""
-    if name in own:
-        return own[name]
+    if name in parameters:
+        return parameters[name]
     module, part, kind = name.rsplit(".", 2)
     parts = FUSED[module.rpartition(".")[2]]
-    return own[f"{module}.{kind}"].chunk(len(parts))[parts.index(part)]
+    return parameters[f"{module}.{kind}"].chunk(len(parts))[parts.index(part)]
 
 
 def pad(job: Job, chosen: Sequence[int]) -> dict[str, np.ndarray]:

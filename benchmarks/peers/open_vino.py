@@ -16,9 +16,9 @@ from worker import Job, Run, serve
 def prepare(job: Job) -> Run:
     model = load_model(replace(job, dtype="float32"), job.tasks[0])
     example = {name: torch.ones(2, 8, dtype=torch.int64) for name in pad(job, [0])}
-    found = openvino.convert_model(model, example_input=example)
+    converted = openvino.convert_model(model, example_input=example)
     compiled = openvino.compile_model(
-        found,
+        converted,
         "CPU",
         {
             hint.inference_precision: {"float32": "f32", "bfloat16": "bf16"}[job.dtype],

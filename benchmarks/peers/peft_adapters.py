@@ -68,14 +68,14 @@ def load_adapters(job: Job) -> PeftModel:
     model = get_peft_model(load_model(job), config, adapter_name=adapter(0))
     for task in range(1, len(deltas)):
         model.add_adapter(adapter(task), config)
-    for task, found in enumerate(deltas):
+    for task, delta in enumerate(deltas):
         for name in modules:
             layer = model.base_model.model.bert.get_submodule(name)
-            layer.lora_A[adapter(task)].weight.copy_(found[f"lora_A.{name}"])
-            layer.lora_B[adapter(task)].weight.copy_(found[f"lora_B.{name}"])
+            layer.lora_A[adapter(task)].weight.copy_(delta[f"lora_A.{name}"])
+            layer.lora_B[adapter(task)].weight.copy_(delta[f"lora_B.{name}"])
         head = model.base_model.model.classifier.modules_to_save[adapter(task)]
-        head.weight.copy_(found["head.weight"])
-        head.bias.copy_(found["head.bias"])
+        head.weight.copy_(delta["head.weight"])
+        head.bias.copy_(delta["head.bias"])
     return model.to(torch_dtype(job)).eval()
 
 

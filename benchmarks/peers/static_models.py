@@ -46,14 +46,14 @@ def train_model2vec(vectors: Path, train: Rows, validation: Rows, folder: Path) 
     x = encode(train[0])
 
     def fitted(strength: float) -> tuple[Classify, tuple[np.ndarray, np.ndarray]]:
-        found = LogisticRegression(C=strength, max_iter=1000).fit(x, train[1])
-        weight, bias = found.coef_, found.intercept_
+        model = LogisticRegression(C=strength, max_iter=1000).fit(x, train[1])
+        weight, bias = model.coef_, model.intercept_
         if len(weight) == 1:  # of two classes scikit-learn has the second one's alone
             weight, bias = np.vstack([0 * weight, weight]), np.append(0 * bias, bias)
-        own = weight.astype(np.float32), bias.astype(np.float32)
-        return _by_head(encode, *own), own
+        head = weight.astype(np.float32), bias.astype(np.float32)
+        return _by_head(encode, *head), head
 
-    best, (weight, bias) = max(map(fitted, STRENGTHS), key=lambda one: _accuracy(one[0], validation))
+    best, (weight, bias) = max(map(fitted, STRENGTHS), key=lambda candidate: _accuracy(candidate[0], validation))
     np.savez(folder / "head.npz", weight=weight, bias=bias)
     return best
 
@@ -66,11 +66,11 @@ def train_fasttext(_: Path, train: Rows, validation: Rows, folder: Path) -> Clas
         file.writelines(f"__label__{gold} {_words(text)}\n" for text, gold in zip(*train, strict=True))
         file.flush()
 
-        found = []
+        models = []
         for rate, epochs in product(RATES, EPOCHS):
             with suppress(RuntimeError):  # it ends so where a rate is too high for the rows
-                found.append(fasttext.train_supervised(file.name, lr=rate, epoch=epochs, **FASTTEXT))
-        best = max(found, key=lambda one: _accuracy(_by_fasttext(one), validation))
+                models.append(fasttext.train_supervised(file.name, lr=rate, epoch=epochs, **FASTTEXT))
+        best = max(models, key=lambda model: _accuracy(_by_fasttext(model), validation))
     best.save_model(str(folder / "model.bin"))
     return _by_fasttext(best)
 
@@ -97,11 +97,11 @@ def _by_fasttext(model: Any) -> Classify:
     places = {label: int(label.removeprefix("__label__")) for label in model.get_labels()}
 
     def classify(texts: Sequence[str]) -> np.ndarray:
-        found = np.zeros((len(texts), len(places)), dtype=np.float32)
-        for row, text in zip(found, texts, strict=True):
+        vectors = np.zeros((len(texts), len(places)), dtype=np.float32)
+        for row, text in zip(vectors, texts, strict=True):
             labels, probabilities = model.predict(_words(text), k=-1)
             row[[places[label] for label in labels]] = probabilities
-        return found
+        return vectors
 
     return classify
 

@@ -55,7 +55,7 @@ def serve(prepare: Callable[[Job], Run]) -> None:
     """Answers requests until the connection ends; if a request raises an exception, the answer is its message."""
     parent = Connection(int(sys.argv[-1]))
     runs: dict[str, Run] = {}
-    answer: dict[str, Any] = {"versions": {one.name: one.version for one in distributions()}}
+    answer: dict[str, Any] = {"versions": {distribution.name: distribution.version for distribution in distributions()}}
     with suppress(EOFError):
         while True:
             parent.send(answer)

@@ -98,17 +98,17 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     workload = Workload(MINILM, CACHE / "work", Path(asked.data) if asked.data else None)
     texts = [str(text) for text in workload.texts("sst2", TEXTS)]
-    found = []
+    measured = []
     with process() as sender:
         for server in servers(workload, texts):
             if any(part in server.title for part in asked.only):
                 say(server.title)
-                found.append(measure(server, texts, sender, asked.seconds))
+                measured.append(measure(server, texts, sender, asked.seconds))
     at, scores = machine("cpu"), accuracies()
     given = f"python benchmarks/serving/cost.py{' --data FOLDER' * bool(asked.data)} --seconds {asked.seconds:g}"
     features = ", ".join((torch.backends.cpu.get_cpu_capability(), *measured_dtypes("cpu")))
     about = f"`{given}`, {at['date']}: {at['processor']} ({features}), {conditions()}."
-    text = "\n\n".join((about, table(found, scores)))
+    text = "\n\n".join((about, table(measured, scores)))
     print(text)
     if asked.write:
         write_section(RESULTS / "serving-cost.md", "cost", text)
@@ -202,31 +202,31 @@ def measure(server: Server, texts: Sequence[str], sender: Executor, seconds: flo
 def accuracies() -> Mapping[tuple[str, str], float]:
     """Side and set -> the set's own metric in points, the mean over the seeds."""
     records = map(json.loads, (RESULTS / "beside.jsonl").read_text(encoding="utf-8").splitlines())
-    found: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
-    for one in records:
-        if one["per_class"] is None:
-            found[one["side"], one["set"]].append(100 * one["scores"][one["metric"]])
-    return {key: mean(values) for key, values in found.items()}
+    scores: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    for record in records:
+        if record["per_class"] is None:
+            scores[record["side"], record["set"]].append(100 * record["scores"][record["metric"]])
+    return {key: mean(values) for key, values in scores.items()}
 
 
-def table(found: Sequence[Found], scores: Mapping[tuple[str, str], float]) -> str:
+def table(measured: Sequence[Found], scores: Mapping[tuple[str, str], float]) -> str:
     """A line for each server."""
     head = ["server", "tasks", "requests/s", "and core", "CPU µs per request", "p99, ms", "memory, MB", *SETS.values()]
     lines = []
-    for one in found:
-        own = [f"{scores[key]:.1f}" if (key := (one.server.side, name)) in scores else "–" for name in SETS]
-        lines.append([one.server.title, str(one.server.tasks), *cost(one), *own])
+    for row in measured:
+        of_sets = [f"{scores[key]:.1f}" if (key := (row.server.side, name)) in scores else "–" for name in SETS]
+        lines.append([row.server.title, str(row.server.tasks), *cost(row), *of_sets])
     return markdown_table(head, lines)
 
 
-def cost(one: Found) -> list[str]:
+def cost(measured: Found) -> list[str]:
     """The cells of a row between its tasks and its accuracy."""
-    if one.best is None:
-        return [f"failed: {one.failed}", *["–"] * 4]
-    best, cores = one.best, os.cpu_count() or 1
+    if measured.best is None:
+        return [f"failed: {measured.failed}", *["–"] * 4]
+    best, cores = measured.best, os.cpu_count() or 1
     held = best.holds(MOST_MS)
     rates = [f"{best.rate:,.0f}", f"{best.rate / cores:,.0f}"] if held else [f"none, not even {best.rate:.1f}", "–"]
-    return [*rates, f"{best.cpu_us:,.0f}", f"{best.p99_ms:.1f}", f"{one.memory / 1e6:,.0f}"]
+    return [*rates, f"{best.cpu_us:,.0f}", f"{best.p99_ms:.1f}", f"{measured.memory / 1e6:,.0f}"]
 
 
 if __name__ == "__main__":

@@ -115,12 +115,12 @@ def started(base: str | None) -> Iterator[Server]:
 def load(server: Server, requests: list[bytes], clients: int, seconds: float, send: Callable[..., Load]) -> list[float]:
     """One turn: processor microseconds of a request, its median latency in ms, and how many came a second."""
     before = cpu_seconds(server.pid)
-    found = send(server.url, requests, clients, seconds)
+    load = send(server.url, requests, clients, seconds)
     used = cpu_seconds(server.pid) - before
-    if found.refused:
-        raise SystemExit(f"{found.refused} requests were refused")
-    answered = len(found.latencies_ms) or math.nan  # a machine may be that busy
-    return [used / answered * 1e6, found.latency_ms(0.5), found.rate]
+    if load.refused:
+        raise SystemExit(f"{load.refused} requests were refused")
+    answered = len(load.latencies_ms) or math.nan  # a machine may be that busy
+    return [used / answered * 1e6, load.latency_ms(0.5), load.rate]
 
 
 def main() -> None:
@@ -131,10 +131,10 @@ def main() -> None:
     with started(asked.base) as server, apart(run_load) as send:
         requests = requests_for(server.url, texts)
         runs = {clients: partial(load, server, requests, clients, asked.seconds, send) for clients in asked.clients}
-        found = in_turns(runs, asked.turns)
+        loads = in_turns(runs, asked.turns)
     rows = [
         (clients, *(f"{median(each):.4g} ({min(each):.4g})" for each in zip(*turns, strict=True)))
-        for clients, turns in found.items()
+        for clients, turns in loads.items()
     ]
     print(markdown_table(["clients", "processor, us a request", "p50, ms", "requests/s"], rows))
     print(conditions())

@@ -61,11 +61,11 @@ def main() -> None:
             "beside explanations": partial(load, explained(server.url, texts), asked.explained),
             "beside LiteLLM's texts": partial(load, checked(server.url, texts), asked.checked),
         }
-        found = in_turns(runs, asked.turns)
+        replies_by_load = in_turns(runs, asked.turns)
     rows, alone = [], 0.0
-    for name, turns in found.items():
-        latencies = [1e3 * one.seconds for replies, _ in turns for one in replies if one.status == 200]
-        statuses = [Counter(one.status for turn in turns for one in turn[place]) for place in (0, 1)]
+    for name, turns in replies_by_load.items():
+        latencies = [1e3 * reply.seconds for replies, _ in turns for reply in replies if reply.status == 200]
+        statuses = [Counter(reply.status for turn in turns for reply in turn[place]) for place in (0, 1)]
         p50, p99 = (percentile(latencies, share) for share in (0.5, 0.99))
         alone = alone or p99
         rows.append((name, f"{p50:.1f}", f"{p99:.1f}", *map(said, statuses), f"{p99 / alone:.1f}"))

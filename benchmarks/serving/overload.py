@@ -90,12 +90,12 @@ class Overload:
             "other": probe,
             "after": Stream(self.requests("flood", 1), PROBES, end, end + AFTER),
         }
-        held, found = watched(self.send(**streams), 1.0, lambda: memory_bytes(self.server.pid))
+        held, replies = watched(self.send(**streams), 1.0, lambda: memory_bytes(self.server.pid))
         rows = [
             ("peak, closed loop", f"{self.peak:.1f} requests/s, {self.peak * TEXTS_EACH:.0f} texts/s"),
-            *self.refusals(found["flood"], rate),
-            *self.others(alone, busy, found["other"]),
-            ("the flooder's own short texts are answered again", recovery(found["after"], end)),
+            *self.refusals(replies["flood"], rate),
+            *self.others(alone, busy, replies["other"]),
+            ("the flooder's own short texts are answered again", recovery(replies["after"], end)),
             ("memory before, and the most during it", f"{before / 1e6:.0f} MB, {max(held) / 1e6:.0f} MB"),
         ]
         return markdown_table(["", "found"], rows)
@@ -106,9 +106,9 @@ class Overload:
         for share in SHARES:
             sent = self.send(load=Stream(self.texts_of_flood, share * self.peak, 0, self.seconds))
             # The autoscaler reads the mean of some looks at the metric.
-            waited, found = watched(sent, 0.1, self.queued)
-            good = [reply for reply in found["load"] if reply.status == 200]
-            refused = 1 - len(good) / max(1, len(found["load"]))
+            waited, replies = watched(sent, 0.1, self.queued)
+            good = [reply for reply in replies["load"] if reply.status == 200]
+            refused = 1 - len(good) / max(1, len(replies["load"]))
             mean = sum(waited) / len(waited)
             rows.append((f"{share:g}", f"{mean:.3f}, {max(waited):.3f}", spread(good), f"{refused:.0%}"))
         header = ["load, of the peak", "seconds that wait: mean, most", "answers: p50, p99", "refused"]
@@ -150,8 +150,8 @@ class Overload:
         cases = {"idle server": alone, "beside 0.9 of the peak": busy, "beside the flood": flooded}
         for name, replies in cases.items():
             good = [reply for reply in replies if reply.status == 200]
-            found = f"{spread(good)}, {len(replies) - len(good)} not answered"
-            rows.append((f"another key's short text, {name}: p50, p99", found))
+            answered = f"{spread(good)}, {len(replies) - len(good)} not answered"
+            rows.append((f"another key's short text, {name}: p50, p99", answered))
         worse = f"{p99(flooded) / p99(busy):.2f}"
         return [*rows, ("its p99 beside the flood, against that beside 0.9 of the peak", worse)]
 

@@ -66,8 +66,8 @@ def main() -> None:
         for name in ("none", "few", "many"):
             settings = load_settings(base=asked.base, data_dir=Path(folder) / name, **bound)
             # In a process of its own, whose memory no other scene has used.
-            with process() as own:
-                held = own.submit(start_and_ask, settings, alone, asked.versions).result()
+            with process() as executor:
+                held = executor.submit(start_and_ask, settings, alone, asked.versions).result()
             alone = alone or held
 
 
@@ -100,9 +100,9 @@ def rows(names: Sequence[str], records: Sequence[VersionRecord]) -> Iterator[dic
     """The rows of versions."""
     now, manifest = datetime.now(UTC), manifest_json(records[0].manifest)
     for name in names:
-        for one in records:
-            own = {"task": name, "version": one.version, "digest": one.digest, "size": one.size}
-            yield own | {"created_at": now, "manifest": manifest}
+        for record in records:
+            version = {"task": name, "version": record.version, "digest": record.digest, "size": record.size}
+            yield version | {"created_at": now, "manifest": manifest}
 
 
 def start_and_ask(settings: Settings, alone: int, versions: int) -> int:
@@ -162,8 +162,8 @@ async def ask(runtime: Runtime, versions: int) -> None:
             page = await web.get("/v1/tasks", params={"prefix": f"task-0{number % 10}", "after": "task-000050"})
             pages.append(time.perf_counter() - started)
             page.raise_for_status()
-    for what, found in (("in memory", warm), ("not in memory", cold), ("a page of the list", pages)):
-        print(f"  {what}: p50 {percentile(found, 0.5) * 1e3:.1f} ms, p99 {percentile(found, 0.99) * 1e3:.1f} ms")
+    for what, times in (("in memory", warm), ("not in memory", cold), ("a page of the list", pages)):
+        print(f"  {what}: p50 {percentile(times, 0.5) * 1e3:.1f} ms, p99 {percentile(times, 0.99) * 1e3:.1f} ms")
 
 
 async def seconds(runtime: Runtime, ref: str) -> float:

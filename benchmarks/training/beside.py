@@ -79,8 +79,8 @@ def main() -> None:
         if cell not in done:
             folder = rows_of(cell, arguments.data, arguments.work)
             began = time.monotonic()
-            found = run(cell, folder, arguments.work)
-            done[cell] = {**found, "seconds": round(time.monotonic() - began, 1)}
+            result = run(cell, folder, arguments.work)
+            done[cell] = {**result, "seconds": round(time.monotonic() - began, 1)}
             keep(arguments.work, cell, done[cell])
             print(json.dumps({**vars(cell), **done[cell]}), flush=True)
     print(table(cells, sides, done))
@@ -103,8 +103,8 @@ def rows_of(cell: Cell, data: Path, work: Path) -> Path:
         splits = {"train": few(splits["train"], cell.per_class, cell.seed), "test": splits["test"]}
     making = folder.with_suffix(".making")
     making.mkdir(parents=True, exist_ok=True)
-    for split, own in splits.items():
-        lines = "".join(f"{json.dumps(row)}\n" for row in written(own, dataset))
+    for split, examples in splits.items():
+        lines = "".join(f"{json.dumps(row)}\n" for row in written(examples, dataset))
         (making / f"{split}.jsonl").write_text(lines, encoding="utf-8")
     facts = {"task_type": dataset.task_type, "labels": dataset.labels, "metric": dataset.metric}
     (making / "labels.json").write_text(json.dumps(facts), encoding="utf-8")
@@ -131,7 +131,7 @@ def run(cell: Cell, folder: Path, work: Path) -> dict[str, Any]:
     dataset = load_dataset(str(folder)) if cell.per_class is None else unvalidated(folder)
     side, _, options = cell.side.partition(":")
     if side == ONEBERT_SIDE:
-        scores = onebert(cell, folder, work, [one for one in options.split(",") if one])
+        scores = onebert(cell, folder, work, [option for option in options.split(",") if option])
     else:
         scores = ({**SIDES, **FLOORS} if cell.per_class is None else FEW_SIDES)[side](dataset, cell.seed)
     return {"metric": Judge(dataset).metric, "scores": scores}
@@ -160,14 +160,17 @@ def finished(work: Path) -> dict[Cell, dict[str, Any]]:
     """The cells that were trained already."""
     path = work / "cells.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    kept = [json.loads(line) for line in lines]
-    return {Cell(one.pop("set"), one.pop("side"), one.pop("seed"), one.pop("per_class", None)): one for one in kept}
+    records = [json.loads(line) for line in lines]
+    return {
+        Cell(record.pop("set"), record.pop("side"), record.pop("seed"), record.pop("per_class", None)): record
+        for record in records
+    }
 
 
-def keep(work: Path, cell: Cell, found: Mapping[str, Any]) -> None:
+def keep(work: Path, cell: Cell, result: Mapping[str, Any]) -> None:
     """Writes one finished cell down."""
     with (work / "cells.jsonl").open("a", encoding="utf-8") as file:
-        file.write(json.dumps({**vars(cell), **found}) + "\n")
+        file.write(json.dumps({**vars(cell), **result}) + "\n")
 
 
 def table(cells: Sequence[Cell], sides: Sequence[str], done: Mapping[Cell, Mapping[str, Any]]) -> str:
@@ -175,22 +178,24 @@ def table(cells: Sequence[Cell], sides: Sequence[str], done: Mapping[Cell, Mappi
 
     For each number of few rows one more line has the mean over the sets that all sides have.
     """
-    found: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    scores: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     metric: dict[str, str] = {}
     for cell in cells:
         metric.setdefault(cell.rows, "")
         if cell in done:
-            one = done[cell]
-            metric[cell.rows] = one["metric"]
-            found[cell.rows, cell.side].append(100 * one["scores"][one["metric"]])
-    most = max(map(len, found.values()), default=0)
-    shown = {name: [spread(found[name, side], most) for side in sides] for name in metric}
-    lines = [[name, metric[name], *shown[name], lead([found[name, side] for side in sides])] for name in metric]
+            record = done[cell]
+            metric[cell.rows] = record["metric"]
+            scores[cell.rows, cell.side].append(100 * record["scores"][record["metric"]])
+    most = max(map(len, scores.values()), default=0)
+    shown = {name: [spread(scores[name, side], most) for side in sides] for name in metric}
+    lines = [[name, metric[name], *shown[name], lead([scores[name, side] for side in sides])] for name in metric]
     for count in sorted({cell.per_class for cell in cells if cell.per_class is not None}):
         names = dict.fromkeys(cell.rows for cell in cells if cell.per_class == count)
-        whole = [name for name in names if all(found[name, side] for side in sides)]
-        means = [[mean(mean(found[name, side]) for name in whole)] if whole else [] for side in sides]
-        lines.append([f"mean of {len(whole)}, {count} rows", "", *(spread(one, 1) for one in means), lead(means)])
+        whole = [name for name in names if all(scores[name, side] for side in sides)]
+        means = [[mean(mean(scores[name, side]) for name in whole)] if whole else [] for side in sides]
+        lines.append(
+            [f"mean of {len(whole)}, {count} rows", "", *(spread(side_scores, 1) for side_scores in means), lead(means)]
+        )
     return markdown_table(["data", "metric", *sides, f"{sides[0]} − best of the others"], lines)
 
 

@@ -69,7 +69,9 @@ class Task:
 
     @property
     def accuracy(self) -> float:
-        return float(np.mean([one.labels == (label,) for one, label in zip(self.answers, self.labels, strict=True)]))
+        return float(
+            np.mean([answer.labels == (label,) for answer, label in zip(self.answers, self.labels, strict=True)])
+        )
 
 
 class Stream:
@@ -81,8 +83,8 @@ class Stream:
     def take(self, answers: Iterable[Seen]) -> int | None:
         """Counts answers; returns how many it took until an alarm was on."""
         heard = None
-        for number, one in enumerate(answers, 1):
-            for part in self.watched.count([one]):
+        for number, latest in enumerate(answers, 1):
+            for part in self.watched.count([latest]):
                 if self.watched.learns:
                     self.watched.reference = learned(self.watched.reference, part)
                     continue
@@ -159,10 +161,10 @@ def _moved(answers: Sequence[Seen], labels: NDArray[np.generic]) -> list[Seen]:
     """A thousand of the answers in which one right label, the most common with enough rows, has 20 points more."""
     random = np.random.default_rng(0)
     for label in sorted(set(labels.tolist()), key=lambda name: -int((labels == name).sum())):
-        own, others = (random.permutation(np.flatnonzero(way)) for way in (labels == label, labels != label))
-        wanted = round(AFTER * (len(own) / len(labels) + MOVED))
-        if wanted <= min(len(own), AFTER) and AFTER - wanted <= len(others):
-            places = random.permutation([*own[:wanted], *others[: AFTER - wanted]])
+        of_label, others = (random.permutation(np.flatnonzero(way)) for way in (labels == label, labels != label))
+        wanted = round(AFTER * (len(of_label) / len(labels) + MOVED))
+        if wanted <= min(len(of_label), AFTER) and AFTER - wanted <= len(others):
+            places = random.permutation([*of_label[:wanted], *others[: AFTER - wanted]])
             return [answers[place] for place in places]
     raise ValueError("no label has rows enough")
 
@@ -186,14 +188,14 @@ def _rows(folder: Path, file: Path, count: int) -> Rows:
     base = load_base()
     tokens = tokenize(base, _manifest(sorted({label for _, label in chosen})), texts)
     vectors = Features(base, tokens, base.config.num_layers, "mean").take(range(len(tokens)))
-    kept = {
+    arrays = {
         VECTORS: np.concatenate([vector.numpy() for vector in vectors]),
         LABELS: np.array([label for _, label in chosen]),
         TEXTS: np.array([crc32(str(text).encode()) for text in texts]),
     }
-    np.savez(file, **kept)
+    np.savez(file, **arrays)
     say(folder.name)
-    return kept
+    return arrays
 
 
 if __name__ == "__main__":

@@ -118,7 +118,7 @@ def _in_turns(
     """Milliseconds of a batch for each choice of slots."""
     many = made.count(8, 2)
     with torch.inference_mode():
-        steps = [overlapping(base, rows, inputs, own, graphs) for own in slots]
+        steps = [overlapping(base, rows, inputs, step_slots, graphs) for step_slots in slots]
         runs = {i: partial(row_ms, step, many) for i, step in enumerate(steps)}
         return list(map(median, in_turns(runs, made.count(10, 1), 2).values()))
 

@@ -51,8 +51,8 @@ def conduct(
 
 def _in_a_process(name: str, made: Made, seconds: float, run: Run) -> Section | str:
     """A section's result, or why there is none."""
-    with process() as own:
-        running = own.submit(_result, name, made, run)
+    with process() as executor:
+        running = executor.submit(_result, name, made, run)
         [child] = multiprocessing.active_children()
         try:
             return running.result(seconds)

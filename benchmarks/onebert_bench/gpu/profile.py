@@ -20,9 +20,9 @@ def profile(made: Made) -> Section:
     with torch.inference_mode():
         answer_on_host(base, bank.rows, inputs, slots)
         on_gpu = [profiler.ProfilerActivity.CUDA] if torch.cuda.is_available() else []
-        with profiler.profile(activities=[profiler.ProfilerActivity.CPU, *on_gpu]) as found:
+        with profiler.profile(activities=[profiler.ProfilerActivity.CPU, *on_gpu]) as profile:
             answer_on_host(base, bank.rows, inputs, slots)
-    events = sorted(found.key_averages(), key=lambda event: event.self_device_time_total, reverse=True)
+    events = sorted(profile.key_averages(), key=lambda event: event.self_device_time_total, reverse=True)
     rows = [[event.key[:90], event.count, event.self_device_time_total / 1e3] for event in events[:_LINES]]
     host = sum(event.self_cpu_time_total for event in events) / 1e3
     about = (

@@ -29,8 +29,8 @@ class Run:
         page = folder / f"{self.machine['name']}.md"
         page.write_text(self._page(), encoding="utf-8")
         sections = {name: section.as_json() for name, section in self.sections.items()}
-        found = {"machine": self.machine, "tests": self.tests, "sections": sections, "failed": self.failed}
-        page.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        results = {"machine": self.machine, "tests": self.tests, "sections": sections, "failed": self.failed}
+        page.with_suffix(".json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
         return page
 
     def _page(self) -> str:

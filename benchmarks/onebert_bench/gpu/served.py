@@ -30,14 +30,16 @@ def served(made: Made) -> Section:
     full = full_rate(made)
     for fronts in dict.fromkeys((default, 0)):
         with loaded(bitfit_files(base), **vars(serving), front_ends=fronts) as server, several(_SENDERS) as send:
-            requests = {one: requests_for(server.url, questions, one.texts) for one in _TRAFFIC}
-            runs = {one: partial(send, server.url, requests[one], one.clients, seconds) for one in _TRAFFIC}
-            for one, loads in in_turns(runs, made.count(2, 1)).items():
-                rate = one.texts * sum(load.rate for load in loads) / len(loads)
+            requests = {traffic: requests_for(server.url, questions, traffic.texts) for traffic in _TRAFFIC}
+            runs = {
+                traffic: partial(send, server.url, requests[traffic], traffic.clients, seconds) for traffic in _TRAFFIC
+            }
+            for traffic, loads in in_turns(runs, made.count(2, 1)).items():
+                rate = traffic.texts * sum(load.rate for load in loads) / len(loads)
                 latencies = [value for load in loads for value in load.latencies_ms]
                 p50, p99 = (percentile(latencies, share) if latencies else None for share in (0.5, 0.99))
                 refused = sum(load.refused for load in loads)
-                rows.append([fronts, one.clients, one.texts, rate, p50, p99, refused, rate / full])
+                rows.append([fronts, traffic.clients, traffic.texts, rate, p50, p99, refused, rate / full])
     about = (
         f"`onebert serve` of MiniLM-L6 in bfloat16 with {default} front ends, the default here, and in one process; "
         f"{TASKS} BitFit tasks, closed loop. `share` is of the {full:,.0f} texts/s that the engine's passes compute of "

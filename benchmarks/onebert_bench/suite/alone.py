@@ -47,17 +47,17 @@ Workloads = Mapping[str, Workload]
 
 def front_ends(settings: Settings, workloads: Workloads) -> Section:
     """Measures the servers of one base, then those of the other."""
-    found, turns = {}, min(settings.repetitions, _MOST_REPETITIONS)
+    measured, turns = {}, min(settings.repetitions, _MOST_REPETITIONS)
     for name, traffic in TRAFFIC.items():
         workload = workloads[name]
         what = Serving(str(workload.folder), "float32", threads=settings.threads)
-        found[name] = measure_served(what, workload.base, FRONT_ENDS, traffic, turns, _SECONDS)
+        measured[name] = measure_served(what, workload.base, FRONT_ENDS, traffic, turns, _SECONDS)
     header = ("base", "clients", "texts each", "layout", "texts/s", "of the engine's", "p50, ms", "memory, MB")
     about = (
         f"64 BitFit tasks, float32; the load comes from the same cores. {TINY.capitalize()} stand for a device that "
         "costs nothing."
     )
-    rows = [_line(base, served, *key) for base, served in found.items() for key in served.loads]
+    rows = [_line(base, served, *key) for base, served in measured.items() for key in served.loads]
     return Section("Front ends", about, header, rows)
 
 
@@ -89,9 +89,9 @@ def loads_and_unloads(settings: Settings, workloads: Workloads) -> Section:
     """Measures a server that also holds another version, which is live and stays."""
     workload = workloads[MINILM]
     first, *files = (file.read_bytes() for file in workload.files("BitFit", _FILES))
-    own = Serving(str(workload.folder), "float32", threads=settings.threads)
+    serving = Serving(str(workload.folder), "float32", threads=settings.threads)
     with (
-        loaded([first], **vars(own)) as server,
+        loaded([first], **vars(serving)) as server,
         Client(server.url) as client,
         TemporaryDirectory(prefix="onebert-bench-") as folder,
     ):
@@ -99,8 +99,8 @@ def loads_and_unloads(settings: Settings, workloads: Workloads) -> Section:
     each = CYCLES // ROUNDS
     header = ("cycles", "upload, ms", "first answer, ms", "as durable a write, ms", "server, MB")
     rows: list[list[Cell]] = [
-        [number * each, one.upload_ms, one.answer_ms, one.write_ms, f"{one.memory / 1e6:.0f}"]
-        for number, one in enumerate(rounds, 1)
+        [number * each, round_.upload_ms, round_.answer_ms, round_.write_ms, f"{round_.memory / 1e6:.0f}"]
+        for number, round_ in enumerate(rounds, 1)
     ]
     return Section("Loads and unloads", "", header, rows)
 
@@ -128,16 +128,16 @@ def tasks_held(settings: Settings, workloads: Workloads) -> Section:
     with process() as alone:
         alone.submit(keep_freed_memory)
         alone.submit(torch.set_num_threads, settings.threads)
-        found = alone.submit(measure_resident, *of).result()
+        resident = alone.submit(measure_resident, *of).result()
     rows: list[list[Cell]] = [
-        ["GB by arithmetic: 7h a layer, and the heads", found["arithmetic_bytes"] / 1e9],
-        ["GB of the bank", found["held_bytes"] / 1e9],
-        ["GB the process grew by", found["process_bytes"] / 1e9],
-        ["ms to fold and install one", found["install_ms"]],
-        ["ms for a batch of 64 tasks that lie side by side", found["few_ms"]],
-        ["ms for a batch of 64 tasks spread over all", found["many_ms"]],
+        ["GB by arithmetic: 7h a layer, and the heads", resident["arithmetic_bytes"] / 1e9],
+        ["GB of the bank", resident["held_bytes"] / 1e9],
+        ["GB the process grew by", resident["process_bytes"] / 1e9],
+        ["ms to fold and install one", resident["install_ms"]],
+        ["ms for a batch of 64 tasks that lie side by side", resident["few_ms"]],
+        ["ms for a batch of 64 tasks spread over all", resident["many_ms"]],
     ]
-    return Section("Tasks held", "", (f"{TASKS:,} BitFit tasks of {BERT_BASE}, bfloat16", ""), rows, found)
+    return Section("Tasks held", "", (f"{TASKS:,} BitFit tasks of {BERT_BASE}, bfloat16", ""), rows, resident)
 
 
 PARTS: Mapping[str, Callable[[Settings, Workloads], Section]] = {

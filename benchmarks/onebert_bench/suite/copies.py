@@ -28,10 +28,10 @@ def _measure(settings: Settings, workload: Workload, base: str) -> Sequence[Outc
         return measurer.measure(scene, workload)
 
 
-def copies_section(found: Mapping[str, Sequence[Outcome]]) -> Section:
+def copies_section(outcomes_by_base: Mapping[str, Sequence[Outcome]]) -> Section:
     """A line for each process, with OneBERT's part of the others' memory and time."""
     rows: list[list[Cell]] = []
-    for base, outcomes in found.items():
+    for base, outcomes in outcomes_by_base.items():
         ours = outcomes[0]
         for outcome in outcomes:
             title = ENTRIES[outcome.case.entry].title
@@ -47,5 +47,5 @@ def copies_section(found: Mapping[str, Sequence[Outcome]]) -> Section:
         f"{MIXED} texts (sst2), spread over {TASKS} BitFit tasks, float32; the texts of a copy are one padded batch. "
         "Mapped weights are resident, too, once for each copy."
     )
-    numbers = {base: [outcome.as_json() for outcome in outcomes] for base, outcomes in found.items()}
+    numbers = {base: [outcome.as_json() for outcome in outcomes] for base, outcomes in outcomes_by_base.items()}
     return Section("Five tasks, or five copies", about, header, rows, numbers)

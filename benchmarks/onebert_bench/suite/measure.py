@@ -62,8 +62,8 @@ class Outcome:
 
     def as_json(self) -> Json:
         """The outcome as JSON values, for the results file."""
-        found = asdict(self)
-        return {"label": self.case.label, **found.pop("case"), **found}
+        fields = asdict(self)
+        return {"label": self.case.label, **fields.pop("case"), **fields}
 
 
 @dataclass(frozen=True)
@@ -123,8 +123,8 @@ class Measurer:
     def _job(self, case: Case, workload: Workload, tokens: Sequence[Tokens]) -> Json:
         """The arguments of `Job` in benchmarks/peers/worker.py."""
         chosen = tokens[: case.tasks] if case.fan_out else tokens
-        own = {name: getattr(case, name) for name in ("dtype", "resident", "shared", "rotate")}
-        return own | {
+        shape = {name: getattr(case, name) for name in ("dtype", "resident", "shared", "rotate")}
+        return shape | {
             "base": str(workload.folder),
             "tasks": [str(file) for file in workload.files(case.method, case.tasks)],
             "task_of": [i % case.tasks for i in range(len(chosen))],
@@ -146,8 +146,8 @@ class Measurer:
                     key = (case.method, case.tasks, case.fan_out)
                     if key not in references:
                         plain = {**job, "dtype": "float32", "resident": 0, "shared": False}
-                        found = self._ask("reference", do="prepare", name="reference", job=plain)
-                        references[key] = np.array(found["logits"])
+                        prepared = self._ask("reference", do="prepare", name="reference", job=plain)
+                        references[key] = np.array(prepared["logits"])
                     outcome.error = difference(answer["logits"], references[key], job["task_of"], case.checked)
             except PeerFailed as failure:
                 outcome.failed = str(failure)
@@ -186,11 +186,11 @@ class Measurer:
         cache = self._settings.cache
         for folder in ("logs", "work", "inductor"):
             (cache / folder).mkdir(parents=True, exist_ok=True)
-        own = {"TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor")}
+        variables = {"TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor")}
         try:
             python = python_of(ENTRIES[entry].environment, cache / "environments")
             script, log = (PEERS / ENTRIES[entry].script, entry), cache / "logs" / f"{entry}.txt"
-            return Worker(python, script, self._settings.threads, log, own)
+            return Worker(python, script, self._settings.threads, log, variables)
         except PeerFailed as failure:
             return failure
 

@@ -64,9 +64,9 @@ def measure_peers(settings: Settings, workload: Workload) -> list[HttpOutcome]:
     """Measures every peer beside OneBERT; a peer that does not start has an outcome, too."""
     texts = [str(text) for text in workload.texts("sst2", TEXTS)]
     files = (file.read_bytes() for file in workload.files("BitFit", TASKS))
-    own = Serving(str(workload.folder), DTYPE, threads=settings.threads)
+    serving = Serving(str(workload.folder), DTYPE, threads=settings.threads)
     outcomes = []
-    with loaded(files, None, **vars(own)) as server:
+    with loaded(files, None, **vars(serving)) as server:
         for name in PEER_SERVERS:
             try:
                 outcomes += _measure_peer(name, settings, workload, texts, server.url)
@@ -77,14 +77,14 @@ def measure_peers(settings: Settings, workload: Workload) -> list[HttpOutcome]:
 
 
 def _measure_peer(
-    name: str, settings: Settings, workload: Workload, texts: Sequence[str], own: str
+    name: str, settings: Settings, workload: Workload, texts: Sequence[str], ours: str
 ) -> list[HttpOutcome]:
     peer = PEER_SERVERS[name]
     python = python_of(peer.environment, settings.cache / "environments")
     models = merged_models(settings, workload)
     launch = Launch(python, models, free_port(), settings.threads, DTYPE, TASKS)
     with running(peer, launch, settings.cache / "logs" / f"http-{name}.txt") as (url, pid):
-        sides = {"ours": (own, OURS), "theirs": (url, peer)}
+        sides = {"ours": (ours, OURS), "theirs": (url, peer)}
 
         def load(side: str, tasks: int, clients: int) -> Load:
             at, asked = sides[side]

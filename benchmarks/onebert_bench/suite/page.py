@@ -47,10 +47,10 @@ def _scenes(runs: Mapping[str, Json]) -> Iterable[str]:
     """A table for each scene: a line for each case, a column for each machine."""
     tables: dict[str, dict[str, dict[str, str]]] = {}
     for machine, run in runs.items():
-        for found in run["scenes"]:
-            if found["kind"] not in FEW:
-                lines = tables.setdefault(_title(found), {})
-                for name, cell in _cells(found):
+        for scene in run["scenes"]:
+            if scene["kind"] not in FEW:
+                lines = tables.setdefault(_title(scene), {})
+                for name, cell in _cells(scene):
                     lines.setdefault(name, {})[machine] = cell
     for title, lines in tables.items():
         rows = [[name, *(cells.get(machine, "–") for machine in runs)] for name, cells in lines.items()]
@@ -63,11 +63,11 @@ def _title(scene: Json) -> str:
     return f"{scene['kind'].capitalize()}: {scene['base']}, {scene['mix']}, {texts}, {scene['tokens']:,} tokens"
 
 
-def _cells(found: Json) -> Iterable[tuple[str, str]]:
+def _cells(measured: Json) -> Iterable[tuple[str, str]]:
     """Each case of a scene with its time relative to its baseline; of the baseline the milliseconds."""
     names = [field.name for field in fields(Case)]
-    outcomes = {Case(**{name: case[name] for name in names}): case for case in found["cases"]}
-    scene = Scene(found["kind"], found["base"], found["mix"], found["texts"], tuple(outcomes))
+    outcomes = {Case(**{name: case[name] for name in names}): case for case in measured["cases"]}
+    scene = Scene(measured["kind"], measured["base"], measured["mix"], measured["texts"], tuple(outcomes))
     for case, outcome in outcomes.items():
         against = outcomes[baseline(scene, case)]
         if outcome["failed"] is not None or not outcome["ms"]:

@@ -35,7 +35,7 @@ class Results:
             | {"tokens": self.tokens[scene.name], "cases": [outcome.as_json() for outcome in outcomes]}
             for scene, outcomes in self.scenes
         ]
-        found = {
+        record = {
             "machine": self.machine,
             "real_texts": self.real_texts,
             "scenes": scenes,
@@ -44,4 +44,4 @@ class Results:
             "versions": self.versions,
         }
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{self.machine['name']}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        (folder / f"{self.machine['name']}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

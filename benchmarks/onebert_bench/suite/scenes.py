@@ -175,7 +175,7 @@ def baseline(scene: Scene, case: Case) -> Case:
     if scene.kind == FAN_OUT:
         return next(c for c in scene.cases if c.dtype == dtype and c.method == "BitFit" and c.fan_out and not c.shared)
     plain = (c for c in scene.cases if not c.resident and not c.rotate)
-    own = [c for c in plain if c.entry == "ours" and c.dtype == dtype]
+    ours = [c for c in plain if c.entry == "ours" and c.dtype == dtype]
     if scene.kind == "many tasks" and case.entry not in ("ours", "floor"):
-        return min((c for c in own if c.method == case.method), key=lambda c: abs(c.tasks - case.tasks))
-    return next(c for c in own if c.method == "BitFit" and c.tasks == 1)
+        return min((c for c in ours if c.method == case.method), key=lambda c: abs(c.tasks - case.tasks))
+    return next(c for c in ours if c.method == "BitFit" and c.tasks == 1)

@@ -38,12 +38,12 @@ class Worker:
     ) -> None:
         self._log = log
         self._connection, theirs = Pipe()
-        with log.open("wb") as said:
+        with log.open("wb") as output:
             self._process = subprocess.Popen(
                 [python, *script, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
+                stdout=output,
+                stderr=output,
                 pass_fds=[theirs.fileno()],
                 env=environment(threads) | dict(settings or {}),
                 process_group=0,
@@ -109,6 +109,6 @@ class Worker:
 
 def environment(threads: int) -> dict[str, str]:
     """Environment variables of every peer's process: the same number of threads, and no network."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith(("ONEBERT_", "GOMP_"))}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("ONEBERT_", "GOMP_"))}
     quiet = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1"}
-    return own | quiet | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+    return inherited | quiet | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
