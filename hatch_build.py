@@ -37,7 +37,9 @@ class KernelsHook(BuildHookInterface):
             why = compiler.reason(error)
             self.app.display_warning(f"the wheel has no compiled CPU kernels ({why}); they are compiled at first use")
             return
-        build_data["force_include"].update({str(one): str(_KERNELS / "cpu" / one.name) for one in libraries})
+        build_data["force_include"].update(
+            {str(library): str(_KERNELS / "cpu" / library.name) for library in libraries}
+        )
         build_data.update(pure_python=False, tag=f"py3-none-{_platform(machine, libraries)}")
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
@@ -47,10 +49,10 @@ class KernelsHook(BuildHookInterface):
 
 
 def _compile(compiler: SimpleNamespace, machine: str, folder: Path) -> list[Path]:
-    found = compiler.find_compiler()
+    path = compiler.find_compiler()
 
     def build(level: Any) -> Path:
-        return compiler.compile_library(found, folder / compiler.file_name(level), level.flags, compiler.PORTABLE)
+        return compiler.compile_library(path, folder / compiler.file_name(level), level.flags, compiler.PORTABLE)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(build, compiler.LEVELS[machine]))
@@ -58,7 +60,7 @@ def _compile(compiler: SimpleNamespace, machine: str, folder: Path) -> list[Path
 
 def _platform(machine: str, libraries: list[Path]) -> str:
     """The platform's tag: manylinux with the oldest glibc that has all functions which the libraries call."""
-    contents = [one.read_bytes() for one in libraries]
+    contents = [library.read_bytes() for library in libraries]
     needed = [version for content in contents for version in re.findall(rb"GLIBC_(\d+)\.(\d+)", content)]
     if any(b"GLIBC_ABI_DT_RELR" in content for content in contents):  # packed relocations, which glibc 2.36 brought
         needed.append((b"2", b"36"))

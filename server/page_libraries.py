@@ -42,9 +42,9 @@ def renew(folder: Path) -> None:
             command = ["npm", "pack", "--silent", package]
             subprocess.run(command, cwd=place, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 - names from above
             [archive] = Path(place).glob("*.tgz")
-            found = hashlib.sha256(archive.read_bytes()).hexdigest()
-            if found != digest:
-                raise SystemExit(f"{package} has the SHA-256 {found}, and not {digest}")
+            actual = hashlib.sha256(archive.read_bytes()).hexdigest()
+            if actual != digest:
+                raise SystemExit(f"{package} has the SHA-256 {actual}, and not {digest}")
             with tarfile.open(archive) as packed:
                 for name, here in files.items():
                     member = packed.extractfile(f"package/{name}")

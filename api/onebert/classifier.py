@@ -113,14 +113,14 @@ class Classifier:
         facts += [f"{score.metric} {score.value:.4f} ({score.where})"] if score else []
         return f"Classifier({', '.join(facts)})"
 
-    def explain(self, one: Input, method: Method = "occlusion") -> Explanation:
+    def explain(self, text: Input, method: Method = "occlusion") -> Explanation:
         """Shows the effect of each word on the answer to one input.
 
         A long text is truncated to `max_length` tokens even if `classify` reads it in windows; its answer may then
         differ.
 
         Args:
-            one: a text, or a tuple of two.
+            text: a text, or a tuple of two.
             method: `occlusion` asks again without each word, as a server does; `gradient_times_input` gives each word's
                 contribution in logits, to first order.
 
@@ -129,11 +129,11 @@ class Classifier:
                 method.
             AnswerNotFinite: a score or an effect is NaN or infinite.
         """
-        self._check(one, 0)
+        self._check(text, 0)
         if method not in METHODS:
             raise InvalidInput(f"method is {' or '.join(METHODS)}")
         explainer = TextExplainer(self.base, self._row, self.manifest)
-        return explainer.by_occlusion(one) if method == "occlusion" else explainer.by_gradient(one)
+        return explainer.by_occlusion(text) if method == "occlusion" else explainer.by_gradient(text)
 
     def _answers(self, texts: list[Input], top_k: int | None) -> list[Result]:
         for number, text in enumerate(texts):

@@ -143,8 +143,8 @@ class Observed:
 
     def add(self, seconds: Mapping[str, float]) -> None:
         """Adds the phases that another process measured."""
-        for name, one in seconds.items():
-            self.seconds[name] = self.seconds.get(name, 0.0) + one
+        for name, phase in seconds.items():
+            self.seconds[name] = self.seconds.get(name, 0.0) + phase
 
     @property
     def server_timing(self) -> str:

@@ -153,8 +153,8 @@ class Settings(BaseSettings):
     def _origins(cls, value: Any) -> Any:
         if not isinstance(value, str):
             return value
-        origins = tuple(one.strip() for one in value.split(",") if one.strip())
-        if not all(one == "*" or ORIGIN.fullmatch(one) for one in origins):
+        origins = tuple(origin.strip() for origin in value.split(",") if origin.strip())
+        if not all(origin == "*" or ORIGIN.fullmatch(origin) for origin in origins):
             raise ValueError("an origin is scheme, host and port alone, such as https://example.org")
         return origins
 

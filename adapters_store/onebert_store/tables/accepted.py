@@ -22,12 +22,12 @@ def accepted(table: Table, columns: Columns) -> Table:
         if not rejected or not {*answers} - {""} <= _ACCEPTED | _REJECTED:
             continue
         count, words = f"{len(rejected):,} of {table.rows:,} rows", sorted({answers[row] for row in rejected})
-        said = f"{', '.join(words)} in the column {column}"
+        values = f"{', '.join(words)} in the column {column}"
         if name != _OBEYED:
-            table = table.with_notes([f"{count} have {said}, which is not read: they are used like the others"])
+            table = table.with_notes([f"{count} have {values}, which is not read: they are used like the others"])
         elif len(rejected) == table.rows:
-            raise InvalidData(f"{table.origin}: all rows have {said}, and are no examples")
+            raise InvalidData(f"{table.origin}: all rows have {values}, and are no examples")
         else:
-            kept = sorted({*range(table.rows)}.difference(rejected))
-            table = table.take(kept).with_notes([f"{count} are left out: {said}"])
+            rows = sorted({*range(table.rows)}.difference(rejected))
+            table = table.take(rows).with_notes([f"{count} are left out: {values}"])
     return table

@@ -70,7 +70,7 @@ def trained_columns(manifest: Manifest) -> Columns:
 def columns_of_all(columns: Columns, trained: Sequence[Columns], table: Table) -> Columns:
     """The columns that are `remembered` of several trainings; raises InvalidInput if they read different texts."""
     each = [remembered(columns, columns_of_one, table) for columns_of_one in trained]
-    places = {find_texts(table, found) or (found.text, found.text_pair) for found in each}
+    places = {find_texts(table, columns) or (columns.text, columns.text_pair) for columns in each}
     if len(places) > 1:
         names = " and ".join(sorted({name for texts in places for name in texts if name}))
         raise InvalidInput(f"{table.origin}: the tasks were trained on different columns, {names}: name one by --text")

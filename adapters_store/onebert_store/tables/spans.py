@@ -205,8 +205,8 @@ def _edges_of(span: Span, text: str) -> tuple[int, int]:
         raise BadRow("a span is empty")
     first, last = edges
     # Label Studio counts an emoji as two (issue 1347 of HumanSignal/label-studio).
-    own = _inner(span.text, 0, len(span.text))
-    if own and span.text[slice(*own)].split() != text[first:last].split():
+    inner = _inner(span.text, 0, len(span.text))
+    if inner and span.text[slice(*inner)].split() != text[first:last].split():
         raise BadRow("a span's own text is elsewhere: its start and end count no code points")
     while last < len(text) and unicodedata.category(text[last]) in ("Mn", "Me"):
         last += 1

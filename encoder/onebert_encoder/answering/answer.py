@@ -59,9 +59,9 @@ def aligned(alignment: Alignment | None) -> Alignment:
     return alignment
 
 
-def predict(found: Scored, outputs: Outputs, names: Sequence[Sequence[str]]) -> list[Prediction]:
+def predict(scored: Scored, outputs: Outputs, names: Sequence[Sequence[str]]) -> list[Prediction]:
     """Builds the predictions of texts from their scores, [texts, labels]; `names` are the labels of each text."""
-    scores, selected, ranks = found.scores, found.selected, outputs.task_type != "regression"
+    scores, selected, ranks = scored.scores, scored.selected, outputs.task_type != "regression"
     best: Iterable[int] = scores.argmax(-1).tolist() if ranks else repeat(0)
     order: Iterable[list[int] | None] = repeat(None)
     labels: Iterable[list[str] | None] = repeat(None)
@@ -71,16 +71,16 @@ def predict(found: Scored, outputs: Outputs, names: Sequence[Sequence[str]]) -> 
         labels = labels if selected is None else _selected(names, order, np.take_along_axis(selected, places, -1))
     elif selected is not None:
         labels = _selected(names, repeat(range(scores.shape[-1])), selected)
-    abstained: Iterable[bool | None] = repeat(None) if found.abstained is None else found.abstained.tolist()
-    energy: Iterable[float | None] = repeat(None) if found.energy is None else found.energy.tolist()
+    abstained: Iterable[bool | None] = repeat(None) if scored.abstained is None else scored.abstained.tolist()
+    energy: Iterable[float | None] = repeat(None) if scored.energy is None else scored.energy.tolist()
     # `map` calls no function of Python's per text.
     return [*map(Prediction, names, scores.tolist(), best, labels, abstained, repeat(ranks), energy, order)]
 
 
 def _selected(names: Sequence[Sequence[str]], order: Iterable[Any], selected: Array) -> list[list[str]]:
     labels = []
-    for own, places, over in zip(names, order, selected.tolist(), strict=False):
-        labels.append([*compress(map(own.__getitem__, places), over)])
+    for labels_of_task, places, over in zip(names, order, selected.tolist(), strict=False):
+        labels.append([*compress(map(labels_of_task.__getitem__, places), over)])
     return labels
 
 

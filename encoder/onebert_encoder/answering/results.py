@@ -91,17 +91,17 @@ class Extraction:
 Answer = Prediction | Labeling | Extraction
 
 
-def fields_of(found: Answer, top_k: int | None) -> dict[str, Any]:
+def fields_of(answer: Answer, top_k: int | None) -> dict[str, Any]:
     """The answer as the fields of a reply, with its `top_k` best scores (None: all), which are sorted only here."""
-    if not isinstance(found, Prediction):
-        return vars(found)
-    names, scores, best, labels, abstained, ranks, energy, order = found
+    if not isinstance(answer, Prediction):
+        return vars(answer)
+    names, scores, best, labels, abstained, ranks, energy, order = answer
     if ranks and order is not None:
         # `top` without a call: most answers are these.
         first = order[:top_k]
         shown = dict(zip(map(names.__getitem__, first), map(scores.__getitem__, first), strict=True))
     else:
-        shown = found.top(top_k)
+        shown = answer.top(top_k)
     return {
         "label": names[best],
         "score": scores[best],

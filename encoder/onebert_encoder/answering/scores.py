@@ -61,15 +61,15 @@ def score(
 
     `truncated`: [...], whether each text was cut; None if none was.
     """
-    own = own_activation(outputs)
+    activation = own_activation(outputs)
     plain = asked.activation is None and asked.threshold is None and not (asked.energy or asked.only_scores)
     if plain and outputs.decision is None and reduce is None:
-        scores = ACTIVATE[own](logits)
-        return Scored(scores, scores > DEFAULT_THRESHOLD[own] if outputs.task_type == "multi_label" else None)
+        scores = ACTIVATE[activation](logits)
+        return Scored(scores, scores > DEFAULT_THRESHOLD[activation] if outputs.task_type == "multi_label" else None)
     reduce = reduce or (lambda numbers: numbers)
     scaled = tempered(logits, outputs.decision)
-    decided = scores = reduce(ACTIVATE[own](scaled))
-    if asked.activation is not None and asked.activation != own:
+    decided = scores = reduce(ACTIVATE[activation](scaled))
+    if asked.activation is not None and asked.activation != activation:
         scores = reduce(ACTIVATE[asked.activation](logits if asked.activation == "none" else scaled))
     if asked.only_scores:
         return Scored(scores)
@@ -91,12 +91,12 @@ def own_activation(outputs: Outputs) -> Activation:
 
 def thresholds_of(outputs: Outputs) -> Array | None:
     """[labels], each label's threshold, infinite if never selected; None if the task has no thresholds."""
-    own = outputs.decision.thresholds if outputs.decision is not None else None
+    thresholds = outputs.decision.thresholds if outputs.decision is not None else None
     multi_label = outputs.task_type == "multi_label"
-    if own is None and not multi_label:
+    if thresholds is None and not multi_label:
         return None
     default = DEFAULT_THRESHOLD[own_activation(outputs)] if multi_label else np.inf
-    return np.array([(own or {}).get(label, default) for label in outputs.labels])
+    return np.array([(thresholds or {}).get(label, default) for label in outputs.labels])
 
 
 def temperature_of(decision: Decision | None) -> float:

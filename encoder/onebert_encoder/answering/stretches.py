@@ -51,18 +51,18 @@ def find_words(alignment: Alignment) -> tuple[list[int], list[tuple[int, int]]]:
 
 def join_entities(words: Sequence[Labeled]) -> list[Labeled]:
     """Joins words like seqeval's default mode: an I-x that does not continue an entity of type x begins a new one."""
-    found: list[list[Labeled]] = []
+    stretches: list[list[Labeled]] = []
     before = "O"
     for word in words:
         if word.label != "O":
             if word.label[0] == "I" and before != "O" and before[2:] == word.label[2:]:
-                found[-1].append(word)
+                stretches[-1].append(word)
             else:
-                found.append([word])
+                stretches.append([word])
         before = word.label
     return [
-        Labeled(one[0].start, one[-1].end, one[0].label[2:], sum(word.score for word in one) / len(one))
-        for one in found
+        Labeled(words[0].start, words[-1].end, words[0].label[2:], sum(word.score for word in words) / len(words))
+        for words in stretches
     ]
 
 

@@ -62,7 +62,7 @@ def answer_windows(
         return _best_spans(windows, outputs, text, asked)
     if outputs.task_type == "token":
         return answer(*_joined(windows, outputs, text), asked)
-    logits = np.stack([one.logits for one in windows]).astype(np.float64)
+    logits = np.stack([window.logits for window in windows]).astype(np.float64)
     [prediction] = predict(score(logits[None], outputs, asked, REDUCE[reduction]), outputs, [outputs.labels])
     return prediction
 
@@ -70,12 +70,12 @@ def answer_windows(
 def _best_spans(windows: Sequence[WindowLogits], outputs: Outputs, text: Text, asked: Asked) -> Extraction:
     best: dict[tuple[int, int], FoundSpan] = {}
     for window in windows:
-        found = answer(window.logits, outputs, text, window.alignment, asked)
-        for one in found.answers if isinstance(found, Extraction) else ():
-            before = best.get((one.start, one.end))
-            if before is None or one.score > before.score:
-                best[one.start, one.end] = one
-    return extract(sorted(best.values(), key=lambda one: -one.score), outputs, asked)
+        extraction = answer(window.logits, outputs, text, window.alignment, asked)
+        for span in extraction.answers if isinstance(extraction, Extraction) else ():
+            before = best.get((span.start, span.end))
+            if before is None or span.score > before.score:
+                best[span.start, span.end] = span
+    return extract(sorted(best.values(), key=lambda span: -span.score), outputs, asked)
 
 
 def _joined(windows: Sequence[WindowLogits], outputs: Outputs, text: Text) -> tuple[Array, Outputs, Text, Alignment]:

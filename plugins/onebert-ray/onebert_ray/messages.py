@@ -72,13 +72,13 @@ class Rows:
         """Returns a reply with the numbers of rows in place of a replica's own rows."""
         # A version that was chosen for this request alone is named by itself: a replica might choose another one.
         named = [ref for place, ref in enumerate(refs or [""] * len(reply.found)) if place not in reply.missed]
-        found = [
+        versions = [
             msgspec.structs.replace(
                 row, slot=0, generation=self._number((ref if row.lasting and refs else row.version[0], row.version))
             )
             for row, ref in zip(reply.found, named, strict=True)
         ]
-        return msgspec.structs.replace(reply, found=found)
+        return msgspec.structs.replace(reply, found=versions)
 
     def asked(self, block: wire.BlockMessage, seq: int) -> Iterator[tuple[NDArray[Any], Asked | None]]:
         """Yields each request of a block, with the message of its own, or None if one of its rows is forgotten."""
@@ -88,11 +88,11 @@ class Rows:
         for place, stop in enumerate(stops.tolist()):
             request = requests[place : place + 1].copy()
             start = stop - int(request["sequences"][0])
-            own, principal = sequences[start:stop].copy(), block.principals[request["principal"][0]]
-            distinct, own["generation"] = np.unique(own["generation"], return_inverse=True)
-            own["text"] = np.unique(own["text"], return_inverse=True)[1]
+            of_request, principal = sequences[start:stop].copy(), block.principals[request["principal"][0]]
+            distinct, of_request["generation"] = np.unique(of_request["generation"], return_inverse=True)
+            of_request["text"] = np.unique(of_request["text"], return_inverse=True)[1]
             request["principal"] = 0
-            arrays = wire.bytes_of(request), wire.bytes_of(own), wire.bytes_of(ids[ends[start] : ends[stop]])
+            arrays = wire.bytes_of(request), wire.bytes_of(of_request), wire.bytes_of(ids[ends[start] : ends[stop]])
             message = wire.BlockMessage([principal], *arrays, block.spans[place : place + 1])
             rows = [self._rows.get(number) for number in distinct.tolist()]
             known = [row for row in rows if row is not None]

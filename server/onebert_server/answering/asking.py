@@ -170,8 +170,8 @@ def _shadowed(
     versions: Sequence[Resolved | OneBertError], shadows: dict[str, Shadowing]
 ) -> Sequence[Resolved | OneBertError]:
     """Gives the versions of a part the shadows that they have in the parts before it."""
-    found = [version for version in versions if isinstance(version, Resolved)]
-    shadows |= {version.facts.ref: version.shadows for version in found if version.shadows}
+    resolved = [version for version in versions if isinstance(version, Resolved)]
+    shadows |= {version.facts.ref: version.shadows for version in resolved if version.shadows}
     return [
         version._replace(shadows=shadows.get(version.facts.ref)) if isinstance(version, Resolved) else version
         for version in versions

@@ -108,10 +108,13 @@ def leave_out(
     """Shortens each input by single words that the version has read; raises TooLarge if that is too much text."""
     words = [_words(pieces, reading, facts, tokenizer) for pieces, reading in zip(inputs, readings, strict=True)]
     window = (window_of(facts, facts.max_length, asked) or whole_window(facts, facts.max_length)).tokens
-    tokens = [one.tokens if one.windows is None else one.windows * window for one in readings]
-    times = _times(texts, tokens, [len(one) for one in words])
-    stretches = [removable(joined(own, most)) for own, most in zip(words, times, strict=True)]
-    return [LeftOut(own, [without(text, one) for one in own]) for text, own in zip(texts, stretches, strict=True)]
+    tokens = [reading.tokens if reading.windows is None else reading.windows * window for reading in readings]
+    times = _times(texts, tokens, [len(words_of_text) for words_of_text in words])
+    stretches = [removable(joined(words_of_text, most)) for words_of_text, most in zip(words, times, strict=True)]
+    return [
+        LeftOut(left_out, [without(text, stretch) for stretch in left_out])
+        for text, left_out in zip(texts, stretches, strict=True)
+    ]
 
 
 def _words(pieces: Pieces, reading: Reading, facts: Facts, tokenizer: Tokenizer) -> list[Stretch]:
@@ -124,9 +127,9 @@ def _words(pieces: Pieces, reading: Reading, facts: Facts, tokenizer: Tokenizer)
 def _times(texts: Sequence[Text], tokens: Sequence[int], words: Sequence[int]) -> list[int]:
     """Returns the number of stretches that each input leaves out, within the bounds of one request."""
     characters = characters_of(texts)
-    own = np.minimum(words, np.maximum(limits.MAX_LEFT_OUT_TOKENS // np.array(tokens), limits.MIN_LEFT_OUT))
+    times = np.minimum(words, np.maximum(limits.MAX_LEFT_OUT_TOKENS // np.array(tokens), limits.MIN_LEFT_OUT))
     for most in range(limits.MAX_LEFT_OUT, limits.MIN_LEFT_OUT - 1, -1):
-        times = np.minimum(own, most)
+        times = np.minimum(times, most)
         if times @ characters <= limits.MAX_EXPLAINED_CHARACTERS and times @ tokens <= limits.MAX_EXPLAINED_TOKENS:
             return list(times.tolist())
     raise TooLarge(

@@ -195,8 +195,8 @@ def note(
         if answers is not None:
             answers.append(summary)
         if chosen and keeping:
-            own = f"{observed.answers_id}/{first + place}", time.time(), context.principal.name
-            sampled.append(Kept(*own, halves_of(question.text), kept(answer, summary), keeping))
+            about = f"{observed.answers_id}/{first + place}", time.time(), context.principal.name
+            sampled.append(Kept(*about, halves_of(question.text), kept(answer, summary), keeping))
     if sampled and samples:
         samples(sampled)
         observed.any_kept = True

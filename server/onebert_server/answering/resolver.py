@@ -108,10 +108,10 @@ class Resolver:
                 if not wanted.partial:
                     await self._residents.ready(answering, context)
                     continue
-                found = [ref for ref in refs if ref not in missed]
+                names = [ref for ref in refs if ref not in missed]
                 each = [self._residents.ready([version], context) for version in answering]
                 outcomes = await asyncio.gather(*each, return_exceptions=True)
-                for ref, outcome in zip(found, outcomes, strict=True):
+                for ref, outcome in zip(names, outcomes, strict=True):
                     if isinstance(outcome, OneBertError):
                         missed[ref] = outcome
                     elif outcome is not None:

@@ -103,7 +103,7 @@ def validate(block: Block, hosts: "Sequence[Host]") -> None:
         and len(block.spans) in (0, len(requests))
         and _share_texts(sequences, block.ids)
     )
-    if not (whole and all(_fits(hosts[host], *own) for host, *own in _by_host(block, len(hosts)))):
+    if not (whole and all(_fits(hosts[host], *arrays) for host, *arrays in _by_host(block, len(hosts)))):
         raise ValueError("a damaged block of requests")
 
 

@@ -24,8 +24,8 @@ def memory_limit() -> int:
     limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     for path in _GROUP_LIMITS:
         # Version 2 has "max" if there is no limit.
-        if path.is_file() and (said := path.read_text(encoding="ascii").strip()).isdigit():
-            limits.append(int(said))
+        if path.is_file() and (limit := path.read_text(encoding="ascii").strip()).isdigit():
+            limits.append(int(limit))
     return min(limits)
 
 

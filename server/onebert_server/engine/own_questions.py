@@ -57,7 +57,9 @@ class OwnQuestions:
                 if error >= 0:
                     future.set_exception(ended.errors[error])
                     continue
-                own = [next(logits) for _ in range(sequences)]
+                of_request = [next(logits) for _ in range(sequences)]
                 if lengths is not None:
-                    own = [each.reshape(length, -1) for each, length in zip(own, lengths.tolist(), strict=True)]
-                future.set_result(own)
+                    of_request = [
+                        each.reshape(length, -1) for each, length in zip(of_request, lengths.tolist(), strict=True)
+                    ]
+                future.set_result(of_request)

@@ -222,7 +222,7 @@ class Taken:
             rows.append(request.sequences[first:stop])
             texts.append(np.add(rows[-1]["text"], request.first_text, dtype=np.int64))
         # Views whose rows have no fields: numpy joins them ten times as fast.
-        joined = rows[0] if len(rows) == 1 else np.concatenate([own.view(_RECORD) for own in rows]).view(SEQUENCE)
+        joined = rows[0] if len(rows) == 1 else np.concatenate([array.view(_RECORD) for array in rows]).view(SEQUENCE)
         self.slots: Array = joined["slot"]
         self.inputs = Sequences(np.concatenate(ids), joined["tokens"], joined["second"], np.concatenate(texts))
 

@@ -66,7 +66,7 @@ class Places:
             raise
 
     def give_back(self) -> None:
-        place = self._waiting.take(lambda one: not one.done())
+        place = self._waiting.take(lambda place: not place.done())
         if place is None:
             self._free += 1
         else:

@@ -85,9 +85,9 @@ class Receiving:
             self._one.give_back()
 
     def _make_room(self, newcomer: str) -> None:
-        held = Counter([newcomer, *(one.principal for one in self._under_way)])
+        held = Counter([newcomer, *(upload.principal for upload in self._under_way)])
         most = max(held.values())
-        slowest = min((one for one in self._under_way if held[one.principal] == most), key=Incoming.rate)
+        slowest = min((upload for upload in self._under_way if held[upload.principal] == most), key=Incoming.rate)
         if slowest.rate() >= SLOW_RATE:
             raise QueueFull("as many uploads are under way as the server holds; try again soon")
         self._under_way.discard(slowest)

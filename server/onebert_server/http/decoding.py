@@ -128,9 +128,9 @@ def _faults(value: Any, at: Place = ()) -> Iterator[tuple[Place, str]]:
             yield from _faults(item, (*at, name))
 
 
-def _rule(kind: type[QuestionBody], said: str) -> tuple[Place, str]:
+def _rule(kind: type[QuestionBody], reason: str) -> tuple[Place, str]:
     """The place and the rule of a message of msgspec's, in our words; no value of the body is repeated."""
-    message, _, path = said.rpartition(" - at `$") if " - at `$" in said else (said, "", "")
+    message, _, path = reason.rpartition(" - at `$") if " - at `$" in reason else (reason, "", "")
     place: Place = tuple(int(step) if step.isdigit() else step for step in re.findall(r"\w+", path))
     if match := _FIELD.fullmatch(message):
         place, rule = (*place, match[2]), "is required" if match[1] == "missing required" else "unknown field"

@@ -55,8 +55,8 @@ def _add_bodies(document: dict[str, Any], routes: Sequence[DataRoute]) -> None:
     document["components"]["schemas"] |= shared
     schema_of = dict(zip(kinds, schemas, strict=True))
     for route in routes:
-        own = [schema_of[body] for body in route.bodies]
-        content = {"application/json": {"schema": {"anyOf": own} if len(own) > 1 else own[0]}}
+        of_bodies = [schema_of[body] for body in route.bodies]
+        content = {"application/json": {"schema": {"anyOf": of_bodies} if len(of_bodies) > 1 else of_bodies[0]}}
         document["paths"][route.path]["post"]["requestBody"] = {"content": content, "required": True}
 
 

@@ -51,11 +51,11 @@ class RemoteEdge:
         except Exception as error:
             log_failure(logger, "a question of a front end", error)
             return wire.Refused(wire.why_of(OneBertError("the server failed to answer; its log says where")))
-        found = [version for version in versions if isinstance(version, Resolved)]
+        resolved = [version for version in versions if isinstance(version, Resolved)]
         errors = {place: error for place, error in enumerate(versions) if isinstance(error, OneBertError)}
         missed = {place: wire.why_of(error) for place, error in errors.items()}
-        facts = {version.facts.identity: version.facts for version in found}
-        return wire.Versions([_found(version) for version in found], [*facts.values()], missed)
+        facts = {version.facts.identity: version.facts for version in resolved}
+        return wire.Versions([_found(version) for version in resolved], [*facts.values()], missed)
 
     def take(self, message: wire.ToGateway) -> None:
         """Takes a message; raises for a block whose requests cannot be read."""

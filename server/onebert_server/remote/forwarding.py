@@ -31,29 +31,31 @@ ERROR = "error"
 class Forwarding:
     """Checks the key of a request before it forwards it; the other process does everything else, as with any client.
 
-    `app` answers questions, and requests for the routes `own`.
+    `app` answers questions, and requests for its own `routes`.
     """
 
     def __init__(
         self,
         app: WebApp,
         formats: Formats,
-        own: Sequence[BaseRoute],
+        routes: Sequence[BaseRoute],
         *,
         edge: Edge,
         keys: ApiKeys,
         transport: Transport,
         settings: Settings,
     ) -> None:
-        self._app, self._formats, self._own = app, formats, own
+        self._app, self._formats, self._routes = app, formats, routes
         self._edge, self._keys, self._transport = edge, keys, transport
         self._timeout = settings.request_timeout
         self._refusing = Pipeline(edge, allowing_origins(_refuse, settings), app.form_of)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state = scope["state"]
-        own = self._formats.match(scope) or any(route.matches(scope)[0] is Match.FULL for route in self._own)
-        if own or REFUSAL in state:
+        answered_here = self._formats.match(scope) or any(
+            route.matches(scope)[0] is Match.FULL for route in self._routes
+        )
+        if answered_here or REFUSAL in state:
             await self._app(scope, receive, send)
             return
         try:

@@ -222,7 +222,7 @@ def bytes_of(array: NDArray[Any]) -> memoryview:
 
 def setup_of(splitters: Mapping[str, Splitter]) -> Setup:
     """Builds what a front end gets at its start."""
-    return {base: (one.tokenizer.dumps(), one.max_length) for base, one in splitters.items()}
+    return {base: (splitter.tokenizer.dumps(), splitter.max_length) for base, splitter in splitters.items()}
 
 
 def splitters_of(setup: Setup) -> dict[str, Splitter]:

@@ -46,9 +46,9 @@ def serving(data_dir: Path, **settings: object) -> Iterator[ChildServer]:
         running("serve", stderr=log, **{"data_dir": data_dir, "port": 0, **settings}) as process,
     ):
         greeting = process.stdout.readline() if process.stdout else ""
-        found = re.match(r"Listening on (http://\S+):", greeting)
-        if found is None:
+        match = re.match(r"Listening on (http://\S+):", greeting)
+        if match is None:
             log.seek(0)
             last = (log.read().strip().splitlines() or ["it said nothing"])[-1]
             raise ServerUnreachable(f"onebert serve did not start: {last.removeprefix('error: ')}")
-        yield ChildServer(process, found[1])
+        yield ChildServer(process, match[1])

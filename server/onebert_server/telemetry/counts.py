@@ -136,9 +136,9 @@ class AnswerCounts:
                 bucket = bisect_left(BOUNDS, request.seconds, lo=1)
                 for version in asked.values():
                     version.recent[bucket] += 1.0
-                for one in series:
-                    one.requests[bucket] += 1
-                    one.seconds += request.seconds
+                for counts in series:
+                    counts.requests[bucket] += 1
+                    counts.seconds += request.seconds
             for key, (version, of_version) in answers.items():
                 version.count(of_version)
                 for listener in self.listeners:
@@ -150,7 +150,9 @@ class AnswerCounts:
         """Returns the paces of the tasks that were asked since the start."""
         now, sums = self._clock(), dict[str, list[float]]()
         with self.lock:
-            versions = [(key[0], one.at, one.recent[:]) for key, one in self._versions.items() if key[0] in tasks]
+            versions = [
+                (key[0], counts.at, counts.recent[:]) for key, counts in self._versions.items() if key[0] in tasks
+            ]
         for task, at, recent in versions:
             sums[task] = [*map(add, sums.get(task, NONE), faded(recent, now - at))]
         return {task: pace_of(recent, now - self._began) for task, recent in sums.items()}

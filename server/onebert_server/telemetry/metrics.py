@@ -98,8 +98,8 @@ class Metrics:
 
     def observe_waits(self, seconds: Sequence[float]) -> None:
         """Counts for each request the time until its first sequence is taken."""
-        for one in seconds:
-            self._queue_wait.observe(one)
+        for wait in seconds:
+            self._queue_wait.observe(wait)
 
     def count_dropped(self, why: Dropped, requests: int) -> None:
         """Counts requests with waiting sequences that were dropped."""

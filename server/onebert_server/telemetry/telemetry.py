@@ -92,8 +92,8 @@ def open_telemetry(settings: Settings, lines: Lines | None = None) -> Iterator[T
         if settings.access_log == "off":
             lines = None
         elif lines is None:
-            lines = own = AccessLog(sys.stdout.fileno())
-            opened.callback(own.close)
+            lines = access_log = AccessLog(sys.stdout.fileno())
+            opened.callback(access_log.close)
         telemetry = Telemetry(tracing, lines)
         opened.callback(telemetry.flush)
         yield telemetry

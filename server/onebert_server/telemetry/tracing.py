@@ -128,7 +128,7 @@ class Tracing:
 
         The caller ends it. None if no request is sampled; `started` is on the monotonic clock.
         """
-        sampled = {one: one.span for one in requests if one.span is not None and one.span.sampled}
+        sampled = {request: request.span for request in requests if request.span is not None and request.span.sampled}
         if not sampled:
             return None
         links = [trace.Link(span.context) for span in sampled.values()]

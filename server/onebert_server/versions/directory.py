@@ -126,16 +126,16 @@ class Directory(States):
         turns of the principal; `Version.loading` ends when one is there. `key_of` chooses the versions of splits.
         `missed` gets the errors of references by these; without it the first error is raised.
         """
-        found = dict[str, Held]()
+        held = dict[str, Held]()
         with self._lock:
             for ref in refs:
                 try:
-                    found[ref] = found.get(ref) or self._held(parse_ref(ref), principal, key_of)
+                    held[ref] = held.get(ref) or self._held(parse_ref(ref), principal, key_of)
                 except OneBertError as error:
                     if missed is None:
                         raise
                     missed[ref] = error
-            return self._with_rows([found[ref] for ref in refs if ref in found], principal.name)
+            return self._with_rows([held[ref] for ref in refs if ref in held], principal.name)
 
     def live_meanings(
         self, wanted: Callable[[Facts], bool], limit: int, principal: Principal, key_of: KeyOf = at_random

@@ -148,10 +148,10 @@ class States:
         With a host it prefers that host's versions.
         """
         with self._lock, self._using:
-            oldest = {one: found for one in self.hosts if (found := one.bank.oldest()) is not None}
+            oldest = {other: used for other in self.hosts if (used := other.bank.oldest()) is not None}
             if not oldest:
                 return None
-            chosen = host if host in oldest else min(oldest, key=lambda one: oldest[one][0])
+            chosen = host if host in oldest else min(oldest, key=lambda other: oldest[other][0])
             slot = Slot(chosen, oldest[chosen][1])
             chosen.bank.withdraw(slot.number)
             version = self._residents.pop(slot)
@@ -161,7 +161,7 @@ class States:
     def wait_for_unused(self, seconds: float) -> None:
         """Waits, at most so many seconds, until a version may have become one that `evict` takes."""
         with self._using:
-            if all(one.bank.oldest() is None for one in self.hosts):
+            if all(host.bank.oldest() is None for host in self.hosts):
                 self._unused_now.wait(seconds)
 
     # The methods below are called under the lock.

@@ -139,7 +139,9 @@ class TaskEntry:
         """Returns the version that answers a request to an alias, and its shadows; raises AliasNotFound."""
         at = self.alias(alias)
         answering = self.versions[chosen(at.target, self.name, key_of)]
-        shadows = (self.versions[one.version] for one in at.target.shadows if random_percentile() <= one.percent)
+        shadows = (
+            self.versions[shadow.version] for shadow in at.target.shadows if random_percentile() <= shadow.percent
+        )
         lasting = len(at.target.shares) == 1 and not at.target.shadows
         return Held((answering, *shadows), at.payer, lasting)
 

@@ -62,7 +62,7 @@ def mended_lines(facts: Mapping[str, Any] | None) -> list[str]:
     """The mended things, a line each; no line for data that is examined only."""
     if facts is None:
         return []
-    lines = [f"folded: {_seen(name)} → {_seen(kept)}" for name, kept in facts["folded"].items()]
+    lines = [f"folded: {_seen(name)} → {_seen(label)}" for name, label in facts["folded"].items()]
     dropped, unreadable = facts["dropped"], facts["unreadable"]
     listed = rows_by_file(dropped["first"], lambda _: "an earlier row has the same text and label")
     lines += [f"dropped: {line}" for line in listed]

@@ -62,8 +62,8 @@ def mend(source: Source, options: DataOptions, fold_labels: bool, drop_duplicate
         table, folded, changed = _folded(table, columns, names)
     dropped: list[int] = _repeated(table, columns, names) if drop_duplicates else []
     places = tuple(table.places[row] for row in dropped)
-    kept = sorted({*range(table.rows)}.difference(dropped))
-    return Mended(replace(source, tables={"train": table.take(kept)}), folded, changed, places)
+    rows = sorted({*range(table.rows)}.difference(dropped))
+    return Mended(replace(source, tables={"train": table.take(rows)}), folded, changed, places)
 
 
 def spellings(counts: Mapping[str, int]) -> dict[str, str]:
@@ -79,7 +79,7 @@ def spellings(counts: Mapping[str, int]) -> dict[str, str]:
     best = {
         name: max(group, key=lambda each: (shown(each), counts[each])) for group in alike.values() for name in group
     }
-    return {name: kept for name, kept in best.items() if name != kept}
+    return {name: label for name, label in best.items() if name != label}
 
 
 def _folded(table: Table, columns: Columns, names: LabelNames) -> tuple[Table, dict[str, str], int]:

@@ -107,13 +107,13 @@ class Fold(NamedTuple):
 
 def make_folds(train: Split, task_type: TaskType, folds: int, seed: int) -> list[Fold]:
     """Folds of a task's own rows; an added row is trained on where the fold measures no row that it is linked with."""
-    own = train.own_rows
-    fold = fold_of(train.take(own), task_type, folds, seed)
-    added = np.setdiff1d(np.arange(len(train)), own)
-    texts, own_texts = [[train.texts[row] for row in rows.tolist()] for rows in (added, own)]
+    own_rows = train.own_rows
+    fold = fold_of(train.take(own_rows), task_type, folds, seed)
+    added = np.setdiff1d(np.arange(len(train)), own_rows)
+    texts, own_texts = [[train.texts[row] for row in rows.tolist()] for rows in (added, own_rows)]
     parts = []
     for number in np.unique(fold):
-        held_out, rest = own[fold == number], own[fold != number]
+        held_out, rest = own_rows[fold == number], own_rows[fold != number]
         measured = [train.texts[row] for row in held_out.tolist()]
         free = unlinked(texts, own_texts, measured, task_type) if texts else np.ones(0, bool)
         parts.append(Fold(np.sort(np.concatenate([rest, added[free]])), held_out))

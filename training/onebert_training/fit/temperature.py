@@ -120,7 +120,7 @@ def logit_size(logits: Sequence[Logits], activation: Activation) -> float:
     return float(np.sqrt(np.mean(numbers**2)))
 
 
-def with_temperature_of_folds(delta: Delta, logits: Sequence[Logits], own: Split, folds: int, larger: float) -> Delta:
+def with_temperature_of_folds(delta: Delta, logits: Sequence[Logits], rows: Split, folds: int, larger: float) -> Delta:
     """The delta with the temperature that the folds' answers to its training rows give, if they gain by one.
 
     Args:
@@ -132,7 +132,7 @@ def with_temperature_of_folds(delta: Delta, logits: Sequence[Logits], own: Split
     if manifest.task_type not in WATCHED or len(logits) < MIN_ROWS or not np.isfinite(larger):
         return delta
     as_large = np.stack(logits).astype(np.float64) * larger
-    flags, fold = gold_flags(own.gold, len(manifest.labels)), temperature_folds(own, manifest.task_type)
+    flags, fold = gold_flags(rows.gold, len(manifest.labels)), temperature_folds(rows, manifest.task_type)
     fitted = fit_temperature(as_large, flags, own_activation(manifest), fold)
     if not (fitted.gains or fitted.softens):
         return delta

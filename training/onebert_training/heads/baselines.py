@@ -89,9 +89,9 @@ def cross_validated(objective: Objective, task_type: TaskType, inputs: HeadInput
         for place, head in enumerate(inputs.take(fold.rows).heads(objective)):
             for i in fold.held_out.tolist():
                 logits[place][i] = _logits(objective, head, inputs, i)
-    own = replace(inputs.take(inputs.examples.own_rows), split=OUT_OF_FOLD)
+    out_of_fold = replace(inputs.take(inputs.examples.own_rows), split=OUT_OF_FOLD)
     answers = [
-        measure(objective, own, strength, [of_head[row] for row in sorted(of_head)])
+        measure(objective, out_of_fold, strength, [of_head[row] for row in sorted(of_head)])
         for strength, of_head in zip(exact.STRENGTHS, logits, strict=True)
     ]
     return replace(best_strength(answers, metric), folds=len(folds))

@@ -101,8 +101,8 @@ def difference(
     def decides(alias: str, fresh: Collection[int]) -> str:
         """The obstacles to a move to these versions, in words."""
         then = {key: None if form.parts.get(key, value) is None else value for key, value in present.items()}
-        said = (part.of_move(alias, fresh, form.parts.get(part.key), then.get(part.key)) for part in parts)
-        return ", ".join(filter(None, said))
+        conditions = (part.of_move(alias, fresh, form.parts.get(part.key), then.get(part.key)) for part in parts)
+        return ", ".join(filter(None, conditions))
 
     for alias, wanted in {**first, **form.aliases}.items():
         steps += _move(name, alias, wanted, facts, numbers, names, decides, message)
@@ -192,8 +192,8 @@ def _move(
         *map(int, before.split if before else ()),
         number,
     }
-    said = filter(None, (" → ".join(filter(None, words)), decides(alias, fresh) if fresh else ""))
-    return [Step(task, Phase.MOVE, _sign(number, after), alias, ", ".join(said), run)]
+    parts = filter(None, (" → ".join(filter(None, words)), decides(alias, fresh) if fresh else ""))
+    return [Step(task, Phase.MOVE, _sign(number, after), alias, ", ".join(parts), run)]
 
 
 def _set(task: str, part: Part, wanted: Any, present: Any, manifest: Callable[[], Manifest]) -> list[Step]:

@@ -44,8 +44,8 @@ class Bank(Uses):
         self._bare = fold_bare(base)
         defaults = Defaults.for_base(base)
         first = [self._bare.shift, defaults.g_LN0, defaults.gain, *defaults.scales.values()]
-        first = [one.to(base.dtype) for one in first]
-        self._shift, g_LN0, gain, *scales = (_Table(one, self._capacity(one, first)) for one in first)
+        first = [tensor.to(base.dtype) for tensor in first]
+        self._shift, g_LN0, gain, *scales = (_Table(tensor, self._capacity(tensor, first)) for tensor in first)
         self._gains = _Own(Number.GAIN, g_LN0, gain)
         of_places = enumerate(zip(defaults.scales, scales, strict=True), Number.SCALES)
         self._scales = {place: _Own(column, table) for column, (place, table) in of_places}
@@ -55,7 +55,7 @@ class Bank(Uses):
         self._heads = [head]
         self._numbers = empty_numbers(_LEAST_ROWS, base)
         self._numbers[BASE_ROW, : Number.BRANCHES] = head.numbers if head else 0
-        self._row_bytes: list[int] = [sum(one.nbytes for one in first) + (head.nbytes if head else 0)]
+        self._row_bytes: list[int] = [sum(tensor.nbytes for tensor in first) + (head.nbytes if head else 0)]
         self._free: list[int] = []
         self.num_bytes = 0
         with self.bound.lock:
@@ -83,7 +83,7 @@ class Bank(Uses):
         try:
             self._shift.write(slot, row.shift)
             self._branches[slot] = branches
-            self._scores[slot] = {name: own.clone() for name, own in row.scores.items()}
+            self._scores[slot] = {name: scores.clone() for name, scores in row.scores.items()}
             # The head is cloned last: it then lies above the temporaries of `fold` in memory, and the allocator can
             # return those as one block.
             head = self._heads[slot] = row.head.copied() if row.head else None
@@ -131,7 +131,7 @@ class Bank(Uses):
         """Returns a table's number of rows: on a CPU as if it were the only table, on a GPU its share of one half."""
         if self._base.device.type == "cpu":
             return max(_LEAST_ROWS, self.bound.most // row.nbytes)
-        return max(_LEAST_ROWS, self.bound.most // 2 // self.bound.banks // sum(one.nbytes for one in all_rows))
+        return max(_LEAST_ROWS, self.bound.most // 2 // self.bound.banks // sum(tensor.nbytes for tensor in all_rows))
 
     def _size(self, row: Row, branches: Branches) -> int:
         """Returns a row's bytes on the device, without the base's own pooler, which heads may share."""
@@ -139,8 +139,8 @@ class Bank(Uses):
         if row.gain is not None:
             size += self._gains.row_bytes
         size += sum(self._scales[place].row_bytes for place in row.scales)
-        size += sum(own.nbytes for own in row.scores.values())
-        size += sum(branch.nbytes for found in branches.values() for branch in found)
+        size += sum(scores.nbytes for scores in row.scores.values())
+        size += sum(branch.nbytes for of_place in branches.values() for branch in of_place)
         if row.head is not None:
             size += row.head.nbytes + _own_dense_bytes(row.head, self._base)
         return size
@@ -150,8 +150,8 @@ class Bank(Uses):
 
     def _forget(self, slot: int) -> None:
         self._shift.forget(slot)
-        for own in (self._gains, *self._scales.values()):
-            own.forget(self._numbers[slot])
+        for tables in (self._gains, *self._scales.values()):
+            tables.forget(self._numbers[slot])
         self._branches[slot] = Branches()
         self._scores[slot] = {}
         self._heads[slot], self._numbers[slot] = None, 0
@@ -179,7 +179,7 @@ class Bank(Uses):
             shift=self._shift.written,
             g_LN0=g_LN0,
             gain=gain,
-            scales={place: own.tables[0].written for place, own in self._scales.items()},
+            scales={place: scale.tables[0].written for place, scale in self._scales.items()},
             branches=self._branches,
             scores=self._scores,
             heads=self._heads,
@@ -189,7 +189,7 @@ class Bank(Uses):
 
 def _own_dense_bytes(head: Head, base: Base) -> int:
     shared = base.param("W_p") if base.anatomy.has_pooler else None
-    return sum(one.nbytes for layer in head.dense for one in layer.tensors if one is not shared)
+    return sum(tensor.nbytes for layer in head.dense for tensor in layer.tensors if tensor is not shared)
 
 
 @contextmanager
@@ -220,17 +220,17 @@ class _Own:
     def row_bytes(self) -> int:
         return sum(table.row_bytes for table in self.tables)
 
-    def install(self, numbers: Array, *own: Tensor | None) -> None:
-        if any(one is None for one in own):
+    def install(self, numbers: Array, *tensors: Tensor | None) -> None:
+        if any(tensor is None for tensor in tensors):
             return
         # Take the entry before writing it: if the write fails, `forget` gives it back like any other.
         if not self._free:
             self._free.append(self._entries)
             self._entries += 1
         entry = numbers[self._column] = self._free.pop()
-        for table, one in zip(self.tables, own, strict=True):
-            if one is not None:
-                table.write(entry, one)
+        for table, tensor in zip(self.tables, tensors, strict=True):
+            if tensor is not None:
+                table.write(entry, tensor)
 
     def forget(self, numbers: Array) -> None:
         entry, numbers[self._column] = int(numbers[self._column]), 0

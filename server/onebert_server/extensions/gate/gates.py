@@ -192,7 +192,9 @@ class Gates:
         sides = [*candidates, *compared]
         questions = [(f"row {n}", side, row.input) for n, row in enumerate(stored.rows, 1) for side in sides]
         of_rows = len(questions)
-        questions += [(f"must {n}", side, one.input) for n, one in enumerate(gate.must, 1) for side in candidates]
+        questions += [
+            (f"must {n}", side, example.input) for n, example in enumerate(gate.must, 1) for side in candidates
+        ]
         answers, reasons = await self._answers.ask([question[1:] for question in questions], context)
         overlaps = await run_in(self._registrars, self._overlaps, candidates, [row.input for row in stored.rows])
         reports = list[Mapping[str, Any]]()

@@ -23,8 +23,8 @@ def _open(runtime: Runtime, opened: ExitStack) -> Watch | None:
         changes.labels(state).inc()
         hooks.announce(f"alarm.{state}", {"task": task, "version": version, **change})
 
-    kept, versions = WatchDocuments(runtime.registry.documents), (runtime.directory, runtime.catalog.manifests)
-    watch = Watch(metrics.answers, settings.false_alarms, kept, *versions, runtime.settings.task_metrics, changed)
+    documents, versions = WatchDocuments(runtime.registry.documents), (runtime.directory, runtime.catalog.manifests)
+    watch = Watch(metrics.answers, settings.false_alarms, documents, *versions, runtime.settings.task_metrics, changed)
     metrics.registry.register(watch)
     hooks.answered.append(watch.count)
     opened.callback(watch.close)

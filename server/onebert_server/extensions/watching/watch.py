@@ -43,7 +43,7 @@ class Watch(Collector):
     Args:
         counts: holds the watched versions.
         false_alarms: see `level_of`.
-        kept: what the store keeps.
+        documents: what the store keeps.
         shown: at most this many alarms have series of their own.
         changed: called with `on` or `off`, task, version, and of an alarm that goes on with `Watched.change`.
     """
@@ -52,14 +52,14 @@ class Watch(Collector):
         self,
         counts: AnswerCounts,
         false_alarms: float,
-        kept: WatchDocuments,
+        documents: WatchDocuments,
         directory: Directory,
         manifests: Manifests,
         shown: int,
         changed: Callable[[str, str, int, Mapping[str, Any]], None],
     ) -> None:
         self._level = level_of(false_alarms)
-        self._kept = kept
+        self._documents = documents
         self._directory = directory
         self._manifests = manifests
         self._shown = shown
@@ -99,9 +99,9 @@ class Watch(Collector):
         manifest = self._manifests.find(task, version)
         reference = manifest.reference
         if reference is None or reference.split == FOLDS:
-            reference = self._kept.reference((task, version))
+            reference = self._documents.reference((task, version))
         watched = Watched(manifest.labels, reference)
-        alarm = self._kept.alarm((task, version))
+        alarm = self._documents.alarm((task, version))
         if alarm is not None:
             watched.resume(alarm.since, alarm.live)
         return watched
@@ -139,7 +139,7 @@ class Watch(Collector):
                 logger.error("a version is not judged: %s", type(error).__name__)
 
     def _resume(self) -> None:
-        for key in self._kept.alarms():
+        for key in self._documents.alarms():
             self._begin(key)
 
     def _begin(self, key: Key) -> None:
@@ -158,14 +158,14 @@ class Watch(Collector):
         if self.get(*key) is not watched or not self._directory.is_aliased(*key):
             return
         if watched.learns:
-            watched.reference = self._kept.learn(key, part)
+            watched.reference = self._documents.learn(key, part)
             return
         on = watched.judge(part, self._level)
         if on and watched.judged is not None and watched.alarm_since is not None:
             change = watched.change()
             logger.warning("%s@%d: its answers are no longer like its reference: %s", *key, _sentence(change))
             self._changed("on", *key, change)
-            self._kept.set_alarm(key, KeptAlarm.of(watched.alarm_since, watched.judged.live))
+            self._documents.set_alarm(key, KeptAlarm.of(watched.alarm_since, watched.judged.live))
         elif on is False:
             self._end(key, "its answers are like its reference again")
 
@@ -182,7 +182,7 @@ class Watch(Collector):
         self._changed("off", *key, {})
         # A version that was deleted has none.
         with suppress(NotFound):
-            self._kept.set_alarm(key, None)
+            self._documents.set_alarm(key, None)
 
 
 def _sentence(change: Mapping[str, Any]) -> str:

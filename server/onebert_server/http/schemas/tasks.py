@@ -55,7 +55,7 @@ class AliasRequest(RequestBody):
 
 def facts_of(target: Target) -> TargetFacts:
     """The target of an alias as clients read it."""
-    shadows = [ShadowShare(*one) for one in target.shadows] or None
+    shadows = [ShadowShare(*shadow) for shadow in target.shadows] or None
     shares = {str(version): share for version, share in target.shares}
     return TargetFacts(shares, target.sticky, shadows, target.tag)
 

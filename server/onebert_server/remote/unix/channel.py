@@ -42,8 +42,8 @@ class Channel(asyncio.Protocol):
         if at_once and not self._flushing:
             self._flushing = True
             # Waking a loop costs a system call, which its own thread does not need.
-            own = threading.get_ident() == self._thread
-            (self._loop.call_soon if own else self._loop.call_soon_threadsafe)(self.flush)
+            on_loop = threading.get_ident() == self._thread
+            (self._loop.call_soon if on_loop else self._loop.call_soon_threadsafe)(self.flush)
 
     def close(self) -> None:
         """Closes the connection after what is queued."""

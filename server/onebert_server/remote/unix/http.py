@@ -114,8 +114,8 @@ async def _answer(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> N
     if REFUSAL not in scope["state"]:
         _, client, path = scope["raw_path"].split(b"/", 2)
         host, _, port = unquote(client.decode()).rpartition(":")
-        own = {"client": (host, int(port)), "raw_path": b"/" + path, "path": "/" + scope["path"].split("/", 2)[2]}
-        scope = {**scope, **own}
+        changed = {"client": (host, int(port)), "raw_path": b"/" + path, "path": "/" + scope["path"].split("/", 2)[2]}
+        scope = {**scope, **changed}
     await app(scope, receive, send)
 
 

@@ -113,7 +113,7 @@ class UnixTransport:
         if isinstance(reply, wire.Versions):
             # Also for a cancelled question: the engine process now counts these versions as known here.
             self._known |= {facts.identity: facts for facts in reply.facts}
-            versions = dict.fromkeys(found.version for found in reply.found)
+            versions = dict.fromkeys(row.version for row in reply.found)
             reply = msgspec.structs.replace(reply, facts=[*map(self._known.__getitem__, versions)])
             for version in frame.forgotten:
                 del self._known[version]
