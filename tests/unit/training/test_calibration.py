@@ -5,9 +5,7 @@ import re
 
 import numpy as np
 import pytest
-import torch
 from scipy.special import expit, softmax
-from sklearn.metrics import log_loss, roc_auc_score
 
 import onebert
 from bases import far_delta, manifest_for, tiny_base
@@ -18,13 +16,10 @@ from onebert_store.file.delta import Delta
 from onebert_store.file.format import load, save
 from onebert_store.file.manifest import parse_manifest
 from onebert_training.cli import calibrate as command
-from onebert_training.fit.temperature import losses
 from onebert_training.insight.calibration import calibrate, targets_of
 from onebert_training.insight.decision_rules import (
     as_rates,
-    lowest_sureness,
     rates,
-    separation,
     thresholds_for_fpr,
     thresholds_for_precision,
 )
@@ -52,18 +47,6 @@ def judged(rows, seed, labels=3):
 def manifest(task_type="single_label", **decision):
     more = {"format": 2, "decision": decision} if decision else {}
     return parse_manifest(manifest_dict(task_type=task_type, labels=["a", "b", "c"], **more))
-
-
-def test_losses_are_those_of_scikit_learn_and_torch():
-    logits, gold = drawn(50, 0)
-    assert losses(logits, gold, "softmax", 2.0).mean() == pytest.approx(
-        log_loss(gold.argmax(axis=1), softmax(logits / 2.0, axis=1)), rel=1e-12
-    )
-    several = np.random.default_rng(1).uniform(size=gold.shape) < 0.4
-    twin = torch.nn.functional.binary_cross_entropy_with_logits(
-        torch.tensor(logits / 0.5), torch.tensor(several, dtype=torch.float64), reduction="none"
-    )
-    np.testing.assert_allclose(losses(logits, several, "sigmoid", 0.5), twin.sum(1).numpy(), rtol=1e-9)
 
 
 @pytest.mark.parametrize("margin", [2.0, 12.0])
@@ -133,20 +116,6 @@ def test_rates_on_as_many_new_rows_lie_in_their_intervals(fit):
         inside += (low <= new) & (new <= high)
     assert (inside >= 48).all()
     assert (inside[3::4] >= 51).all()
-
-
-def test_without_rows_enough_nothing_is_sure():
-    assert lowest_sureness(np.arange(8.0), 0.9) is None
-    assert lowest_sureness(np.arange(9.0), 0.9) == 0.0
-
-
-def test_known_and_unknown_texts_are_told_apart_as_scikit_learn_counts():
-    rng = np.random.default_rng(7)
-    known, unknown = rng.normal(1, 1, 199), rng.normal(0, 1, 80)
-    found = separation(known, unknown)
-    truth = np.repeat([1, 0], [199, 80])
-    assert found["auroc"] == pytest.approx(roc_auc_score(truth, np.concatenate([known, unknown])))
-    assert found["let_through"] == (unknown >= np.sort(known)[9]).mean()  # 10 of 199 and one may be refused
 
 
 def test_energy_is_taken_where_it_tells_unknown_texts_better():

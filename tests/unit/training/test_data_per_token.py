@@ -9,7 +9,7 @@ from onebert_encoder.text.tokens import Alignment
 from onebert_store.errors import InvalidData
 from onebert_training.data.dataset import load_dataset, load_split
 from onebert_training.data.options import DataOptions, ReadOptions
-from onebert_training.tasks.reading import answer_tokens, first_tokens
+from onebert_training.tasks.reading import answer_tokens
 
 SENTENCES = [
     (["Anna", "Schmidt", "flew", "to", "Oslo", "."], ["B-PER", "I-PER", "O", "O", "B-LOC", "O"]),
@@ -151,18 +151,6 @@ def test_another_spelling_of_the_outside_tag_is_asked_about(tmp_path, outside):
     assert note.startswith(f"is {outside!r} the tag of words outside of entities?")
 
 
-def test_fewer_rows_of_words_and_rows_held_out(tmp_path):
-    rows = [(f"word {i} here", "A B A") for i in range(40)]
-    write(tmp_path / "all.csv", ("words", "tags"), rows)
-    some, more = (set(load(tmp_path / "all.csv", train_rows=n).splits["train"].texts) for n in (12, 30))
-    assert (len(some), len(more)) == (11, 27)
-    write(tmp_path / "train.csv", ("words", "tags"), rows)
-    write(tmp_path / "validation.csv", ("words", "tags"), rows[:2])
-    some, more = (load(tmp_path, train_rows=n).splits["train"] for n in (12, 30))
-    assert set(some.texts) < set(more.texts)
-    assert len(some.words) == len(some.gold) == 12
-
-
 LISTED = [
     [{"text": text, "answer_start": start} for text, start in zip(*answers.values(), strict=True)]
     for _, answers in QUESTIONS
@@ -243,14 +231,6 @@ def test_questions_on_one_context_are_held_out_together(tmp_path):
 
 def aligned(offsets, sequences=None):
     return Alignment(offsets, [None] * len(offsets), sequences or [None] + [0] * (len(offsets) - 2) + [None])
-
-
-def test_the_first_token_that_starts_inside_a_word_answers_for_it():
-    # [CLS] un ##believ ##able ! (whitespace alone) caf é — [SEP]; the last word was cut off
-    offsets = [(0, 0), (0, 2), (2, 8), (8, 12), (13, 14), (14, 14), (15, 18), (18, 19), (0, 0)]
-    words = [(0, 12), (13, 14), (15, 19), (20, 24)]
-    assert first_tokens(words, aligned(offsets)) == [1, 4, 6, None]
-    assert first_tokens(words, aligned([(0, 0), (0, 14), (15, 24), (0, 0)])) == [1, None, 2, None]
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,8 @@ def test_added_rows_are_trained_on_and_not_measured(base, few):
 
 def test_a_run_with_a_validation_split_is_judged_by_it(base, data):
     result = train_judged(run_of(base, data))
-    assert result.folds == 0
+    assert (result.folds, result.logit_size) == (0, None)
+    assert "calibration" not in result.delta.manifest.training
     assert dumps(result.delta) == dumps(train(run_of(base, data)).delta)
 
 

@@ -11,7 +11,7 @@ from bases import Reference, tiny_base
 from onebert_store.errors import InvalidMethod, InvalidSettings, NotFinite
 from onebert_store.file.delta import HEAD_BIAS, HEAD_WEIGHT
 from onebert_training.data.examples import Split
-from onebert_training.data.splitting import fold_of, hold_out
+from onebert_training.data.splitting import fold_of
 from onebert_training.fit import inputs
 from onebert_training.fit.inputs import TaskInputs
 from onebert_training.fit.loop import ignore, train, train_together
@@ -110,33 +110,6 @@ def test_a_fold_has_every_label():
     gold = np.array([i % 4 for i in range(40)])
     fold = fold_of(Split(tuple(map(str, range(40))), gold), "single_label", 5, 0)
     assert all(set(gold[fold == one].tolist()) == set(range(4)) for one in range(5))
-
-
-@pytest.mark.parametrize("swapped", [False, True])
-def test_pairs_that_have_a_text_in_common_are_on_one_side(swapped):
-    """Three hypotheses a premise, the third of which is the premise of another: no fold tells what it has read."""
-    pairs = [(f"premise {i // 3}", f"hypothesis {i}" if i % 3 else f"premise {i // 3 + 100}") for i in range(120)]
-    pairs = [pair[::-1] if swapped and i % 2 else pair for i, pair in enumerate(pairs)]
-    rows = Split(tuple(pairs), np.arange(120) % 2)
-    fold = fold_of(rows, "single_label", 5, 0)
-    of_text = {}
-    for pair, number in zip(pairs, fold.tolist(), strict=True):
-        for text in pair:
-            of_text.setdefault(text, set()).add(number)
-    assert all(len(numbers) == 1 for numbers in of_text.values())
-    assert np.bincount(fold).min() >= 18
-    train, held = hold_out(rows, "single_label", 0.1, None, 0)
-    assert len(held) == 12
-    assert not {text for pair in train.texts for text in pair} & {text for pair in held.texts for text in pair}
-
-
-def test_pairs_that_are_all_linked_are_told_apart_by_themselves():
-    """A few questions, each compared with many texts: by a common text nothing could be held out."""
-    pairs = [(f"question {i % 4}", f"answer {i // 4}") for i in range(80)]
-    rows = Split((*pairs, *(pair[::-1] for pair in pairs)), np.arange(160) % 2)
-    fold = fold_of(rows, "single_label", 5, 0)
-    np.testing.assert_array_equal(fold[:80], fold[80:])
-    assert np.bincount(fold).min() >= 20
 
 
 def test_a_task_of_words_has_an_exact_head(base, tags):

@@ -7,8 +7,8 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from onebert_training.data.examples import Split
-from onebert_training.heads.exact import fit_heads, labeled_vectors
-from onebert_training.tasks.objectives import NO_TARGET, OBJECTIVES
+from onebert_training.heads.exact import fit_heads
+from onebert_training.tasks.objectives import OBJECTIVES
 
 WIDTH = 5
 
@@ -109,14 +109,6 @@ def test_rows_that_are_all_alike_are_answered_by_their_shares():
     (head, *_) = fit_heads(objective, np.ones((4, WIDTH), dtype=np.float32), np.array([0, 1, 2, 2]))
     found = torch.from_numpy(head.logits(np.ones(WIDTH, dtype=np.float32), objective.target_scale)).softmax(dim=0)
     assert found.tolist() == pytest.approx([0.25, 0.25, 0.5], abs=1e-3)
-
-
-def test_the_vectors_of_words_that_have_a_label():
-    vectors = [np.arange(4, dtype=np.float32).reshape(2, 2), 10 + np.arange(2, dtype=np.float32).reshape(1, 2)]
-    targets = [torch.tensor([NO_TARGET, 1, NO_TARGET, 0]), torch.tensor([NO_TARGET, 2])]
-    features, gold = labeled_vectors(vectors, targets)
-    assert features.tolist() == [[0, 1], [2, 3], [10, 11]]
-    assert gold.tolist() == [1, 0, 2]
 
 
 @pytest.mark.parametrize(("task_type", "model"), [("single_label", LogisticRegression), ("regression", Ridge)])

@@ -94,13 +94,6 @@ def test_regression():
     assert scores["r2"] == pytest.approx(1 - 36 / 2)
 
 
-def test_better_is_lower_for_an_error_and_never_equal():
-    assert metrics.is_better("accuracy", 0.6, 0.5)
-    assert not metrics.is_better("accuracy", 0.5, 0.5)
-    assert metrics.is_better("mae", 0.4, 0.5)
-    assert metrics.is_better("mae", 9.0, None)
-
-
 BIO = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 
 

@@ -101,22 +101,6 @@ def test_no_linked_text_is_on_both_sides_and_the_datas_rows_alone_are_measured(
         assert found.splits["validation"].texts == plain.splits["validation"].texts
 
 
-def test_a_correction_of_a_held_out_row_replaces_its_label_there() -> None:
-    """Of 400 rows 40 are held out, all of them with a wrong label; feedback says the right one."""
-    rows = [((f"text {row}", f"other {row}"), ("no", "yes")[row % 2]) for row in range(400)]
-    held_out = load_dataset(source(rows)).splits["validation"].texts
-    assert len(held_out) == 40
-    turned = {"no": "yes", "yes": "no"}
-    corrections = [(pair, turned[label]) for pair, label in rows if pair in {*held_out}]
-    found = load_dataset(source(rows), extra=source(corrections, "feedback"))
-    validation = found.splits["validation"]
-    assert {*validation.texts} == {*held_out}
-    right = dict(corrections)
-    assert [found.labels[label] for label in validation.gold] == [right[pair] for pair in validation.texts]
-    assert found.facts["more"] == {"rows": 40, "relabeled": 40}
-    assert not {*found.trained_texts} & {*held_out}
-
-
 def test_added_pairs_with_a_premise_of_validation_are_not_trained_on() -> None:
     rows = [((f"premise {row // 3}", f"claim {row}"), ("no", "yes")[row % 2]) for row in range(600)]
     premises = {premise for premise, _ in load_dataset(source(rows)).splits["validation"].texts}

@@ -1,11 +1,11 @@
 """Spans of characters, as programs for labeling write them, are read as the words and tags that they mean."""
 
-import csv
 import json
 
 import numpy as np
 import pytest
 
+from labeled_files import jsonl, lines
 from onebert_store.errors import InvalidData
 from onebert_training.data.dataset import load_dataset, load_split
 from onebert_training.data.examination import examine
@@ -33,15 +33,15 @@ def spans_of(text, tags):
 SPANS = [(text, spans_of(text, tags)) for text, tags in WORDS]
 
 
+WRITERS = {
+    ".csv": lambda rows: lines([[*row.values()] for row in rows], [*rows[0]]),
+    ".json": json.dumps,
+    ".jsonl": jsonl,
+}
+
+
 def write(path, rows):
-    if path.suffix == ".csv":
-        with path.open("w", newline="", encoding="utf-8") as stream:
-            cells = [[cell if isinstance(cell, str) else json.dumps(cell) for cell in row.values()] for row in rows]
-            csv.writer(stream).writerows([[*rows[0]], *cells])
-    elif path.suffix == ".json":
-        path.write_text(json.dumps(rows), encoding="utf-8")
-    else:
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    path.write_text(WRITERS[path.suffix](rows), encoding="utf-8")
     return str(path)
 
 

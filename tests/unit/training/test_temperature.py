@@ -120,10 +120,3 @@ def test_a_training_of_few_rows_writes_the_temperature_of_its_folds(base, noisy)
     assert result.delta.manifest.decision.temperature > 1
     # Which answer is best, and so every metric, stays.
     assert result.measured.scores == pytest.approx(run.objective.evaluate(noisy.splits["train"], (), folds.logits))
-
-
-@pytest.mark.slow
-def test_a_run_with_a_validation_split_has_none(base, data):
-    result = train_judged(short_run(base, data, Settings(method="bitfit", epochs=1)))
-    assert "calibration" not in result.delta.manifest.training
-    assert result.logit_size is None

@@ -12,7 +12,6 @@ from batches import logits_of, packed
 from onebert_encoder.base.base import load_base
 from onebert_encoder.maths.fold import fold
 from onebert_encoder.maths.rows import stack_rows
-from onebert_store.errors import NotFinite
 from onebert_store.file.delta import Delta
 from onebert_training.fit.features import predict, predict_delta
 from onebert_training.fit.result import to_arrays
@@ -32,17 +31,6 @@ SVD = "svd:r=2"
 
 def plan_of(base, method, pooling="mean"):
     return parse_method(method).plan(base.anatomy, pooling, base.spec.num_parameters)
-
-
-def far(values, seed=1):
-    """Leaves whose distance from the start is of the size of the base's parameters."""
-    generator = torch.Generator().manual_seed(seed)
-    return {
-        name: (value.detach() + 0.3 * torch.randn(value.shape, generator=generator)).requires_grad_()
-        if value.requires_grad
-        else value
-        for name, value in values.items()
-    }
 
 
 def answer(base, tensors):
@@ -145,12 +133,3 @@ def test_evaluations_measure_what_is_served(data, method, dtype):
         view = run.view(values)
         step = predict(view, run.fold(view, values), run.features("test"))
     assert np.abs(np.stack(step) - served).max() > 1e-3  # what is cut off is seen in training alone
-
-
-@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
-def test_differences_that_are_no_numbers_are_refused(base, broken):
-    plan = plan_of(base, SVD)
-    values = trained(base, plan)
-    next(value for name, value in values.items() if name.startswith("whole."))[0, 0] = broken
-    with pytest.raises(NotFinite):
-        plan.tensors(values, TargetScale())

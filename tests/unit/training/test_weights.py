@@ -40,64 +40,6 @@ def test_a_gate_is_open_as_often_as_the_closed_form_says(log_alpha):
     assert ((samples >= 0) & (samples <= 1)).all()
 
 
-def differences(base, view):
-    """The changes of all weights of the layers, flat, one after the other."""
-    names = [f"{name}.weight" for name in base.spec.modules]
-    return torch.cat([(view.params[name] - base.params[name]).detach().flatten() for name in names])
-
-
-def in_file(base, plan, values):
-    """The same, of what the file would have."""
-    tensors = plan.tensors(values, TargetScale())
-    changes = {name: torch.zeros(shape).flatten() for name, shape in base.spec.modules.items()}
-    for name, change in changes.items():
-        if f"sparse_index.{name}" in tensors:
-            change[tensors[f"sparse_index.{name}"]] = tensors[f"sparse_value.{name}"].detach()
-    return torch.cat(list(changes.values()))
-
-
-def pruned(base, steps, seed=0):
-    """Trains toward random weights; yields the plan and the values after every step."""
-    plan = plan_of(base, "diff-pruning:0.5%")
-    values = plan.init(base, 2, seed)
-    leaves = [value for value in values.values() if value.requires_grad]
-    generator = torch.Generator().manual_seed(3)
-    goals = {f"{name}.weight": torch.randn(shape, generator=generator) for name, shape in base.spec.modules.items()}
-    optimizer = torch.optim.AdamW(leaves, lr=0.002, weight_decay=0.0, fused=True)
-    for step in range(steps):
-        plan.advance(step, steps, values)
-        view = plan.view(base, values)
-        loss = sum(((view.params[name] - goal) ** 2).mean() for name, goal in goals.items()) + plan.penalty(values)
-        for leaf, grad in zip(
-            leaves, torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True), strict=True
-        ):
-            leaf.grad = grad
-        optimizer.step()
-        plan.advance(step + 1, steps, values)
-        yield plan, values
-
-
-def test_diff_pruning_ends_with_exactly_so_many_changes(base):
-    seen = []
-    for plan, values in pruned(base, steps=20):
-        seen.append(in_file(base, plan, values))
-        assert 0 < seen[-1].count_nonzero() <= plan.num_parameters
-    assert seen[-1].count_nonzero() == plan.num_parameters == round(0.005 * base.spec.num_parameters)
-    places = [change.nonzero()[:, 0] for change in seen]
-    assert not torch.equal(places[5], places[9])
-    assert all(torch.equal(fixed, places[-1]) for fixed in places[9:])  # after ten steps of twenty
-    assert not torch.equal(seen[-2], seen[-1])  # and training goes on
-    # W + d - W is d but for the roundings of two sums of numbers below 1.
-    assert torch.allclose(seen[-1], differences(base, plan.view(base, values)), atol=1e-6)
-    assert plan.penalty(values) == 0
-
-
-def test_the_file_of_diff_pruning_is_what_training_ends_with(base):
-    *_, (plan, values) = pruned(base, steps=20)
-    trained = answer(plan.view(base, values), plan.row_tensors(values, TargetScale()))
-    assert torch.allclose(answer(base, plan.tensors(values, TargetScale())), trained, atol=1e-5)
-
-
 def answer(base, tensors, pooling="mean"):
     tokens = base.tokenizer.encode(["the parcel was late, thanks"], 16)
     return logits_of(base, stack_rows(base, [fold(base, tensors, pooling)]), packed(base, tokens, [0]))[0]
