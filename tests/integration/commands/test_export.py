@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -39,14 +38,14 @@ TASKS = {"pooler": "single_label", "cls": "multi_label", "none": "token", "mean"
 def random_delta(
     base: Base, parts: str, pooling: str = "pooler", task_type: str | None = None, activation: str = "tanh"
 ) -> Delta:
-    """A delta of parts joined by `+`: those of `far_delta` and of `EXTRA`; `cls` has a layer of the activation."""
+    """A delta of the parts of `far_delta`, joined by `+`; `cls` has a layer of the activation."""
     rng, spec = np.random.default_rng(7), base.spec
     task_type = task_type or TASKS[pooling]
     labels = ["start", "end"] if task_type == "span" else ["O", "B-x", "I-x"]
     tensors: dict[str, np.ndarray] = {}
     for part in parts.split("+"):
-        made = far_delta(spec, part, pooling, len(labels), seed=3) if part in FAR else EXTRA[part](spec, rng)
-        tensors |= {name: tensor for name, tensor in made.items() if not name.startswith("head.")}
+        drawn = far_delta(spec, part, pooling, len(labels), seed=3)
+        tensors |= {name: tensor for name, tensor in drawn.items() if not name.startswith("head.")}
     shapes = {"head.weight": (len(labels), 32), "head.bias": (len(labels),)}
     if pooling == "cls":
         shapes |= {"head.dense.weight": (32, 32), "head.dense.bias": (32,)}
@@ -59,42 +58,6 @@ def random_delta(
     return delta
 
 
-FAR = ("frozen", "bitfit", "layernorm", "gains", "lora", "lora-xs", "spafit")
-
-
-def sparse(spec: Any, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    made = {}
-    for name, shape in spec.modules.items():
-        places = np.sort(rng.choice(shape[0] * shape[1], 50, replace=False)).astype(np.int32)
-        made |= {f"sparse_index.{name}": places, f"sparse_value.{name}": rng.normal(0, 0.5, 50).astype(np.float32)}
-    return made
-
-
-def scales(spec: Any, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    sides = {"W_k": 0, "W_v": 0, "W_m3": 1}
-    return {
-        f"scale.{name}": rng.normal(1, 0.5, shape[sides[spec.symbols[name]]]).astype(np.float32)
-        for name, shape in spec.modules.items()
-        if spec.symbols[name] in sides
-    }
-
-
-def output_scales(spec: Any, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    return {
-        f"output_scale.{name}": rng.normal(1, 0.5, shape[0]).astype(np.float32)
-        for name, shape in spec.modules.items()
-        if spec.symbols[name] in ("W_m1", "W_m2", "W_m3")
-    }
-
-
-def adapters(spec: Any, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    shapes = {"down.{}.weight": (4, 32), "down.{}.bias": (4,), "up.{}.weight": (32, 4), "up.{}.bias": (32,)}
-    module = next(name for name in spec.modules if spec.symbols[name] == "W_m3")
-    return {f"adapter_{key.format(module)}": rng.normal(0, 1, s).astype(np.float32) for key, s in shapes.items()}
-
-
-EXTRA = {"sparse": sparse, "scales": scales, "output_scales": output_scales, "adapters": adapters}
-
 PEFT = {
     "lora": ("bert", "lora", "pooler", "LORA"),
     "lora-xs": ("bert", "lora-xs", "pooler", "LORA"),
@@ -105,8 +68,8 @@ PEFT = {
     "head only": ("xlm-roberta", "frozen", "cls", "LORA"),
     "biases, gains and lora": ("bert", "bitfit+gains+lora", "pooler", "LORA"),
     "gains": ("roberta", "gains", "cls", "LN_TUNING"),
-    "scales": ("bert", "scales", "pooler", "IA3"),
-    "scales of outputs": ("bert", "output_scales", "pooler", "IA3"),
+    "scales": ("bert", "scale", "pooler", "IA3"),
+    "scales of outputs": ("bert", "output-scale", "pooler", "IA3"),
     "tokens": ("distilbert", "spafit", "none", "LORA"),
     "tokens, electra": ("electra", "layernorm", "none", "LN_TUNING"),
 }
@@ -168,9 +131,9 @@ NOT_PEFT = {
         "PEFT has no classifier for distilbert that reads the first token",
     ),
     "sparse": ("bert", "sparse", "pooler", "sparse differences"),
-    "adapters": ("bert", "adapters", "pooler", "adapters"),
-    "scales beside biases": ("bert", "scales+bitfit", "pooler", "scales"),
-    "scales of both sides of a map": ("bert", "scales+output_scales", "pooler", "not both"),
+    "adapters": ("bert", "adapter", "pooler", "adapters"),
+    "scales beside biases": ("bert", "scale+bitfit", "pooler", "scales"),
+    "scales of both sides of a map": ("bert", "scale+output-scale", "pooler", "not both"),
 }
 
 
@@ -191,15 +154,15 @@ def write(folder: Path, delta: Delta, base: Base, family: str) -> str:
 
 
 MERGED = {
-    "everything": ("bert", "bitfit+gains+lora+lora-xs+sparse+scales+output_scales", "pooler"),
-    "scales, roberta with the base's pooler": ("roberta", "scales+bitfit", "pooler"),
+    "everything": ("bert", "bitfit+gains+lora+lora-xs+sparse+scale+output-scale", "pooler"),
+    "scales, roberta with the base's pooler": ("roberta", "scale+bitfit", "pooler"),
     "xlm-roberta": ("xlm-roberta", "lora", "cls"),
     "own relu layer": ("distilbert", "lora", "cls"),
     "own gelu layer": ("electra", "gains", "cls"),
     "mpnet": ("mpnet", "bitfit+lora", "cls"),
     # The class of the base has GELU there: the configuration names the layer's own.
     "own tanh layer, deberta": ("deberta-v2", "lora", "cls"),
-    "tokens, distilbert": ("distilbert", "scales+lora", "none"),
+    "tokens, distilbert": ("distilbert", "scale+lora", "none"),
     "tokens, electra": ("electra", "bitfit+gains", "none"),
 }
 
@@ -263,7 +226,7 @@ def test_what_no_checkpoint_holds_is_refused_by_name(tmp_path: Path) -> None:
     per_token = delta.manifest.model_copy(update={"pooling": "none", "task_type": "token"})
     for one, named in (
         (Delta(per_token, dict(delta.tensors)), "reads every token through such a layer: export with --onnx"),
-        (random_delta(base, "adapters", "pooler"), "adapters"),
+        (random_delta(base, "adapter", "pooler"), "adapters"),
     ):
         with pytest.raises(InvalidInput, match=named):
             write(tmp_path / "merged", one, base, "bert")
@@ -271,7 +234,7 @@ def test_what_no_checkpoint_holds_is_refused_by_name(tmp_path: Path) -> None:
 
 
 ONNX = {
-    "mean": ("bert", "bitfit+gains+lora+sparse+scales", "mean", "single_label"),
+    "mean": ("bert", "bitfit+gains+lora+sparse+scale", "mean", "single_label"),
     "pooler": ("bert", "spafit", "pooler", "multi_label"),
     "own tanh layer": ("roberta", "lora", "cls", "single_label"),
     "tokens": ("distilbert", "bitfit", "none", "token"),

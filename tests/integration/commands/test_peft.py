@@ -231,6 +231,11 @@ TENSORS = {
         InvalidInput,
         "classifier",
     ),
+    "two values of one part": (
+        {"base_model.model.classifier.modules_to_save.bias": torch.ones(3)},
+        InvalidInput,
+        "two values of one part: base_model.model.classifier.modul",
+    ),
     "half a pair": ({f"{Q}.lora_A.weight": None}, InvalidInput, "encoder.layer.0.attention.self.query"),
     "unknown": ({"base_model.model.bert.other": torch.ones(3)}, InvalidInput, "other"),
     "a weight": ({f"{Q}.weight": torch.ones(32, 32)}, InvalidInput, "encoder.layer.0.attention.self.query.weight"),

@@ -72,10 +72,10 @@ class Kind(NamedTuple):
     row: Callable[[int], dict[str, Any]]
     read: dict[str, str]
     field: str
-    new: Any
+    new: Any  # a name in brackets, which a table might take for a list
     targets: tuple[str, ...]
     metric: str
-    added: tuple[str, ...] = ("lost",)  # labels of the next version
+    added: tuple[str, ...] = ("(lost)",)  # labels of the next version
 
     def write(self, name, rows):
         """A file with the columns of the kind."""
@@ -94,11 +94,11 @@ class Kind(NamedTuple):
 
 KINDS = {
     "mail": Kind(
-        *(mail, {"text": "Message", "label": "Queue"}, "label", "lost"), ("precision=0.6", "coverage=0.9"), "accuracy"
+        *(mail, {"text": "Message", "label": "Queue"}, "label", "(lost)"), ("precision=0.6", "coverage=0.9"), "accuracy"
     ),
-    "labels": Kind(labels, {"label_separator": "|"}, "labels", ["lost"], ("fpr=0.05",), "micro_f1"),
+    "labels": Kind(labels, {"label_separator": "|"}, "labels", ["(lost)"], ("fpr=0.05",), "micro_f1"),
     "pairs": Kind(
-        *(pair, {"text": "Premise", "text_pair": "Claim", "label": "Is"}, "label", "lost"),
+        *(pair, {"text": "Premise", "text_pair": "Claim", "label": "Is"}, "label", "(lost)"),
         ("coverage=0.9",),
         "accuracy",
     ),
@@ -254,7 +254,13 @@ def test_a_correction_goes_the_whole_road(road):
     assert sorted(card_of(after).decide.lacks) == sorted(lacks)
     if lacks:
         road.run("push", out)
-        assert f"{task}@2 does not keep" in refused(road.onebert("promote", task, 2))
+        for moved in (("promote", task, 2), ("rollout", task, "--split", "1=90,2=10")):
+            assert f"{task}@2 does not keep {', '.join(sorted(lacks))}" in refused(road.onebert(*moved))
+        assert road.client.status(task).lacks == {"2": sorted(lacks)}
+        why = f"version 2 does not keep {lacks[0]}: no rows were held out"
+        for shown in (("status", task), ("promote", task, 2, "--force", "--message", "urgent")):
+            assert why in " ".join(road.run(*shown).split())
+        road.run("promote", task, 1)
         [command] = [line.partition("; onebert ")[2] for line in error.splitlines() if "note: not kept of " in line]
         road.run(*shlex.split(command.replace("ROWS", "others.jsonl")), "--out", out, *MACHINE)
         after, version = load(Path(out)).manifest, 3

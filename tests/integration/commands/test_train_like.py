@@ -102,12 +102,15 @@ def test_options_beside_like_replace_its_settings_and_other_data_are_noted(train
     assert after == before | {"seed": 5}
     assert record["task"] == "mood"
     assert "note: the data are not those of first.safetensors\n" in error
+    # Without its rows the label is gone, which nobody should have to find out by the answers.
+    _, _, error = train("narrow", "--like", again, data=data)
+    assert "note: again.safetensors also has 'delivery', which no row has now\n" in error
 
 
 def write_more(folder):
     data = write_tone(folder / "more")
     with (data / "train.csv").open("a") as rows:
-        rows.write("the order was very bad 99,complaint\n")
+        rows.write("the order was very bad 99,delivery\n")
     return data
 
 
@@ -158,36 +161,6 @@ def test_the_next_version_learns_from_feedback_and_shadows_the_live_one(
     # A version that learned from feedback is repeated without it, and says so.
     _, _, error = train("plain", "--like", "tone@2", data=data)
     assert "note: tone@2 also learned 1 added rows" in error
-
-
-def test_a_class_that_turns_up_in_feedback_is_learned_by_the_next_version(onebert, train, server, data, tmp_path):
-    first, _, _ = train("class", "--task", "class", "--method", "head", data=data)
-    with Client(server.url) as client:
-        client.push("class", first)
-        client.set_samples("class", 1.0)
-        # Feedback alone has names in brackets only, which a table of them would write for lists.
-        rows = [f"the courier was lost again {at}" for at in range(6)]
-        items = [{"task": "class", "text": text, "label": "(delivery)"} for text in rows]
-        recorded_rows = client.feedback([*items, {"task": "class", "text": "a refund", "label": "[refund]"}])
-        assert [row.new_labels for row in recorded_rows] == [["(delivery)"]] * 6 + [["[refund]"]]
-    like = ("--like", "class", "--url", server.url, "--feedback")
-    second, _, error = train("wider", *like, data=data)
-    assert "note: new labels: '(delivery)' (rows: 6)\n" in error
-    assert (
-        "note: 1 rows are left out, of new labels with fewer than 5 (--new-label-rows): '[refund]' (rows: 1)\n" in error
-    )
-    labels = load(first).manifest.labels
-    assert load(second).manifest.labels == [*labels, "(delivery)"]
-    third, _, _ = train("widest", *like, "--new-label-rows", "1", data=data)
-    assert load(third).manifest.labels == [*labels, "(delivery)", "[refund]"]
-    with Client(server.url) as client:
-        client.push("class", second)
-        client.move_alias("class", "live", 2, expected=1)
-        assert {client.classify("class", text).label for text in rows} == {"(delivery)"}
-        assert client.status("class").new_labels == {"[refund]": 1}
-    # Without its rows the label is gone, which nobody should have to find out by the answers.
-    _, _, error = train("narrow", "--like", second, data=data)
-    assert "note: wider.safetensors also has '(delivery)', which no row has now\n" in error
 
 
 @pytest.mark.parametrize(
